@@ -1,0 +1,23 @@
+"""Performance gates for GPU training: YAML assertions on Nsight Systems traces, as pytest items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_nsys.outcomes import GateFailed as GateFailed
+    from pytest_nsys.outcomes import GateNotJudged as GateNotJudged
+    from pytest_nsys.outcomes import NsysWarning as NsysWarning
+
+__version__ = "0.1.0"
+
+_OUTCOMES = ("GateFailed", "GateNotJudged", "NsysWarning")
+
+
+def __getattr__(name: str) -> Any:
+    # The command does not need pytest, and importing it costs more than most of what the command does.
+    if name in _OUTCOMES:
+        from pytest_nsys import outcomes
+
+        return getattr(outcomes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m pytest_nsys``: the command, where its script is not on the path."""
+
+from pytest_nsys.cli import main
+
+main(prog_name="pytest-nsys")

@@ -1,0 +1,100 @@
+"""What did the GPU do in the window: how busy, with what, on which streams, launched how?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+from pytest_nsys.analysis.intervals import Intervals
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.statistics import exact
+from pytest_nsys.conventions import COMPUTE
+from pytest_nsys.model import Label, Row
+
+SYNCHRONISING_CALLS = (
+    "cudaDeviceSynchronize*",
+    "cudaStreamSynchronize*",
+    "cudaEventSynchronize*",
+    "cuCtxSynchronize*",
+    "cuStreamSynchronize*",
+    "cuEventSynchronize*",
+    "cudaMemcpy*",
+    "cuMemcpy*",
+)
+"""API calls that make the CPU wait for the GPU; of the copies only those that are not asynchronous."""
+
+
+def compute_ns(window: RankWindow) -> Iterator[Row]:
+    """Σ length of compute kernels, per rank."""
+    yield Row((window.rank.number,), sum(window.durations_ns[i] for i in window.compute))
+
+
+def stream_compute_ns(window: RankWindow) -> Iterator[Row]:
+    """Σ length of compute kernels, per (rank, stream); a number that two devices or contexts share is spelt out."""
+    numbers = Counter(use.stream.number for use in window.streams)
+    for use in window.streams:
+        if use.purpose == COMPUTE:
+            stream = use.stream
+            label: Label = stream.number
+            if numbers[stream.number] > 1:
+                label = f"{stream.device}/{stream.context}/{stream.number}"
+            yield Row((window.rank.number, label), use.compute_ns)
+
+
+def window_ns(window: RankWindow) -> Iterator[Row]:
+    """Length of the window, per rank; with kernels launched from their first start to their last end."""
+    yield Row((window.rank.number,), window.length_ns)
+
+
+def _busy(window: RankWindow) -> int:
+    return Intervals(window.spans(range(len(window)))).total_ns
+
+
+def busy_ns(window: RankWindow) -> Iterator[Row]:
+    """Time during which any kernel of the window runs, per rank."""
+    yield Row((window.rank.number,), _busy(window))
+
+
+def idle_ns(window: RankWindow) -> Iterator[Row]:
+    """The window minus its busy time, per rank."""
+    yield Row((window.rank.number,), window.length_ns - _busy(window))
+
+
+def comm_streams(window: RankWindow) -> Iterator[Row]:
+    """Number of communication streams, per (rank, purpose): 0 for every purpose of the convention without one."""
+    counts = Counter(use.purpose for use in window.streams)
+    for purpose in window.track.convention.purpose_names:
+        yield Row((window.rank.number, purpose), counts[purpose])
+
+
+def compute_streams(window: RankWindow) -> Iterator[Row]:
+    """Number of streams with compute, per rank."""
+    yield Row((window.rank.number,), len(window.compute_streams))
+
+
+def launches(window: RankWindow) -> Iterator[Row]:
+    """Number of kernels, per (rank, stage)."""
+    for stage, members in window.all_by_stage.items():
+        yield Row((window.rank.number, stage), len(members))
+
+
+def mean_kernel_ns(window: RankWindow) -> Iterator[Row]:
+    """Mean length of a kernel, per (rank, stage): small means bound by overhead."""
+    for stage, members in window.all_by_stage.items():
+        total = sum(window.durations_ns[i] for i in members)
+        yield Row((window.rank.number, stage), exact(Fraction(total, len(members))))
+
+
+def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
+    """Σ of the gaps between consecutive compute kernels, per rank."""
+    time = window.compute_time
+    if time.starts:
+        yield Row((window.rank.number,), time.ends[-1] - time.starts[0] - time.total_ns)
+
+
+def syncs(window: RankWindow) -> Iterator[Row]:
+    """Number of API calls in the window's CPU time that make the CPU wait for the GPU, per rank."""
+    span = (window.window.start_ns, window.window.end_ns)
+    calls = window.track.fetch_api(SYNCHRONISING_CALLS, span)
+    yield Row((window.rank.number,), sum("Async" not in call.name for call in calls))

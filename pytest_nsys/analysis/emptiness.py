@@ -1,0 +1,127 @@
+"""Why is there nothing to measure, and what could be measured instead? One line that a person can act on.
+
+Where the GPU runs far behind the CPU no kernel executes inside the CPU times of its own range; where a slice was cut
+out of a trace the launches are gone. The line gives the lag, the share without a launch row, how many anchors hold
+kernels in each mode, and other ranges that could anchor.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_nsys.analysis.intervals import Intervals
+from pytest_nsys.analysis.windows import RUN, Pick
+from pytest_nsys.model import KernelsMode, Range, Rank, Window, printable
+
+if TYPE_CHECKING:
+    from pytest_nsys.analysis.rank_window import RankTrack
+    from pytest_nsys.analysis.run import Run
+
+SHOWN = 5
+_NUMBER = re.compile(r"\d+")
+
+
+def pattern_of(name: str) -> str:
+    """The name with each number replaced by the wildcard: an anchor pattern that a person can paste."""
+    return _NUMBER.sub("%", name)
+
+
+def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
+    """No range matches the anchor: the most frequent names are shown instead."""
+    anchor = pick.anchor or run.convention.anchor
+    counts: Counter[str] = Counter()
+    for name, count in run.traces[rank.process.trace].common_range_names():
+        counts[pattern_of(name)] += count
+    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+    shown = ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
+    what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
+    if not shown:
+        seen = "the trace holds no ranges at all: capture with --trace=cuda,nvtx and mark the step with NVTX"
+    else:
+        seen = f"most frequent ranges: {shown}"
+    return (
+        f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set convention: {{anchor: …}}, or "
+        f"use window {RUN}"
+    )
+
+
+def explain_empty(run: Run, rank: Rank, pick: Pick, empty: Sequence[Window], total: int) -> str:
+    """The windows that hold no kernel, how far the GPU is behind, and what else could anchor."""
+    track = run.whole().tracks[rank.number] if not pick.whole_run else None
+    first = empty[0]
+    where = f"window '{printable(first.name, 80)}'"
+    if first.index is not None:
+        where += f" (index {first.index} of {first.count})"
+    if total > 1:
+        where = f"{len(empty)} of {total} windows, the first {where[len('window ') :]},"
+    said = [f"{rank.trace}: rank {rank.number} (process {rank.pid}): {where} holds no kernel, kernels {pick.kernels}"]
+    if track is not None:
+        said.append(_lag(track))
+        anchors = run.anchors(rank, pick.anchor)
+        if anchors:
+            said.append(f"anchors that hold kernels: {_held(track, anchors)}")
+        others = _other_anchors(run, rank, track)
+        if others:
+            said.append(f"could anchor: {others}")
+        said.append(f"or measure the whole run with window {RUN}")
+    return "; ".join(said)
+
+
+def _lag(track: RankTrack) -> str:
+    starts = track.kernels.start_ns
+    lags = sorted(starts[i] - track.launch_ns[i] for i in track.launch_order)
+    without = len(starts) - len(lags)
+    share = f"{100 * without / len(starts):.1f} % of {len(starts)} kernels have no launch row"
+    if not lags:
+        return share
+    median, longest = lags[len(lags) // 2] / 1e6, lags[-1] / 1e6
+    return f"the GPU is {median:.1f} ms behind the CPU (median; at most {longest:.1f} ms; {share})"
+
+
+def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
+    """How many of the ranges hold a kernel, by mode."""
+    starts, ends = track.kernels.start_ns, track.kernels.end_ns
+    launches = [track.launch_ns[i] for i in track.launch_order]
+    found = dict.fromkeys(KernelsMode, 0)
+    for r in ranges:
+        inside = range(bisect_left(starts, r.start_ns), bisect_right(starts, r.end_ns))
+        found[KernelsMode.CONTAINED] += any(ends[i] <= r.end_ns for i in inside)
+        found[KernelsMode.CLIPPED] += busy.covered_ns(r.start_ns, r.end_ns) > 0
+        found[KernelsMode.LAUNCHED] += bisect_left(launches, r.start_ns) < bisect_right(launches, r.end_ns)
+    return found
+
+
+def _busy(track: RankTrack) -> Intervals:
+    return Intervals(zip(track.kernels.start_ns, track.kernels.end_ns, strict=True))
+
+
+def _held(track: RankTrack, anchors: Sequence[Range]) -> str:
+    counts = _counts(track, _busy(track), anchors)
+    return ", ".join(f"{mode} {n}" for mode, n in counts.items()) + f" of {len(anchors)}"
+
+
+def _other_anchors(run: Run, rank: Rank, track: RankTrack) -> str:
+    """Patterns of ranges that repeat and hold kernels, those that hold them most often first."""
+    groups: dict[str, list[Range]] = {}
+    own = run.traces[rank.process.trace].ranges(["%"]).get(rank.process.global_pid, ())
+    for r in own:
+        if run.convention.setup_of(r.name) is None and not r.name.startswith("nccl"):
+            groups.setdefault(pattern_of(r.name), []).append(r)
+    busy = _busy(track)
+    ranked = []
+    for name, ranges in groups.items():
+        if len(ranges) < SHOWN:
+            continue
+        counts = _counts(track, busy, ranges)
+        best = max(counts.values())
+        if best:
+            ranked.append((-best / len(ranges), -best, name, counts, len(ranges)))
+    ranked.sort(key=lambda item: item[:3])
+    return ", ".join(
+        f"'{printable(name, 60)}' ({', '.join(f'{mode} {n}' for mode, n in counts.items())} of {total})"
+        for *_, name, counts, total in ranked[:3]
+    )

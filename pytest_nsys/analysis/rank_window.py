@@ -1,0 +1,295 @@
+"""One window of one rank, and what every metric asks of it: who communicates, where, under which stage.
+
+A kernel that communicates on a stream which also computes in the window is an in-order *barrier*: never exposed, never
+overlapped. A *communication stream* has no compute kernel in the window. Compute is what runs on compute streams.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
+from pytest_nsys.analysis.intervals import Intervals
+from pytest_nsys.analysis.statistics import median
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.conventions import COMPUTE, MIXED, UNKNOWN, Convention
+from pytest_nsys.model import (
+    NO_LAUNCH,
+    Api,
+    Interval,
+    Kernels,
+    KernelsMode,
+    Range,
+    Rank,
+    Span,
+    Stream,
+    Value,
+    Window,
+)
+
+
+@dataclass
+class RankTrack:
+    """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
+
+    ``fetch_launches`` and ``fetch_ranges`` read for all ranks of a trace at once; the second is given the span of
+    the times to look up.
+    """
+
+    rank: Rank
+    kernels: Kernels
+    convention: Convention
+    anchors: Sequence[Range]
+    fetch_launches: Callable[[], array[int]]
+    fetch_ranges: Callable[[], Sequence[Range]]
+    fetch_run: Callable[[], RankWindow]
+    fetch_api: Callable[[Sequence[str], Interval], Sequence[Api]]
+    claimed_twice: int = field(default=0, init=False)
+
+    @cached_property
+    def communicates(self) -> bytearray:
+        """1 where a kernel is communication under the convention."""
+        kernels, names = self.kernels, self.kernels.names
+        known: dict[tuple[int, int], int] = {}
+        flags = bytearray(len(kernels))
+        for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
+            flag = known.get(key)
+            if flag is None:
+                flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
+            flags[i] = flag
+        return flags
+
+    @cached_property
+    def launch_ns(self) -> array[int]:
+        """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+        return self.fetch_launches()
+
+    @cached_property
+    def launch_order(self) -> list[int]:
+        """The kernels that have a launch row, by its start."""
+        launched = (i for i, t in enumerate(self.launch_ns) if t != NO_LAUNCH)
+        return sorted(launched, key=self.launch_ns.__getitem__)
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """Length of the longest kernel: how far before a window one that reaches into it may start."""
+        return max((e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)), default=0)
+
+    def lookup_ns(self, i: int) -> int:
+        """The time at which kernel ``i`` is looked up: its launch, else its start on the GPU."""
+        launch = self.launch_ns[i]
+        return self.kernels.start_ns[i] if launch == NO_LAUNCH else launch
+
+    @cached_property
+    def _communication_contexts(self) -> dict[int, Context]:
+        return self._look_up([i for i, flag in enumerate(self.communicates) if flag])
+
+    @cached_property
+    def contexts(self) -> dict[int, Context]:
+        """Stage and purpose of every kernel."""
+        return self._look_up(range(len(self.kernels)))
+
+    @property
+    def communication_contexts(self) -> dict[int, Context]:
+        """Stage and purpose of every communication kernel at least."""
+        return self.__dict__.get("contexts") or self._communication_contexts
+
+    def _look_up(self, indices: Sequence[int]) -> dict[int, Context]:
+        times = [self.lookup_ns(i) for i in indices]
+        found = look_up(self.fetch_ranges(), times, self.convention.contexts())
+        self.claimed_twice = found.claimed_twice
+        return dict(zip(indices, found.contexts, strict=True))
+
+
+@dataclass(frozen=True)
+class StreamUse:
+    """What one stream did in a window. ``purpose`` is ``compute`` for a compute stream."""
+
+    stream: Stream
+    communication_kernels: int
+    compute_kernels: int
+    communication_ns: int
+    compute_ns: int
+    purpose: str
+
+
+class RankWindow:
+    """The kernels of ``track`` that are in ``window`` under the pick's mode; times cut where the mode is clipped.
+
+    ``positions`` are their indices in the track. ``start_ns`` and ``end_ns`` bound the window in GPU time: the
+    window's own, but with mode launched from the first start to the last end of its kernels.
+    """
+
+    def __init__(self, track: RankTrack, window: Window, pick: Pick, positions: Sequence[int]) -> None:
+        self.track, self.window, self.pick, self.positions = track, window, pick, positions
+        self.rank, self.anchors = track.rank, track.anchors
+        whole = len(positions) == len(track.kernels)
+        kernels = track.kernels if whole else track.kernels.take(positions)
+        clipped = pick.kernels is KernelsMode.CLIPPED and not pick.whole_run
+        self.kernels = kernels.cut(window.start_ns, window.end_ns) if clipped else kernels
+        self.start_ns, self.end_ns = window.start_ns, window.end_ns
+        if pick.kernels is KernelsMode.LAUNCHED and len(kernels) and not pick.whole_run:
+            self.start_ns, self.end_ns = min(kernels.start_ns), max(kernels.end_ns)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @cached_property
+    def communicates(self) -> bytearray:
+        """1 where a kernel of the window is communication."""
+        flags = self.track.communicates
+        return bytearray(flags[i] for i in self.positions)
+
+    @cached_property
+    def durations_ns(self) -> array[int]:
+        """Length of each kernel in the window."""
+        return array("q", [e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)])
+
+    @cached_property
+    def compute_streams(self) -> frozenset[int]:
+        """Indices of the streams with at least one compute kernel in the window."""
+        return frozenset(s for s, flag in zip(self.kernels.stream, self.communicates, strict=True) if not flag)
+
+    @cached_property
+    def communication(self) -> list[int]:
+        """The communication kernels on communication streams, by index in the window."""
+        return [
+            i
+            for i, (stream, flag) in enumerate(zip(self.kernels.stream, self.communicates, strict=True))
+            if flag and stream not in self.compute_streams
+        ]
+
+    @cached_property
+    def barriers(self) -> list[int]:
+        """The communication kernels on compute streams, by index in the window."""
+        return [
+            i
+            for i, (stream, flag) in enumerate(zip(self.kernels.stream, self.communicates, strict=True))
+            if flag and stream in self.compute_streams
+        ]
+
+    @cached_property
+    def compute(self) -> list[int]:
+        """The compute kernels, by index in the window."""
+        return [i for i, flag in enumerate(self.communicates) if not flag]
+
+    def spans(self, indices: Sequence[int]) -> Iterator[Interval]:
+        """(start, end) of the kernels at ``indices``."""
+        starts, ends = self.kernels.start_ns, self.kernels.end_ns
+        return ((starts[i], ends[i]) for i in indices)
+
+    @cached_property
+    def compute_time(self) -> Intervals:
+        """When compute ran."""
+        return Intervals(self.spans(self.compute))
+
+    @cached_property
+    def communication_time(self) -> Intervals:
+        """When communication ran on communication streams."""
+        return Intervals(self.spans(self.communication))
+
+    @cached_property
+    def all_communication_time(self) -> Intervals:
+        """When communication ran, barriers included."""
+        return Intervals(self.spans(self.communication + self.barriers))
+
+    @cached_property
+    def exposed_ns(self) -> dict[int, int]:
+        """Per kernel of ``communication`` the part during which no compute ran."""
+        covered = self.compute_time.covered_ns
+        return {
+            i: end - start - covered(start, end)
+            for i, (start, end) in zip(self.communication, self.spans(self.communication), strict=True)
+        }
+
+    @cached_property
+    def alone_median_ns(self) -> dict[int, Value]:
+        """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
+        alone: dict[int, list[int]] = {}
+        covered = self.all_communication_time.covered_ns
+        for i, (start, end) in zip(self.compute, self.spans(self.compute), strict=True):
+            if not covered(start, end):
+                alone.setdefault(self.kernels.full_name[i], []).append(end - start)
+        return {name: median(lengths) for name, lengths in alone.items()}
+
+    def context(self, i: int) -> Context:
+        """(stage, purpose) of kernel ``i`` of the window."""
+        position = self.positions[i]
+        contexts = self.track.communication_contexts if self.communicates[i] else self.track.contexts
+        return contexts.get(position, NO_CONTEXT)
+
+    @cached_property
+    def by_stage(self) -> dict[str, list[int]]:
+        """The kernels of ``communication`` by stage, stages ordered by name."""
+        return self._grouped(self.communication)
+
+    @cached_property
+    def all_by_stage(self) -> dict[str, list[int]]:
+        """All kernels of the window by stage, stages ordered by name."""
+        self.track.contexts  # noqa: B018  one look-up for all kinds of kernels, before the first is asked for
+        return self._grouped(range(len(self)))
+
+    def _grouped(self, indices: Sequence[int]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i in indices:
+            found.setdefault(self.context(i)[0], []).append(i)
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def streams(self) -> list[StreamUse]:
+        """What each stream did, ordered by (device, context, stream)."""
+        members: dict[int, list[int]] = {}
+        for i, stream in enumerate(self.kernels.stream):
+            members.setdefault(stream, []).append(i)
+        uses = [self._stream_use(stream, indices) for stream, indices in members.items()]
+        return sorted(uses, key=lambda use: (use.stream.device, use.stream.context, use.stream.number))
+
+    def _stream_use(self, stream: int, indices: Sequence[int]) -> StreamUse:
+        communication = [i for i in indices if self.communicates[i]]
+        length = self.durations_ns
+        communication_ns = sum(length[i] for i in communication)
+        return StreamUse(
+            stream=self.kernels.streams[stream],
+            communication_kernels=len(communication),
+            compute_kernels=len(indices) - len(communication),
+            communication_ns=communication_ns,
+            compute_ns=sum(length[i] for i in indices) - communication_ns,
+            purpose=COMPUTE if stream in self.compute_streams else self._purpose(communication),
+        )
+
+    def _purpose(self, communication: Sequence[int]) -> str:
+        """Unanimous vote: disagreement is ``mixed``, also between a known and an unknown purpose."""
+        votes = {self.context(i)[1] or UNKNOWN for i in communication}
+        return votes.pop() if len(votes) == 1 else MIXED
+
+
+def in_window(track: RankTrack, window: Window, pick: Pick) -> Sequence[int]:
+    """Indices in the track of the kernels that are in the window under the pick's mode."""
+    starts, ends = track.kernels.start_ns, track.kernels.end_ns
+    low, high = window.start_ns, window.end_ns
+    if pick.whole_run:
+        return range(len(starts))
+    if pick.kernels is KernelsMode.LAUNCHED:
+        # A period is half open: a launch at the next anchor's start belongs to the next one.
+        half_open = pick.span is Span.PERIOD and window.index is not None
+        order, launch = track.launch_order, track.launch_ns
+        first = bisect_left(order, low, key=launch.__getitem__)
+        after = (bisect_left if half_open else bisect_right)(order, high, key=launch.__getitem__)
+        return sorted(order[first:after])
+    if pick.kernels is KernelsMode.CONTAINED:
+        first, after = bisect_left(starts, low), bisect_right(starts, high)
+        return [i for i in range(first, after) if ends[i] <= high]
+    first, after = bisect_left(starts, low - track.longest_ns), bisect_right(starts, high)
+    return [
+        i
+        for i in range(first, after)
+        if (starts[i] < high and ends[i] > low) or (starts[i] == ends[i] and low <= starts[i])
+    ]

@@ -1,0 +1,123 @@
+"""Who are the ranks of a run? By setup label where there is one, else in the order of file, process and device.
+
+The files of a run are joined by their labels. A process has one label (a repeat of the same one is fine); a rank comes
+once. A process id is no name: it differs between two runs of the same program, so it never enters a row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_nsys.conventions import Convention
+from pytest_nsys.errors import TraceError
+from pytest_nsys.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace, printable
+
+ONCE = "give each capture its own --nsys-trace"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The setup label of each labelled process of one trace, by serialised process id."""
+
+    trace: Trace
+    by_process: Mapping[int, Setup]
+
+
+def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> Labels:
+    """The labels among ``ranges``. Raises TraceError for a process with two different ones."""
+    found: dict[int, Setup] = {}
+    for pid, own in sorted(ranges.items()):
+        texts = {r.name: setup for r in own if (setup := convention.setup_of(r.name)) is not None}
+        if len(texts) > 1:
+            both = ", ".join(f"'{printable(t)}'" for t in sorted(texts)[:3])
+            raise TraceError(
+                f"{trace.path}: process {ProcessId(0, pid).pid} has {len(texts)} setup labels ({both}): "
+                "one process is one rank and pushes one label"
+            )
+        for setup in texts.values():
+            found[pid] = setup
+    return Labels(trace, found)
+
+
+def find_ranks(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    """The ranks of a run, ordered by number, and what a person should know about how they were told apart."""
+    lanes = [(number, label, lane) for number, label in enumerate(labels) for lane in label.trace.lanes()]
+    if any(label.by_process for label in labels):
+        return _labelled(labels, lanes)
+    return _ordinals(labels, lanes)
+
+
+def _labelled(
+    labels: Sequence[Labels], lanes: Sequence[tuple[int, Labels, Lane]]
+) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    ranks: dict[int, Rank] = {}
+    notes = []
+    for number, label in enumerate(labels):
+        if not label.by_process:
+            raise TraceError(f"{label.trace.path}: has no setup label, but other files of the run have one")
+        own = {lane.global_pid for _, owner, lane in lanes if owner is label}
+        for pid, setup in label.by_process.items():
+            rank = Rank(setup.rank, ProcessId(number, pid), None, setup, label.trace.path)
+            if own and pid not in own:
+                raise TraceError(
+                    f"{label.trace.path}: no kernel belongs to process {rank.pid} with the setup label "
+                    f"'{printable(setup.text)}': ids do not join, or it ran nothing on a GPU"
+                )
+            if (other := ranks.get(setup.rank)) is not None:
+                raise TraceError(
+                    f"rank {setup.rank} comes twice in this run ({other.trace}, process {other.pid}; "
+                    f"{rank.trace}, process {rank.pid}): {ONCE}"
+                )
+            ranks[setup.rank] = rank
+        strangers = own - set(label.by_process)
+        if strangers:
+            named = ", ".join(str(ProcessId(0, pid).pid) for pid in sorted(strangers))
+            notes.append(Note(f"{label.trace.path}: kernels of process {named} are not judged: no setup label", True))
+    ordered = tuple(ranks[n] for n in sorted(ranks))
+    return ordered, (*notes, *_mesh_notes(ordered))
+
+
+def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
+    """Ranks that the sizes of the labels promise and no trace holds; sizes that contradict each other are an error."""
+    first = ranks[0].setup
+    assert first is not None  # every rank here has a label
+    for rank in ranks:
+        if rank.setup is not None and dict(rank.setup.sizes) != dict(first.sizes):
+            raise TraceError(
+                f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
+                "sizes: these are no files of one run"
+            )
+    world = 1
+    for size in first.sizes.values():
+        world *= size
+    absent = sorted(set(range(world)) - {rank.number for rank in ranks})
+    if not absent or not first.sizes:
+        return []
+    some = ", ".join(map(str, absent[:8])) + (" …" if len(absent) > 8 else "")
+    return [Note(f"{len(absent)} of {world} ranks of the mesh are in no trace: {some}", True)]
+
+
+def _ordinals(
+    labels: Sequence[Labels], lanes: Sequence[tuple[int, Labels, Lane]]
+) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+    seen: dict[Lane, Trace] = {}
+    for _, label, lane in lanes:
+        if lane in seen:
+            raise TraceError(
+                f"{seen[lane].path} and {label.trace.path} hold the same process {ProcessId(0, lane.global_pid).pid} "
+                f"on device {lane.device}, and no setup label tells them apart: {ONCE}"
+            )
+        seen[lane] = label.trace
+    ranks = tuple(
+        Rank(n, ProcessId(number, lane.global_pid), lane.device, None, label.trace.path)
+        for n, (number, label, lane) in enumerate(lanes)
+    )
+    if not ranks:
+        return ranks, ()
+    notes = [Note("no setup label: ranks are numbered by (file, process, device)")]
+    shared = [n for n in Counter(rank.device for rank in ranks).values() if n > 1]
+    if shared and len(labels) == 1:
+        notes.append(Note("several processes use the same device id: the order of ranks may swap between two runs"))
+    return ranks, tuple(notes)

@@ -1,0 +1,235 @@
+"""One run, opened once and asked many times: its ranks, its anchors, and the kernels of any window.
+
+Every table is passed once per question for all ranks of a trace together, and what was read is kept: a second metric,
+assertion or gate file that asks for the same window costs no reading.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Container, Mapping, Sequence
+from functools import cached_property
+
+from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
+from pytest_nsys.analysis.ranks import find_ranks, read_labels
+from pytest_nsys.analysis.windows import RUN, Pick, anchor_windows
+from pytest_nsys.conventions import Convention, like
+from pytest_nsys.errors import NothingMeasured
+from pytest_nsys.model import (
+    OPEN_END_NS,
+    Interval,
+    Kernels,
+    KernelsMode,
+    Lane,
+    Note,
+    ProcessId,
+    Range,
+    Rank,
+    Trace,
+    TraceFacts,
+    Window,
+)
+
+
+class Run:
+    """One execution of the program: its traces under one convention. Raises TraceError where they cannot be judged."""
+
+    def __init__(self, traces: Sequence[Trace], convention: Convention) -> None:
+        self.traces = tuple(traces)
+        self.convention = convention
+        self._groups: dict[Pick, WindowGroup] = {}
+        self._named: dict[str, list[Mapping[int, Sequence[Range]]]] = {}
+
+    @cached_property
+    def facts(self) -> tuple[TraceFacts, ...]:
+        """What each trace says of its machine and profiler."""
+        return tuple(trace.facts() for trace in self.traces)
+
+    @cached_property
+    def _ranges(self) -> list[Mapping[int, Sequence[Range]]]:
+        """Anchors and setup labels of each trace, from one pass."""
+        patterns = [self.convention.anchor, self.convention.setup_pattern]
+        return [trace.ranges([p for p in patterns if p is not None]) for trace in self.traces]
+
+    @cached_property
+    def _found(self) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+        labels = [
+            read_labels(trace, ranges, self.convention) for trace, ranges in zip(self.traces, self._ranges, strict=True)
+        ]
+        return find_ranks(labels)
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks, by number. Raises NothingMeasured for a run without kernels."""
+        ranks = self._found[0]
+        if not any(trace.lanes() for trace in self.traces):
+            raise NothingMeasured(self._why_no_kernels())
+        return ranks
+
+    @property
+    def labelled_ranks(self) -> tuple[Rank, ...]:
+        """The ranks that have a setup label, also in a run without kernels."""
+        return tuple(rank for rank in self._found[0] if rank.setup is not None)
+
+    @property
+    def rank_notes(self) -> tuple[Note, ...]:
+        return self._found[1]
+
+    def _why_no_kernels(self) -> str:
+        names = ", ".join(str(trace.path) for trace in self.traces[:3])
+        graphs = sum(facts.whole_graphs for facts in self.facts)
+        if graphs:
+            return f"{names}: no kernels: {graphs} CUDA graph replays were traced whole; use --cuda-graph-trace=node"
+        return f"{names}: no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU"
+
+    def anchors(self, rank: Rank, pattern: str | None = None) -> Sequence[Range]:
+        """The anchors of a rank by start: ranges like ``pattern``, the convention's anchor by default."""
+        pattern = pattern or self.convention.anchor
+        if pattern is None:
+            return ()
+        if pattern == self.convention.anchor:
+            ranges = self._ranges
+        else:
+            if pattern not in self._named:
+                self._named[pattern] = [trace.ranges([pattern]) for trace in self.traces]
+            ranges = self._named[pattern]
+        matches = like(pattern)
+        own = ranges[rank.process.trace].get(rank.process.global_pid, ())
+        return [r for r in own if matches(r.name)]
+
+    def windows(self, rank: Rank, pick: Pick) -> list[Window]:
+        """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
+        if pick.explicit is not None:
+            start, end = pick.explicit
+            return [Window(start, end, pick.window)]
+        anchors = self.anchors(rank, pick.anchor)
+        if not anchors:
+            raise NothingMeasured(explain_no_anchor(self, rank, pick))
+        try:
+            return anchor_windows(anchors, pick)
+        except NothingMeasured as error:
+            raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
+
+    def measured(self, pick: Pick) -> WindowGroup:
+        """The windows of every rank with their kernels."""
+        if pick not in self._groups:
+            self._groups[pick] = WindowGroup(self, pick)
+        return self._groups[pick]
+
+    def whole(self) -> WindowGroup:
+        """All kernels of the run."""
+        return self.measured(Pick(RUN))
+
+    def gpu_model(self) -> str | None:
+        """The model of the GPUs that the ranks used, several joined by ``+``; None where no trace says."""
+        found: set[str] = set()
+        for number, (trace, facts) in enumerate(zip(self.traces, self.facts, strict=True)):
+            pids = {rank.process.global_pid for rank in self.ranks if rank.process.trace == number}
+            lanes = [lane for lane in trace.lanes() if lane.global_pid in pids]
+            used = {facts.gpus.get((ProcessId(number, lane.global_pid).pid, lane.device or 0)) for lane in lanes}
+            known = {model for model in used if model is not None}
+            found |= known or (set(facts.models) if len(facts.models) == 1 else set())
+        return " + ".join(sorted(found)) or None
+
+    def close(self) -> None:
+        """Let the files go."""
+        for trace in self.traces:
+            trace.close()
+
+
+def lane_of(rank: Rank) -> Lane:
+    """Where the kernels of a rank are found in its trace."""
+    return Lane(rank.process.global_pid, rank.device)
+
+
+class WindowGroup:
+    """The windows of all ranks for one pick; launches and ranges are read for all of them when first asked for."""
+
+    def __init__(self, run: Run, pick: Pick) -> None:
+        self.run, self.pick = run, pick
+        self.windows: dict[int, list[Window]] = {}
+        if not pick.whole_run:
+            self.windows = {rank.number: run.windows(rank, pick) for rank in run.ranks}
+        self._kernels = self._read_kernels()
+        self._launches: dict[int, Mapping[Lane, array[int]]] = {}
+        self._around: dict[int, Mapping[int, Sequence[Range]]] = {}
+        self.tracks = {rank.number: self._track(rank) for rank in run.ranks}
+        self.ranks: dict[int, list[RankWindow]] = {
+            rank.number: self._rank_windows(self.tracks[rank.number]) for rank in run.ranks
+        }
+
+    def _trace_ranks(self, trace: int) -> list[Rank]:
+        return [rank for rank in self.run.ranks if rank.process.trace == trace]
+
+    def _hull(self, rank: Rank) -> Interval:
+        windows = self.windows[rank.number]
+        return min(w.start_ns for w in windows), max(w.end_ns for w in windows)
+
+    def _read_kernels(self) -> list[Mapping[Lane, Kernels]]:
+        found: list[Mapping[Lane, Kernels]] = []
+        for number, trace in enumerate(self.run.traces):
+            ranks = self._trace_ranks(number)
+            if self.pick.whole_run:
+                found.append(trace.kernels({lane_of(rank): None for rank in ranks}))
+            elif self.pick.kernels is KernelsMode.LAUNCHED:
+                found.append(trace.kernels_launched({lane_of(rank): self._hull(rank) for rank in ranks}))
+            else:
+                found.append(trace.kernels({lane_of(rank): self._hull(rank) for rank in ranks}))
+        return found
+
+    def _track(self, rank: Rank) -> RankTrack:
+        number, lane = rank.process.trace, lane_of(rank)
+        trace = self.run.traces[number]
+        pid = rank.process.global_pid
+        return RankTrack(
+            rank=rank,
+            kernels=self._kernels[number].get(lane) or _no_kernels(),
+            convention=self.run.convention,
+            anchors=self.run.anchors(rank, self.pick.anchor),
+            fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
+            fetch_ranges=lambda: self._ranges_of(number).get(pid, ()),
+            fetch_run=lambda: self.run.whole().ranks[rank.number][0],
+            fetch_api=lambda globs, span: trace.api_calls(globs, {pid: span}).get(pid, ()),
+        )
+
+    def _launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
+        if trace not in self._launches:
+            self._launches[trace] = self.run.traces[trace].launches(self._kernels[trace])
+        return self._launches[trace]
+
+    def _ranges_of(self, trace: int) -> Mapping[int, Sequence[Range]]:
+        if trace not in self._around:
+            spans: dict[int, Interval] = {}
+            for rank in self._trace_ranks(trace):
+                track = self.tracks[rank.number]
+                times = [track.lookup_ns(i) for i in range(len(track.kernels))]
+                if times:
+                    low, high = spans.get(rank.process.global_pid, (OPEN_END_NS, -OPEN_END_NS))
+                    spans[rank.process.global_pid] = (min(low, *times), max(high, *times))
+            self._around[trace] = self.run.traces[trace].ranges_around(spans)
+        return self._around[trace]
+
+    def _rank_windows(self, track: RankTrack) -> list[RankWindow]:
+        rank = track.rank
+        if self.pick.whole_run:
+            if not len(track.kernels):
+                raise NothingMeasured(f"{rank.trace}: rank {rank.number} ran no kernel")
+            bounds = Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)
+            self.windows[rank.number] = [bounds]
+        windows = self.windows[rank.number]
+        return [RankWindow(track, w, self.pick, in_window(track, w, self.pick)) for w in windows]
+
+    def filled(self, ranks: Container[int] | None = None) -> dict[int, list[RankWindow]]:
+        """The windows by rank number, of all ranks or of some. Raises NothingMeasured where one of them is empty."""
+        chosen = {n: windows for n, windows in self.ranks.items() if ranks is None or n in ranks}
+        for windows in chosen.values():
+            empty = [w.window for w in windows if not len(w)]
+            if empty:
+                raise NothingMeasured(explain_empty(self.run, windows[0].rank, self.pick, empty, len(windows)))
+        return chosen
+
+
+def _no_kernels() -> Kernels:
+    none = array("q")
+    return Kernels(none, none, none, none, none, none, (), {})

@@ -1,0 +1,65 @@
+"""``pytest-nsys demo``: green, then red, within a minute and without a GPU."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.evaluation import Library
+from pytest_nsys.gates.baselines import shelf_of
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.refresh import Refresh
+from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
+from pytest_nsys.session import BASELINES
+from pytest_nsys.verdicts import Bench
+
+GATE = "dualpipe.nsys.yaml"
+GOOD, REGRESSED = "dualpipe.sqlite", "regressed.sqlite"
+INI = "[pytest]\nnsys_baseline_dir = baselines\n"
+
+
+@click.command()
+@click.argument("folder", default="nsys-demo")
+def demo(folder: str) -> None:
+    """Write sample traces, a gate file and its baselines to FOLDER, and say what to type.
+
+    The traces are of a simulated DualPipeV step: a good one, and the same step with a regression on rank 3.
+    """
+    root = Path(folder)
+    write_demo(root)
+    gate, traces = root / GATE, root / "traces"
+    regressed = traces / REGRESSED
+    steps = [
+        ("a green gate: values, limits, margins and windows", ["pytest", str(root)]),
+        ("the same step with a regression: red, with the rows", ["pytest", str(root), f"--nsys-trace={regressed}"]),
+        ("look into it", ["pytest-nsys", "overlap", str(regressed), "--rank", "3"]),
+    ]
+    click.echo(f"wrote {gate}, two traces of a simulated DualPipeV step, and the baseline of the good one. Now type:\n")
+    for what, words in steps:
+        click.echo(f"  {shlex.join(words)}\n      {what}")
+    accept = ["pytest-nsys", "baseline", "refresh", str(root), f"--trace={regressed}"]
+    click.echo(f'  {shlex.join(accept)} --reason "…"\n      accept the regression as the new normal')
+
+
+def write_demo(root: Path) -> None:
+    """The files of the demo. Raises UsageMistake for a folder that holds something already."""
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise UsageMistake(f"{root}: exists and is not empty: give a new folder")
+    (root / "traces").mkdir(parents=True)
+    (root / "pytest.ini").write_text(INI, encoding="utf-8")
+    text = (Path(__file__).parents[1] / "samples" / GATE).read_text(encoding="utf-8")
+    (root / GATE).write_text(text, encoding="utf-8")
+    write_dualpipe(root / "traces" / GOOD, SAMPLE_SHAPE)
+    write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
+    gate = load_gate_file((root / GATE).resolve(), METRICS)
+    library = Library()
+    evidence = library.evidence(gate.traces, gate.path.parent, gate.convention)
+    shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
+    refresh = Refresh(gate, Bench(evidence, gate.run, shelf), "the good run of the demo")
+    refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
+    refresh.write()
+    library.close()

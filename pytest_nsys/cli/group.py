@@ -1,0 +1,111 @@
+"""How does a command end? With its exit code, and an error as one line: the one place that turns errors into both.
+
+Commands are found by name and imported when they are called, so that one does not wait for another's imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any, NoReturn
+
+import click
+
+from pytest_nsys.errors import GateFileError, NothingMeasured, NsysError
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.model import printable
+
+MISTAKE, NO_DATA = 2, 3
+BROKEN_PIPE = 141
+"""As a shell reports a program that a closed pipe ended: neither good nor a verdict."""
+
+COMMANDS = {
+    "setup": "primitives",
+    "window": "primitives",
+    "streams": "primitives",
+    "overlap": "primitives",
+    "metrics": "metrics",
+    "rows": "rows",
+    "baseline": "baseline",
+    "demo": "demo",
+}
+"""Module of this package that holds each command, under the command's own name."""
+
+LONGEST_LINE = 4000
+
+
+class LazyGroup(click.Group):
+    """The commands of ``COMMANDS``; those whose module does not exist are not offered."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
+        return [name for name, module in COMMANDS.items() if find_spec(_path(module))]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command = getattr(import_module(_path(COMMANDS[cmd_name])), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            ctx.fail(f"no command '{printable(args[0], 40)}'{did_you_mean(args[0], known)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with errors_as_exit_codes():
+            return super().invoke(ctx)
+
+
+def _path(module: str) -> str:
+    return f"pytest_nsys.cli.{module}"
+
+
+@contextlib.contextmanager
+def errors_as_exit_codes() -> Iterator[None]:
+    """Every expected error ends the program with one line each and no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    except GateFileError as error:
+        _end(MISTAKE, *error.mistakes)
+    except NothingMeasured as error:
+        _end(NO_DATA, str(error))
+    except NsysError as error:
+        _end(MISTAKE, str(error))
+    except BrokenPipeError:
+        # What Python flushes at its own exit must not meet the closed pipe once more.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BROKEN_PIPE)
+    except OSError as error:
+        what = error.strerror or str(error)
+        _end(MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
+
+
+def _end(code: int, *lines: str) -> NoReturn:
+    for line in lines:
+        click.echo(f"error: {printable(line, LONGEST_LINE)}", err=True)
+    sys.exit(code)
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    """The ``--version`` option: the version of the installed distribution."""
+    if asked:
+        try:
+            number = version("pytest-nsys")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        click.echo(f"pytest-nsys {number}")
+        ctx.exit()

@@ -1,0 +1,37 @@
+"""``pytest-nsys metrics``: what can be measured?"""
+
+from __future__ import annotations
+
+import click
+
+from pytest_nsys.cli.options import format_option
+from pytest_nsys.cli.output import print_rows
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.reports.tables import Column, Format, Kind
+
+COLUMNS = (
+    Column("name"),
+    Column("unit"),
+    Column("better"),
+    Column("dimensions", Kind.LIST),
+    Column("definition", Kind.NUMBER),
+    Column("summary"),
+)
+
+
+@click.command()
+@format_option
+def metrics(format: str) -> None:
+    """The metrics: name, unit, direction, dimensions, definition."""
+    rows = [
+        (
+            m.name,
+            str(m.unit),
+            str(m.better) if m.better else None,
+            m.dimensions,
+            m.definition,
+            m.summary.replace("``", ""),
+        )
+        for m in METRICS.values()
+    ]
+    print_rows(Format(format), COLUMNS, rows)

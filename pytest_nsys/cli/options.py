@@ -1,0 +1,167 @@
+"""What do the options that every measuring command shares ask for, and can it be meant?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from pytest_nsys.analysis.windows import MEDIAN
+from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.gates.convention_keys import read_convention
+from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
+from pytest_nsys.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
+from pytest_nsys.reports.tables import Format
+
+LATEST_NS = OPEN_END_NS - 1
+_WINDOW_HELP = "median, first, last, steady, run, an index, the name of a range, or START:END in ns."
+_NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the shared options say. ``span`` and ``kernels`` None: as the convention has it; no ``ranks``: all."""
+
+    format: Format
+    convention: Convention
+    window: str
+    span: Span | None
+    kernels: KernelsMode | None
+    ranks: tuple[int, ...]
+
+    @contextlib.contextmanager
+    def evidence(self, traces: Sequence[str]) -> Iterator[Evidence]:
+        """The captures, and the files let go at the end."""
+        if "" in traces:
+            raise UsageMistake("the path of a trace is empty")
+        with contextlib.closing(Library()) as library:
+            yield library.evidence(traces, Path(), self.convention)
+
+    def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
+        """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
+        known = {rank.number: rank for rank in ranks}
+        for number in self.ranks:
+            if number not in known:
+                raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, known))}")
+        return {number: rank for number, rank in known.items() if not self.ranks or number in self.ranks}
+
+
+def format_option(command: Callable[..., None]) -> Callable[..., None]:
+    """``--format``."""
+    choice = click.Choice([f.value for f in Format])
+    return click.option("--format", type=choice, default=Format.TABLE.value, help="How rows are printed.")(command)
+
+
+_OPTIONS = (
+    click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
+    click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {MEDIAN}."),
+    click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
+    click.option("--end", type=int, metavar="NS", help="With --start."),
+    click.option("--span", type=click.Choice([s.value for s in Span]), help="The anchor's own range, or its period."),
+    click.option(
+        "--kernels",
+        type=click.Choice([m.value for m in KernelsMode]),
+        help="Which kernels are in the window: inside it on the GPU, cut at its edges, or launched in it.",
+    ),
+    click.option("--convention", default=DEFAULT, show_default=True, help="A built-in name, or a YAML file."),
+    click.option(
+        "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
+    ),
+    format_option,
+)
+
+
+def measuring(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the shared options; it gets them as ``asked``."""
+
+    @functools.wraps(command)
+    def with_asked(
+        format: str,
+        ranks: tuple[int, ...],
+        window: str | None,
+        start: int | None,
+        end: int | None,
+        span: str | None,
+        kernels: str | None,
+        convention: str,
+        anchor: str | None,
+        **rest: object,
+    ) -> None:
+        asked = Asked(
+            format=Format(format),
+            convention=convention_of(convention, anchor),
+            window=window_of(window, start, end),
+            span=Span(span) if span else None,
+            kernels=KernelsMode(kernels) if kernels else None,
+            ranks=ranks,
+        )
+        command(asked, **rest)
+
+    found: Callable[..., None] = with_asked
+    for option in reversed(_OPTIONS):
+        found = option(found)
+    return found
+
+
+def window_of(window: str | None, start: int | None, end: int | None) -> str:
+    """The window in the words of a gate file."""
+    if start is not None or end is not None:
+        if start is None or end is None:
+            raise UsageMistake("--start and --end go together: both in ns")
+        if window is not None:
+            raise UsageMistake("--window and --start, --end exclude each other")
+        window = f"{start}:{end}"
+    elif window is None:
+        return MEDIAN
+    return _canonical(window.strip())
+
+
+def _canonical(window: str) -> str:
+    if re.fullmatch(r"[0-9]{1,18}", window):
+        return str(int(window))
+    if explicit := re.fullmatch(r"(-?[0-9]{1,30}):(-?[0-9]{1,30})", window):
+        start, end = int(explicit[1]), int(explicit[2])
+        if max(abs(start), abs(end)) > LATEST_NS:
+            raise UsageMistake(f"no trace has a time of more than {LATEST_NS} ns: {window}")
+        if end <= start:
+            raise UsageMistake(f"a window ends after its start: {window}")
+        return window
+    if not window or _NUMBERS.fullmatch(window):
+        raise UsageMistake(f"'{printable(window, 40)}' is no window: give {_WINDOW_HELP}")
+    return window
+
+
+def convention_of(value: str, anchor: str | None) -> Convention:
+    """The convention that ``value`` names or holds, with another anchor where one is given."""
+    found = BUILT_IN.get(value) or _from_file(value)
+    if anchor is None:
+        return found
+    if not anchor.strip():
+        raise UsageMistake("--anchor is empty")
+    return dataclasses.replace(found, anchor=anchor)
+
+
+def _from_file(value: str) -> Convention:
+    """A YAML file: the mapping of a convention, or a gate file, of which only ``convention:`` is read."""
+    path = Path(value)
+    if not path.is_file():
+        hint = did_you_mean(value, BUILT_IN) or f": built in are {', '.join(BUILT_IN)}"
+        raise UsageMistake(f"'{printable(value)}' is no convention and no file{hint}")
+    mistakes = Mistakes(path)
+    reader = Reader(mistakes)
+    root = compose_file(path, mistakes)
+    keys = {key.value: node for key, node in reader.entries(root, "a convention")}
+    is_gate_file = bool(keys.keys() & (set(GATE_FILE_KEYS) - {"span", "kernels"}))
+    found = read_convention(reader, keys.get("convention") if is_gate_file else root)
+    mistakes.raise_any()
+    return found

@@ -1,0 +1,71 @@
+"""Where does an answer go? Rows to standard output in the format asked for, notes to standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.model import Note, Rank, Window, printable
+from pytest_nsys.reports import tables
+from pytest_nsys.reports.tables import Column, Format, Row
+
+DEFINITION = 1
+"""Of the columns that the four primitives print."""
+
+LONGEST_NOTE = 2000
+
+
+def print_rows(
+    format: Format,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    about: Mapping[str, object] | None = None,
+    *,
+    json_rows: Sequence[Mapping[str, object]] | None = None,
+) -> None:
+    """Print the rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
+    match format:
+        case Format.JSON:
+            found = tables.json_rows(columns, rows) if json_rows is None else json_rows
+            text = tables.as_json({**(about or {}), "rows": found})
+        case Format.CSV:
+            text = tables.as_csv(columns, rows)
+        case Format.MARKDOWN:
+            text = tables.as_markdown(columns, rows)
+        case Format.TABLE:
+            text = tables.as_table(columns, rows)
+    click.echo(text, nl=False)
+
+
+def mode_of(pick: Pick) -> str:
+    """Which kernels were measured, in one word."""
+    return "all" if pick.whole_run else str(pick.kernels)
+
+
+def note_lines(notes: Iterable[Note]) -> list[str]:
+    """Each note as one line that says whether it casts doubt."""
+    return [("warning: " if note.warning else "note: ") + printable(note.text, LONGEST_NOTE) for note in notes]
+
+
+def print_notes(lines: Iterable[str]) -> None:
+    """The lines, beside the answer."""
+    for line in lines:
+        click.echo(line, err=True)
+
+
+def json_window(rank: Rank, window: Window, gpu_ns: tuple[int, int] | None) -> dict[str, object]:
+    """A window as JSON has it; ``gpu_ns`` bounds what was measured, None where the window holds no kernel."""
+    gpu_start, gpu_end = gpu_ns or (None, None)
+    return {
+        "rank": rank.number,
+        "pid": rank.pid,
+        "name": window.name,
+        "start": window.start_ns,
+        "end": window.end_ns,
+        "index": window.index,
+        "count": window.count,
+        "gpu_start": gpu_start,
+        "gpu_end": gpu_end,
+    }

@@ -1,0 +1,196 @@
+"""``setup``, ``window``, ``streams``, ``overlap``: the four questions with which a person reads a trace.
+
+The first columns are the reference's, in its order, so that its users find their numbers; what else is known follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.cli.group import NO_DATA
+from pytest_nsys.cli.options import Asked, measuring
+from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.errors import NothingMeasured
+from pytest_nsys.gates.selection import matches
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import KernelsMode, Note, Rank, Value, Window, printable
+from pytest_nsys.reports.tables import Column, Kind, Row
+
+SETUP = (
+    *(Column("pid", Kind.NUMBER), Column("setup"), Column("rank", Kind.NUMBER)),
+    *(Column("coordinates", Kind.DETAIL), Column("sizes", Kind.DETAIL)),
+    *(Column("micro_batch", Kind.DETAIL), Column("sequence_length", Kind.DETAIL), Column("file", Kind.DETAIL)),
+)
+WINDOW = (
+    *(Column(name, Kind.NUMBER) for name in ("pid", "start", "end")),
+    Column("name"),
+    *(Column(name, Kind.NUMBER) for name in ("rank", "index", "count", "length_ns")),
+)
+STREAMS = (
+    *(Column(name, Kind.NUMBER) for name in ("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns")),
+    Column("purpose"),
+    *(Column(name, Kind.NUMBER) for name in ("rank", "device", "context", "index")),
+)
+OVERLAP = (
+    *(Column("pid", Kind.NUMBER), Column("stage"), Column("exposed_ns", Kind.NUMBER)),
+    *(Column(name, Kind.RATIO) for name in ("overlap", "overlap_min", "overlap_max")),
+    *(Column(name, Kind.NUMBER) for name in ("rank", "comm_ns", "n_comm", "index")),
+)
+
+
+def _primitive(command: Callable[..., None]) -> Any:
+    return click.command()(click.argument("trace")(measuring(command)))
+
+
+def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
+    return sorted(ranks, key=lambda rank: (rank.pid, rank.number))
+
+
+def _print(
+    asked: Asked,
+    trace: str,
+    pick: Pick,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    windows: list[dict[str, object]],
+    notes: Iterable[Note],
+) -> None:
+    lines = note_lines(notes)
+    about = {
+        "trace": trace,
+        "kernels": mode_of(pick),
+        "definition": DEFINITION,
+        "windows": windows,
+        "notes": lines,
+    }
+    print_rows(asked.format, columns, rows, about)
+    print_notes(lines)
+
+
+@_primitive
+def setup(asked: Asked, trace: str) -> None:
+    """The ranks of a run, and the setup label of each."""
+    with asked.evidence([trace]) as evidence:
+        (run,) = evidence.captures
+        # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
+        ranks = asked.chosen(run.labelled_ranks or run.ranks)
+        rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
+        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        _print(asked, trace, pick, SETUP, rows, [], run.rank_notes)
+
+
+def _setup_row(rank: Rank) -> Row:
+    label = rank.setup
+    if label is None:
+        return (rank.pid, None, rank.number, None, None, None, None, str(rank.trace))
+    said = (label.coordinates, label.sizes, label.micro_batch, label.sequence_length)
+    return (rank.pid, label.text, rank.number, *said, str(rank.trace))
+
+
+@_primitive
+def window(asked: Asked, trace: str) -> None:
+    """The window that each rank is measured in."""
+    with asked.evidence([trace]) as evidence:
+        (run,) = evidence.captures
+        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        ranks = asked.chosen(run.labelled_ranks or run.ranks)
+        rows, windows = [], []
+        for rank in _by_pid(ranks.values()):
+            for w, gpu_ns in _windows_of(run, rank, pick):
+                rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
+                windows.append(json_window(rank, w, gpu_ns))
+        _print(asked, trace, pick, WINDOW, rows, windows, [Note(str(pick)), *run.rank_notes])
+
+
+def _windows_of(run: Run, rank: Rank, pick: Pick) -> Iterator[tuple[Window, tuple[int, int] | None]]:
+    """The windows of a rank with their bounds on the GPU; kernels are read only where those depend on them."""
+    if pick.whole_run or pick.kernels is KernelsMode.LAUNCHED:
+        for measured in run.measured(pick).ranks[rank.number]:
+            yield measured.window, (measured.start_ns, measured.end_ns) if len(measured) else None
+    else:
+        for w in run.windows(rank, pick):
+            yield w, (w.start_ns, w.end_ns)
+
+
+def _measured(asked: Asked, run: Run, pick: Pick) -> list[RankWindow]:
+    """Every window of the ranks asked for, by process; none of them is empty."""
+    ranks = asked.chosen(run.ranks)
+    filled = run.measured(pick).filled(ranks)
+    return [w for rank in _by_pid(ranks.values()) for w in filled[rank.number]]
+
+
+def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
+    return [json_window(w.rank, w.window, (w.start_ns, w.end_ns)) for w in windows]
+
+
+@_primitive
+def streams(asked: Asked, trace: str) -> None:
+    """What each stream did in the window, and what it is for."""
+    with asked.evidence([trace]) as evidence:
+        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        windows = _measured(asked, evidence.captures[0], pick)
+        rows = [row for w in windows for row in _stream_rows(w)]
+        _print(asked, trace, pick, STREAMS, rows, _json_windows(windows), [Note(str(pick)), *evidence.notes(pick)])
+
+
+def _stream_rows(w: RankWindow) -> Iterator[Row]:
+    for use in sorted(w.streams, key=lambda use: (use.stream.number, use.stream.device, use.stream.context)):
+        counts = (use.communication_kernels, use.compute_kernels, use.communication_ns, use.compute_ns)
+        place = (w.rank.number, use.stream.device, use.stream.context, w.window.index)
+        yield (w.rank.pid, use.stream.number, *counts, use.purpose, *place)
+
+
+@_primitive
+@click.option("--stage", "stages", multiple=True, help="This stage only (repeatable); 'none': kernels without one.")
+def overlap(asked: Asked, trace: str, stages: tuple[str, ...]) -> None:
+    """How well each stage hides its communication."""
+    with asked.evidence([trace]) as evidence:
+        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        windows = _measured(asked, evidence.captures[0], pick)
+        shown = _shown_stages(windows, stages)
+        rows = [row for w in windows for row in _overlap_rows(w, shown)]
+        notes = [Note(str(pick)), *evidence.notes(pick), *([] if rows else _why_no_overlap(windows))]
+        _print(asked, trace, pick, OVERLAP, rows, _json_windows(windows), notes)
+    if not rows:
+        click.get_current_context().exit(NO_DATA)
+
+
+def _shown_stages(windows: Sequence[RankWindow], asked: Sequence[str]) -> set[str]:
+    """The stages to show: all but ``none``, or those asked for. Raises NothingMeasured for one without a kernel."""
+    found = {stage for w in windows for stage in w.by_stage}
+    if not asked or not found:
+        return found - {NO_STAGE}
+    selectable = found if NO_STAGE in asked else found - {NO_STAGE}
+    shown: set[str] = set()
+    for element in asked:
+        meant = {stage for stage in selectable if matches(element, stage)}
+        if not meant:
+            exist = ", ".join(printable(stage) for stage in sorted(found))
+            raise NothingMeasured(f"no communication kernel has stage {element}; stages with communication: {exist}")
+        shown |= meant
+    return shown
+
+
+def _overlap_rows(w: RankWindow, shown: set[str]) -> Iterator[Row]:
+    columns: dict[str, dict[object, Value]] = {}
+    for name in ("exposed_ns", "overlap", "overlap_min", "overlap_max", "comm_ns"):
+        columns[name] = {row.labels[1]: row.value for row in METRICS[name].rows(w)}
+    for stage, members in w.by_stage.items():
+        if stage in shown:
+            exposed, *ratios, length = (values.get(stage) for values in columns.values())
+            yield (w.rank.pid, stage, exposed, *ratios, w.rank.number, length, len(members), w.window.index)
+
+
+def _why_no_overlap(windows: Sequence[RankWindow]) -> Iterator[Note]:
+    """What the notes on every measurement leave out: they tell of barriers."""
+    if any(w.communication for w in windows):
+        yield Note(f"no communication kernel has a stage under this convention: --stage {NO_STAGE} shows them")
+    elif not any(w.barriers for w in windows):
+        yield Note("0 communication streams: no communication kernel in the window")

@@ -1,0 +1,149 @@
+"""``pytest-nsys rows``: what are the values of any metrics, exactly as a gate would see them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.cli.options import Asked, measuring
+from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.errors import NothingMeasured, UsageMistake
+from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.gates.assertion import Selector
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.selection import Labelled, NothingSelected, select
+from pytest_nsys.metrics import METRICS, Metric, Unit
+from pytest_nsys.model import Label, Note, Value, printable
+from pytest_nsys.reports.tables import Column, Kind, Measure, Row, json_value
+
+
+@dataclass
+class Found:
+    """The selected rows by metric, and what is to be said of the rest."""
+
+    rows: list[tuple[Metric, Mapping[str, Label], Value]] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+
+@click.command()
+@click.argument("names", metavar="METRIC…", nargs=-1, required=True)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    required=True,
+    help="A capture: file, folder or glob. Repeated: values are medians over the captures.",
+)
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="DIM=VALUE",
+    help="Rows of this label only; of one dimension either, of several all.",
+)
+@measuring
+def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
+    """The rows of metrics."""
+    metrics = [_metric(name) for name in dict.fromkeys(names)]
+    selectors = _selectors(where)
+    with asked.evidence(traces) as evidence:
+        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
+        _check_dimensions(evidence, metrics, selectors)
+        found = _find(evidence, metrics, pick, ranks, selectors)
+        notes = [Note(str(pick)), *evidence.notes(pick), *(Note(text, True) for text in found.absent)]
+        about = {
+            "trace": traces[0] if len(traces) == 1 else list(traces),
+            "kernels": mode_of(pick),
+            "definition": max(metric.definition for metric in metrics),
+            "windows": list(_windows(evidence, pick, ranks)),
+            "notes": note_lines(notes),
+        }
+        columns, cells = _columns(metrics, found)
+        print_rows(asked.format, columns, cells, about, json_rows=[_json_row(*row) for row in found.rows])
+        print_notes(note_lines(notes))
+
+
+def _metric(name: str) -> Metric:
+    if name not in METRICS:
+        hint = did_you_mean(name, METRICS) or "; `pytest-nsys metrics` lists them"
+        raise UsageMistake(f"unknown metric '{printable(name, 60)}'{hint}")
+    return METRICS[name]
+
+
+def _selectors(where: Sequence[str]) -> dict[str, Selector]:
+    """One selector per dimension; the same dimension twice means either."""
+    values: dict[str, list[str]] = {}
+    for text in where:
+        dimension, equals, value = (part.strip() for part in text.partition("="))
+        if not (dimension and equals and value):
+            raise UsageMistake(f"--where is DIM=VALUE, not '{printable(text, 60)}'")
+        values.setdefault(dimension, []).append(value)
+    return {dimension: Selector(tuple(own)) for dimension, own in values.items()}
+
+
+def _check_dimensions(evidence: Evidence, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
+    axes = {axis for coordinates in evidence.coordinates.values() for axis in coordinates}
+    for metric in metrics:
+        known = (*metric.dimensions, *(sorted(axes) if "rank" in metric.dimensions else ()))
+        for dimension in selectors:
+            if dimension not in known:
+                hint = did_you_mean(dimension, known) or f": it has {', '.join(known)}"
+                raise UsageMistake(f"{metric.name} has no dimension '{printable(dimension, 40)}'{hint}")
+
+
+def _find(
+    evidence: Evidence,
+    metrics: Sequence[Metric],
+    pick: Pick,
+    ranks: frozenset[int],
+    selectors: Mapping[str, Selector],
+) -> Found:
+    """The rows of every metric. Raises NothingMeasured where none of them has one."""
+    found = Found()
+    for metric in metrics:
+        measured = evidence.rows(metric, pick, ranks)
+        found.absent += [_missing(measured, labels, why) for labels, why in measured.missing]
+        try:
+            selected: list[Labelled] = select(measured.table(evidence.coordinates), selectors)
+        except NothingSelected as nothing:
+            found.absent.append(f"{metric.name}: {nothing}")
+        else:
+            found.rows += [(metric, labels, value) for labels, value in selected]
+    if not found.rows:
+        said = [*found.absent, *(note.text for note in evidence.notes(pick) if "communication streams" in note.text)]
+        raise NothingMeasured(f"no rows under {pick}: {'; '.join(said)}")
+    return found
+
+
+def _missing(measured: Measured, labels: Sequence[Label], why: str) -> str:
+    place = " ".join(f"{d} {label}" for d, label in zip(measured.metric.dimensions, labels, strict=True))
+    return f"{measured.metric.name}: {place}: {why}"
+
+
+def _windows(evidence: Evidence, pick: Pick, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
+    for number, capture in enumerate(evidence.captures):
+        for _, windows in sorted(capture.measured(pick).filled(ranks).items()):
+            for w in windows:
+                yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": number}
+
+
+def _kind(metric: Metric) -> Kind:
+    return Kind.RATIO if metric.unit is Unit.RATIO else Kind.NUMBER
+
+
+def _json_row(metric: Metric, labels: Mapping[str, Label], value: Value) -> dict[str, object]:
+    return {**labels, metric.name: json_value(value, _kind(metric))}
+
+
+def _columns(metrics: Sequence[Metric], found: Found) -> tuple[list[Column], list[Row]]:
+    """Metric, every dimension that one of the metrics has, value, unit."""
+    dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
+    columns = [Column("metric"), *map(Column, dimensions), Column("value", Kind.NUMBER), Column("unit")]
+    cells: list[Row] = [
+        (metric.name, *(labels.get(d) for d in dimensions), Measure(value, _kind(metric)), str(metric.unit))
+        for metric, labels, value in found.rows
+    ]
+    return columns, cells

@@ -1,0 +1,192 @@
+"""How frameworks name things, as data: setup label, anchor, stages, purposes, communication kernels.
+
+Three kinds of pattern, each where its users expect it:
+
+* range names and anchors: ``%`` is the only wildcard and matches anything; ``_`` is itself; case counts;
+* kernel names, stages and every selector: shell globs;
+* stage and setup expressions: regular expressions with named groups.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pytest_nsys.model import KernelsMode, Setup, Span
+
+NO_STAGE = "none"
+"""Stage of a kernel that no stage range encloses."""
+
+COMPUTE = "compute"
+MIXED = "mixed"
+UNKNOWN = "unknown"
+"""Purposes that are no convention's: of a compute stream, of disagreeing kernels, of kernels nobody knows."""
+
+COMMUNICATION_PREFIX = "nccl"
+"""A kernel whose short name starts so is communication, under every convention. Case counts."""
+
+
+class ConventionMistake(ValueError):
+    """A convention mapping that cannot be meant; ``key`` is the one that is wrong."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(what)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
+
+    name: str
+    stages: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """One framework's way of naming. Every field but ``name`` is part of the fingerprint.
+
+    ``anchor``: pattern of the range that repeats once per unit of steady work, None where none is known.
+    ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
+    ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
+    in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
+    besides NCCL's.
+    """
+
+    name: str
+    anchor: str | None = None
+    setup: str | None = None
+    stage: str | None = None
+    purposes: tuple[Purpose, ...] = ()
+    communication: tuple[str, ...] = ()
+    span: Span = Span.RANGE
+    kernels: KernelsMode = KernelsMode.CONTAINED
+
+    def __post_init__(self) -> None:
+        if self.stage is not None and "stage" not in _compiled("stage", self.stage).groupindex:
+            raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
+        if self.setup is not None and "rank" not in _compiled("setup", self.setup).groupindex:
+            raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
+
+    @property
+    def purpose_names(self) -> tuple[str, ...]:
+        """Every purpose that a communication stream can have under this convention."""
+        return (*(p.name for p in self.purposes), MIXED, UNKNOWN)
+
+    @property
+    def setup_pattern(self) -> str | None:
+        """A range-name pattern that lets through at least the setup labels: the literal start of the expression."""
+        if self.setup is None:
+            return None
+        literal = re.match(r"[A-Za-z0-9 _=;:,/#@-]*", self.setup)
+        prefix = literal[0] if literal else ""
+        # A quantifier after the literal makes its last character optional; an alternative anywhere, all of it.
+        if self.setup[len(prefix) :][:1] in ("?", "*", "{"):
+            prefix = prefix[:-1]
+        return ("" if "|" in self.setup else prefix) + "%"
+
+    def fingerprint(self) -> str:
+        """A short hash of everything that changes what is measured; the name alone does not."""
+        facts = dataclasses.asdict(self)
+        del facts["name"]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+    def setup_of(self, name: str) -> Setup | None:
+        """The setup label that ``name`` is, or None."""
+        if self.setup is None:
+            return None
+        match = re.fullmatch(self.setup, name)
+        if match is None:
+            return None
+        numbers = {key: int(text) for key, text in match.groupdict().items() if text is not None and text.isdecimal()}
+        if "rank" not in numbers:
+            return None
+        sizes = {key.removesuffix("_size"): n for key, n in numbers.items() if key.endswith("_size")}
+        return Setup(
+            text=name,
+            rank=numbers["rank"],
+            coordinates={axis: numbers[axis] for axis in sizes if axis in numbers},
+            sizes=sizes,
+            micro_batch=numbers.get("micro_batch"),
+            sequence_length=numbers.get("sequence_length"),
+        )
+
+    def contexts(self) -> Callable[[str], tuple[str, str | None] | None]:
+        """A function from a range's name to its (stage, purpose), None for one that says nothing.
+
+        Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.
+        """
+        stage = re.compile(self.stage) if self.stage is not None else None
+        ranges = [(p.name, like(pattern)) for p in self.purposes for pattern in p.ranges]
+        stages = [(p.name, pattern) for p in self.purposes for pattern in p.stages]
+
+        @lru_cache(maxsize=65536)
+        def context(name: str) -> tuple[str, str | None] | None:
+            if name.startswith(COMMUNICATION_PREFIX) or self.setup_of(name) is not None:
+                return None
+            found = NO_STAGE
+            if stage is not None:
+                for match in stage.finditer(name):
+                    found = match["stage"] or found
+            purpose = next((p for p, matches in ranges if matches(name)), None)
+            if purpose is None and found != NO_STAGE:
+                purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(found, pattern)), None)
+            return None if found == NO_STAGE and purpose is None else (found, purpose)
+
+        return context
+
+    def is_communication(self, short_name: str, full_name: str) -> bool:
+        """Whether a kernel communicates: NCCL's by prefix of the short name, others by the convention's globs."""
+        return short_name.startswith(COMMUNICATION_PREFIX) or any(
+            fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication
+        )
+
+
+def _compiled(key: str, expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise ConventionMistake(key, f"not a regular expression: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def like(pattern: str) -> Callable[[str], bool]:
+    """A function that tells whether a range's name matches ``pattern``, in which ``%`` matches anything."""
+    parts = [re.escape(part) for part in pattern.split("%")]
+    matcher = re.compile(".*".join(parts), re.DOTALL)
+    return lambda name: matcher.fullmatch(name) is not None
+
+
+_PITHTRAIN_SETUP = (
+    r"rank=(?P<rank>\d+); "
+    + " ".join(rf"{axis}=(?P<{axis}>\d+)/(?P<{axis}_size>\d+)" for axis in ("pp", "dp", "cp", "ep"))
+    + r"; mbs=(?P<micro_batch>\d+) seq=(?P<sequence_length>\d+)"
+)
+
+BUILT_IN: Mapping[str, Convention] = {
+    c.name: c
+    for c in (
+        Convention(
+            name="pithtrain",
+            anchor="forward chunk%backward chunk%",
+            setup=_PITHTRAIN_SETUP,
+            stage=r"(?P<stage>stage[1-5]_[fbw])",
+            purposes=(
+                Purpose("ep_a2a", stages=("stage2_*", "stage4_*")),
+                Purpose("ep_weights", stages=("stage3_*",)),
+                Purpose("cp_ring", stages=("stage1_*",)),
+                Purpose("pp_p2p", ranges=("pipeline send/recv",)),
+            ),
+        ),
+        Convention(name="generic"),
+    )
+}
+
+DEFAULT = "pithtrain"

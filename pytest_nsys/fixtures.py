@@ -1,0 +1,153 @@
+"""The same judgement for Python tests: rows of any metric, and sentences judged by the gate's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.errors import GateFileError, NsysError
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Selector
+from pytest_nsys.gates.gate_file import known_axes, load_gate_file
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.limits import SentenceMistake
+from pytest_nsys.gates.selection import NothingSelected, select
+from pytest_nsys.gates.sentences import parse_sentence
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import KernelsMode, Label, Span, Value
+from pytest_nsys.outcomes import GateFailed, GateNotJudged
+from pytest_nsys.reports.text import explanation
+from pytest_nsys.session import session_of
+from pytest_nsys.verdicts import Bench, evaluate
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One value with its dimensions: nanoseconds and counts are int, ratios are exact fractions."""
+
+    labels: Mapping[str, Label]
+    value: Value
+
+    def __getitem__(self, dimension: str) -> Label:
+        return self.labels[dimension]
+
+
+class NsysRun:
+    """The run under test under one convention (``pithtrain`` unless :meth:`under` says otherwise)."""
+
+    def __init__(self, config: pytest.Config, convention: Convention) -> None:
+        self._config, self.convention = config, convention
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> NsysRun:
+        """The run that the options and the ini file name."""
+        return cls(config, BUILT_IN[DEFAULT])
+
+    def under(self, convention: str | Convention) -> NsysRun:
+        """The same run read with another convention: a built-in name, or one of your own."""
+        chosen = BUILT_IN[convention] if isinstance(convention, str) else convention
+        return NsysRun(self._config, chosen)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The opened captures."""
+        try:
+            return session_of(self._config).evidence(convention=self.convention)
+        except NsysError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    def rows(
+        self,
+        metric: str,
+        *,
+        window: str = "median",
+        span: Span | str | None = None,
+        kernels: KernelsMode | str | None = None,
+        **where: Label | Sequence[Label],
+    ) -> list[MetricRow]:
+        """The rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
+
+        Fails the test where a selector matches nothing: an empty list would let a loop of assertions pass.
+        """
+        __tracebackhide__ = True
+        if metric not in METRICS:
+            raise ValueError(f"unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
+        evidence = self.evidence
+        pick = evidence.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
+        try:
+            table = evidence.rows(METRICS[metric], pick).table(evidence.coordinates)
+            return [MetricRow(labels, value) for labels, value in select(table, selectors)]
+        except NothingSelected as nothing:
+            raise GateNotJudged(f"{metric}: no data: {nothing}") from None
+        except NsysError as error:
+            pytest.fail(str(error), pytrace=False)
+
+
+def _listed(labels: Label | Sequence[Label]) -> Sequence[Label]:
+    return [labels] if isinstance(labels, int | str) else labels
+
+
+class NsysGate:
+    """Judges sentences: ``nsys_gate("stage3 overlap >= 60%")``; raises GateFailed where one does not hold."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def __call__(self, sentence: str, gate_file: str | Path | None = None) -> Verdict:
+        """The verdict of ``sentence``, where it is good.
+
+        ``gate_file`` lends its convention, window, tolerance and baselines; without one only constants are judged,
+        under the default convention. A relative path is relative to the root directory.
+        """
+        __tracebackhide__ = True
+        session = session_of(self._config)
+        gate = self._gate(gate_file)
+        assertion = self._assertion(sentence, gate)
+        if assertion.needs_baseline and gate_file is None:
+            raise ValueError("a baseline belongs to a gate file: nsys_gate(sentence, gate_file=…)")
+        try:
+            bench = session.bench(gate) if gate_file is not None else Bench(session.evidence(gate), {})
+            verdict = evaluate(assertion, bench)
+        except NsysError as error:
+            pytest.fail(f"{sentence}\n  error: {error}", pytrace=False)
+        if not verdict.good:
+            failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            steps = [verdict.next_step] if verdict.next_step else []
+            raise (GateFailed if failed else GateNotJudged)(explanation(verdict, "nsys_gate", steps))
+        return verdict
+
+    def _gate(self, gate_file: str | Path | None) -> GateFile:
+        if gate_file is None:
+            return GateFile(self._config.rootpath, (), BUILT_IN[DEFAULT])
+        path = Path(self._config.rootpath, gate_file)
+        try:
+            return load_gate_file(path, METRICS)
+        except GateFileError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    @staticmethod
+    def _assertion(sentence: str, gate: GateFile) -> Assertion:
+        try:
+            axes = known_axes(gate.convention, gate.run)
+            meant = parse_sentence(sentence, METRICS, axes=axes, tolerance=gate.tolerance)
+        except SentenceMistake as mistake:
+            raise ValueError(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
+        return Assertion(
+            name=sentence,
+            sentence=sentence,
+            location=Location(gate.path, 1, 1),
+            metric=meant.metric,
+            require=meant.require,
+            where=meant.where,
+            aggregates=meant.aggregates,
+            balance_across=meant.balance_across,
+            window=gate.window,
+            span=gate.span,
+            kernels=gate.kernels,
+        )

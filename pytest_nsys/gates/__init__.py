@@ -1,0 +1,1 @@
+"""Gate files, limits, baselines, verdicts: what must stay true, and how that is decided."""

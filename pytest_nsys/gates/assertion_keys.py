@@ -1,0 +1,290 @@
+"""What does one entry under ``assertions:`` ask for, be it a sentence or a mapping?"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from pytest_nsys.gates.assertion import (
+    Assertion,
+    Comparator,
+    FromBaseline,
+    Location,
+    Requirement,
+    Selector,
+    Severity,
+    Tolerance,
+)
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.limits import (
+    NO_TOLERANCE,
+    MetricSpec,
+    SentenceMistake,
+    nothing_for,
+    parse_requirement,
+)
+from pytest_nsys.gates.selector_keys import SelectorKeys
+from pytest_nsys.gates.sentences import Sentence, balance_of, parse_sentence
+from pytest_nsys.gates.setting_keys import read_tolerance, read_window
+from pytest_nsys.gates.units import format_tolerance
+from pytest_nsys.gates.yaml_nodes import Reader, is_empty
+from pytest_nsys.model import KernelsMode, Span, printable
+
+ASSERTION_KEYS = (
+    *("id", "assert", "metric", "where", "across", "balance", "for", "require", "warn", "baseline"),
+    *("tolerance", "severity", "marks", "xfail", "allow_no_data", "on_improvement"),
+    *("window", "span", "kernels"),
+)
+SENTENCE_SAYS = ("metric", "across", "balance", "require", "baseline")
+"""Keys that an ``assert:`` sentence stands for: they cannot stand beside it."""
+
+MAX_ID = 200
+FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
+
+
+class Improvement(enum.StrEnum):
+    """What a run that is better than its baseline and the tolerance does to the item."""
+
+    PASS = "pass"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What the file says for all of its assertions."""
+
+    shown_path: Path
+    metrics: Mapping[str, MetricSpec]
+    axes: tuple[str, ...] = ()
+    tolerance: Tolerance | None = None
+    window: str = "median"
+    span: Span | None = None
+    kernels: KernelsMode | None = None
+
+
+def clean_name(text: str) -> str:
+    """``text`` as a part of a test's name: one line, no control characters, no ``::``."""
+    visible = "".join(c for c in text if c.isprintable() or c.isspace())
+    name = " ".join(visible.split())
+    while "::" in name:
+        name = name.replace("::", ":")
+    return name
+
+
+def read_assertion(reader: Reader, node: Node, defaults: Defaults) -> list[Assertion]:
+    """The assertions that one entry stands for: several where it has ``for:``, none where it is mistaken."""
+    if isinstance(node, ScalarNode):
+        sentence = _read_sentence(reader, node, "an assertion", defaults)
+        written = clean_name(node.value)
+        return [] if sentence is None else [_assertion(node, written, written, sentence, defaults)]
+    fields = reader.mapping(node, "an assertion", ASSERTION_KEYS)
+    return _Entry(reader, node, fields, defaults).assertions() if fields else []
+
+
+def _assertion(node: Node, name: str, text: str, sentence: Sentence, defaults: Defaults) -> Assertion:
+    mark = node.start_mark
+    return Assertion(
+        name=name,
+        sentence=text,
+        location=Location(defaults.shown_path, mark.line + 1, mark.column + 1),
+        metric=sentence.metric,
+        require=sentence.require,
+        where=sentence.where,
+        aggregates=sentence.aggregates,
+        balance_across=sentence.balance_across,
+        window=defaults.window,
+        span=defaults.span,
+        kernels=defaults.kernels,
+    )
+
+
+def _read_sentence(reader: Reader, node: Node, what: str, defaults: Defaults) -> Sentence | None:
+    text = reader.text(node, what)
+    if text is None:
+        return None
+    try:
+        return parse_sentence(text, defaults.metrics, axes=defaults.axes, tolerance=defaults.tolerance)
+    except SentenceMistake as mistake:
+        reader.mistakes.at(node, str(mistake), mistake.offset)
+        return None
+
+
+class _Entry:
+    """One mapping under ``assertions:``, read key by key."""
+
+    def __init__(self, reader: Reader, node: Node, fields: dict[str, Node], defaults: Defaults) -> None:
+        self._reader = reader
+        self._node = node
+        self._fields = fields
+        if "tolerance" in fields:
+            own = read_tolerance(reader, fields["tolerance"])
+            defaults = dataclasses.replace(defaults, tolerance=own)
+        self._defaults = defaults
+
+    def _mistake(self, key: str, what: str) -> None:
+        self._reader.mistakes.at(self._fields.get(key, self._node), what)
+
+    def assertions(self) -> list[Assertion]:
+        """All that the entry stands for."""
+        name = self._name()
+        options = self._options()
+        sentence = self._from_sentence() if "assert" in self._fields else self._from_keys()
+        if sentence is None:
+            return []
+        metric = self._defaults.metrics[sentence.metric]
+        keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
+        where = keys.where(fixed=sentence.where)
+        judged = balance_of(metric) if sentence.balance_across else metric
+        options["warn"] = self._requirement("warn", judged, constant=True)
+        name = name or self._text(sentence, where)
+        made = []
+        for choice in keys.choices(fixed={**sentence.where, **where}):
+            one = dataclasses.replace(sentence, where={**sentence.where, **where, **choice})
+            chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
+            full = f"{name}[{chosen}]" if chosen else name
+            text = self._text(sentence, {**where, **choice})
+            plain = _assertion(self._node, full, text, one, self._defaults)
+            made.append(dataclasses.replace(plain, **options))
+        return made
+
+    def _name(self) -> str | None:
+        """The id as a name; without one the sentence is the name."""
+        written = self._reader.text(self._fields["id"], "id") if "id" in self._fields else None
+        if written is None:
+            return None
+        if "::" in written:
+            self._mistake("id", "an id cannot hold '::', which separates the parts of a test's address")
+        if not 0 < len(clean_name(written)) <= MAX_ID:
+            self._mistake("id", f"an id has 1 to {MAX_ID} characters that can be printed")
+        return clean_name(written)
+
+    def _text(self, sentence: Sentence, where: Mapping[str, Selector]) -> str:
+        """The sentence that a person reads: as written, with what the keys beside it add."""
+        selectors = " ".join(f"{d} {'|'.join(selector.values)}" for d, selector in where.items())
+        if "assert" in self._fields:
+            added = f" where {selectors}" if selectors else ""
+            return clean_name(f"{self._fields['assert'].value}{added}")
+        taken = " ".join(f"{a.word} over {', '.join(a.over or ())} of" for a in reversed(sentence.aggregates))
+        axis = sentence.balance_across
+        what = f"balance of {sentence.metric} across {axis}" if axis else sentence.metric
+        return clean_name(f"{taken} {selectors} {what} {sentence.require.text}")
+
+    def _from_sentence(self) -> Sentence | None:
+        for key in SENTENCE_SAYS:
+            if key in self._fields:
+                self._mistake(key, f"'{key}' cannot stand beside 'assert': the sentence says it")
+        return _read_sentence(self._reader, self._fields["assert"], "assert", self._defaults)
+
+    def _from_keys(self) -> Sentence | None:
+        if "metric" not in self._fields:
+            self._mistake("", "an assertion needs 'metric' (or 'assert' with a sentence)")
+            return None
+        if "require" in self._fields and "baseline" in self._fields:
+            self._mistake("baseline", "write either 'require' or 'baseline', or two assertions")
+        if "require" not in self._fields and "baseline" not in self._fields:
+            self._mistake("", "an assertion needs 'require' or 'baseline'")
+        metric = self._metric()
+        if metric is None:
+            return None
+        keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
+        axis = keys.balance()
+        judged = balance_of(metric) if axis else metric
+        across = keys.across()
+        require = self._baseline(judged) if "baseline" in self._fields else None
+        require = self._requirement("require", judged) or require
+        return None if require is None else Sentence(metric.name, require, {}, across, axis)
+
+    def _metric(self) -> MetricSpec | None:
+        name = self._reader.text(self._fields["metric"], "metric")
+        if name is None:
+            return None
+        metric = self._defaults.metrics.get("_".join(name.split()))
+        if metric is None:
+            hint = did_you_mean(name, self._defaults.metrics)
+            self._mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")
+        return metric
+
+    def _requirement(self, key: str, judged: MetricSpec, *, constant: bool = False) -> Requirement | None:
+        node = self._fields.get(key)
+        text = self._reader.text(node, key) if node is not None else None
+        if node is None or text is None:
+            return None
+        try:
+            return parse_requirement(text, judged, self._defaults.tolerance, constant=constant)
+        except SentenceMistake as mistake:
+            folded = isinstance(node, ScalarNode) and node.style == ">"
+            hint = ' (YAML reads > as the start of a block: quote it, as in ">= 60%")' if folded else ""
+            self._reader.mistakes.at(node, f"{mistake}{hint}", mistake.offset)
+            return None
+
+    def _baseline(self, judged: MetricSpec) -> Requirement | None:
+        """A limit from the baseline, on the side on which the metric gets worse."""
+        tolerance = self._baseline_tolerance(judged)
+        if tolerance is None:
+            return None
+        amount = format_tolerance(tolerance.relative, tolerance.absolute.get(judged.unit), judged.unit)
+        comparator, text = {
+            "lower": (Comparator.LE, f"<= baseline + {amount}"),
+            "higher": (Comparator.GE, f">= baseline - {amount}"),
+        }.get(judged.better or "", (None, f"within {amount} of baseline"))
+        return Requirement(comparator, FromBaseline(tolerance), text)
+
+    def _baseline_tolerance(self, judged: MetricSpec) -> Tolerance | None:
+        node = self._fields["baseline"]
+        if is_empty(node) or (isinstance(node, MappingNode) and not node.value):
+            tolerance = self._defaults.tolerance
+            if tolerance is None:
+                self._mistake("baseline", NO_TOLERANCE)
+            elif not tolerance.relative and judged.unit not in tolerance.absolute:
+                self._mistake("baseline", nothing_for(judged))
+            return tolerance
+        if "tolerance" in self._fields:
+            self._mistake("tolerance", "the tolerance is given twice: here and under 'baseline'")
+        tolerance = read_tolerance(self._reader, node, "baseline")
+        if tolerance.absolute and judged.unit not in tolerance.absolute:
+            self._mistake("baseline", nothing_for(judged))
+        return tolerance
+
+    def _options(self) -> dict[str, Any]:
+        """The keys that change how the item behaves, as fields of an Assertion."""
+        reader, fields = self._reader, self._fields
+        found: dict[str, Any] = {}
+        if "severity" in fields:
+            found["severity"] = reader.choice(fields["severity"], "severity", Severity)
+        if "on_improvement" in fields:
+            choice = reader.choice(fields["on_improvement"], "on_improvement", Improvement)
+            found["on_improvement"] = Severity.FAIL if choice is Improvement.FAIL else Severity.WARN
+        if "allow_no_data" in fields:
+            found["allow_no_data"] = reader.flag(fields["allow_no_data"], "allow_no_data")
+        if "xfail" in fields:
+            found["xfail"] = clean_name(reader.text(fields["xfail"], "xfail") or "")
+        if "marks" in fields:
+            found["marks"] = self._marks(fields["marks"])
+        if "window" in fields:
+            found["window"] = read_window(reader, fields["window"])
+        if "span" in fields:
+            found["span"] = reader.choice(fields["span"], "span", Span)
+        if "kernels" in fields:
+            found["kernels"] = reader.choice(fields["kernels"], "kernels", KernelsMode)
+        return found
+
+    def _marks(self, node: Node) -> tuple[str, ...]:
+        found = []
+        for item in self._reader.items(node, "marks"):
+            text = self._reader.text(item, "a mark")
+            if text is None:
+                continue
+            name = text.strip()
+            if name in FORBIDDEN_MARKS:
+                why = "use the key 'xfail'" if name == "xfail" else "nothing is ever skipped or multiplied here"
+                self._reader.mistakes.at(item, f"'{name}' cannot be a mark: {why}")
+            elif not (name.isascii() and name.isidentifier()):
+                self._reader.mistakes.at(item, f"a mark is a plain name, not '{printable(name, 40)}'")
+            found.append(name)
+        return tuple(found)

@@ -1,0 +1,226 @@
+"""What limit do the words after a subject set: ``>= 60%``, ``below baseline plus tolerance``?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.units import (
+    RATIO,
+    TIME,
+    Quantity,
+    UnitMistake,
+    absolute_amount,
+    limit_value,
+    parse_quantity,
+    relative_amount,
+)
+from pytest_nsys.model import printable
+
+COMPARISONS: dict[str, Comparator] = {
+    **{str(c): c for c in Comparator},
+    "below": Comparator.LT,
+    "above": Comparator.GT,
+    "at least": Comparator.GE,
+    "at most": Comparator.LE,
+}
+"""How a sentence writes each comparator; before a baseline, ``below`` and ``above`` include it."""
+
+EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
+
+NO_TOLERANCE = "there is no tolerance to add: write one into this file, as in tolerance: {rel: 5%, abs: 50us}"
+
+_COMPARISON = re.compile(r"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|at\s+least\b|at\s+most\b)")
+_MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
+_TOKEN = re.compile(
+    r"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{3}\b))*\s*(?:%|[^\W\d_]+(?:/s)?)?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
+)
+_SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
+
+
+class SentenceMistake(ValueError):
+    """What is wrong with a sentence, and ``offset``, where in it."""
+
+    def __init__(self, offset: int, what: str) -> None:
+        super().__init__(what)
+        self.offset = offset
+
+
+class MetricSpec(Protocol):
+    """What a sentence needs to know of a metric."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def better(self) -> str | None: ...
+    @property
+    def dimensions(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    offset: int
+
+
+class _Tokens:
+    """The words of a limit, taken one after the other."""
+
+    def __init__(self, text: str, start: int) -> None:
+        found = _TOKEN.finditer(text, start)
+        self._rest = [_Token(m.lastgroup or "", m[0].strip(), m.start()) for m in found]
+        self._end = len(text.rstrip())
+
+    def take(self, missing: str) -> _Token:
+        if not self._rest:
+            raise SentenceMistake(self._end, missing)
+        return self._rest.pop(0)
+
+    def expect(self, text: str) -> None:
+        token = self.take(f"'{text}' is missing")
+        if token.text != text:
+            raise SentenceMistake(token.offset, f"expected '{text}', not '{token.text}'")
+
+    def take_sign(self) -> _Token | None:
+        return self._rest.pop(0) if self._rest and self._rest[0].text in _SIGNS else None
+
+    def end(self) -> None:
+        if self._rest:
+            token = self._rest[0]
+            raise SentenceMistake(token.offset, f"'{printable(token.text, 40)}' is too much: the limit ends before it")
+
+
+def parse_requirement(
+    text: str,
+    metric: MetricSpec,
+    tolerance: Tolerance | None = None,
+    *,
+    start: int = 0,
+    constant: bool = False,
+) -> Requirement:
+    """The comparison and limit that ``text`` holds from ``start`` on, for values of ``metric``.
+
+    ``tolerance`` is what ``plus tolerance`` stands for; ``constant`` refuses a baseline.
+    """
+    match = _COMPARISON.match(text, start)
+    if match is None:
+        raise SentenceMistake(_first(text, start), f"the comparison is missing: {EVERY_COMPARISON}")
+    words = " ".join(match["words"].split())
+    comparator = COMPARISONS.get(words)
+    if comparator is None:
+        hint = f" (did you mean '{_MEANT[words]}'?)" if words in _MEANT else f": {EVERY_COMPARISON}"
+        raise SentenceMistake(match.start("words"), f"'{words}' is not a comparison{hint}")
+    tokens = _Tokens(text, match.end())
+    first = tokens.take(f"the limit is missing after '{words}'")
+    limit: Constant | FromBaseline
+    if first.text == "baseline":
+        if constant:
+            raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
+        comparator = _against_baseline(words, match.start("words"))
+        limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
+    else:
+        limit = Constant(_constant(first, metric))
+    tokens.end()
+    return Requirement(comparator, limit, " ".join(text[match.start("words") :].split()))
+
+
+def nothing_for(metric: MetricSpec) -> str:
+    """The mistake of a tolerance that allows a metric nothing."""
+    amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
+    return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
+
+
+def _first(text: str, start: int) -> int:
+    """Offset of the first character from ``start`` on that is not blank, else the end."""
+    return len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
+
+
+def _constant(token: _Token, metric: MetricSpec) -> Fraction:
+    if token.kind == "word":
+        hint = did_you_mean(token.text, ["baseline"])
+        what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
+        raise SentenceMistake(token.offset, what)
+    if token.text in _SIGNS:
+        raise SentenceMistake(token.offset, "a limit has no sign: no value is ever negative")
+    with _at(token.offset):
+        return limit_value(parse_quantity(token.text), metric.unit, metric.name)
+
+
+def _against_baseline(words: str, offset: int) -> Comparator:
+    """What a comparison means before ``baseline``."""
+    if words in ("<", ">"):
+        plain = {"<": "use <= or below", ">": "use >= or above"}[words]
+        raise SentenceMistake(offset, f"'{words} baseline' would fail a run that changed nothing: {plain}")
+    if words == "!=":
+        raise SentenceMistake(offset, "'!= baseline' would fail a run that changed nothing")
+    return {"below": Comparator.LE, "above": Comparator.GE}.get(words) or COMPARISONS[words]
+
+
+def _tolerance(
+    tokens: _Tokens, comparator: Comparator, metric: MetricSpec, default: Tolerance | None
+) -> Tolerance | None:
+    """What stands behind ``baseline``: a sign that fits the comparator and an amount, or nothing."""
+    sign = tokens.take_sign()
+    if sign is None:
+        return None
+    if comparator is Comparator.EQ:
+        raise SentenceMistake(sign.offset, "== takes the baseline exactly: write <= baseline + … or >= baseline - …")
+    wanted = {Comparator.LE: "+", Comparator.GE: "-"}[comparator]
+    if _SIGNS[sign.text] != wanted:
+        raise SentenceMistake(
+            sign.offset,
+            f"'{comparator} baseline {sign.text} …' would fail a run that changed nothing: "
+            f"write {comparator} baseline {wanted} …",
+        )
+    return _amount(tokens, metric, default)
+
+
+def _amount(tokens: _Tokens, metric: MetricSpec, default: Tolerance | None) -> Tolerance:
+    token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us) or 'tolerance'")
+    if token.text == "tolerance":
+        if default is None:
+            raise SentenceMistake(token.offset, NO_TOLERANCE)
+        if not default.relative and metric.unit not in default.absolute:
+            raise SentenceMistake(token.offset, nothing_for(metric))
+        return default
+    if token.text != "max":
+        return _part(token, metric)
+    tokens.expect("(")
+    first = tokens.take("max(…) takes two amounts, as in max(5%, 50us)")
+    tokens.expect(",")
+    second = tokens.take("max(…) takes two amounts, as in max(5%, 50us)")
+    tokens.expect(")")
+    parts = _part(first, metric), _part(second, metric)
+    if bool(parts[0].absolute) == bool(parts[1].absolute):
+        raise SentenceMistake(second.offset, "max(…) takes one share and one amount, as in max(5%, 50us)")
+    relative, absolute = sorted(parts, key=lambda part: bool(part.absolute))
+    return Tolerance(relative.relative, absolute.absolute)
+
+
+def _part(token: _Token, metric: MetricSpec) -> Tolerance:
+    if token.kind != "quantity":
+        hint = did_you_mean(token.text, ["tolerance"])
+        what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
+        raise SentenceMistake(token.offset, what)
+    with _at(token.offset):
+        quantity: Quantity = parse_quantity(token.text)
+        if quantity.unit == RATIO:
+            return Tolerance(relative_amount(quantity))
+        return Tolerance(absolute={metric.unit: absolute_amount(quantity, metric.unit, metric.name)})
+
+
+@contextmanager
+def _at(offset: int) -> Iterator[None]:
+    try:
+        yield
+    except UnitMistake as mistake:
+        raise SentenceMistake(offset, str(mistake)) from None

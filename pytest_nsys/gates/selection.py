@@ -1,0 +1,144 @@
+"""Which rows does a sentence speak of, and what do they become? Selectors, aggregates and balance, all exact.
+
+Text matches exactly, or as a prefix before ``_`` (``stage3`` selects ``stage3_f``), or as a glob; numbers match as
+numbers, so rank 1 is not rank 10. Each element of a selector must match a row of its own.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pytest_nsys.analysis.statistics import aggregate, exact
+from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.gates.assertion import Aggregate, Assertion, Selector
+from pytest_nsys.model import Label, Value
+
+Labelled = tuple[Mapping[str, Label], Value]
+"""A value with its dimensions by name."""
+
+Coordinates = Mapping[int, Mapping[str, int]]
+"""Mesh coordinates by rank number."""
+
+
+class NothingSelected(Exception):
+    """No row, or not a row for each element that was listed: there is no data to judge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of one metric, as measured or as stored."""
+
+    dimensions: tuple[str, ...]
+    rows: Sequence[tuple[tuple[Label, ...], Value]]
+    coordinates: Coordinates
+
+    def labelled(self) -> list[Labelled]:
+        """The rows with their dimensions by name, in order."""
+        return [(dict(zip(self.dimensions, labels, strict=True)), value) for labels, value in self.rows]
+
+    def label(self, labels: Mapping[str, Label], dimension: str) -> Label | None:
+        """The label of a dimension, which may be a mesh axis of the row's rank."""
+        if dimension in labels:
+            return labels[dimension]
+        rank = labels.get("rank")
+        return self.coordinates.get(rank, {}).get(dimension) if isinstance(rank, int) else None
+
+
+def label_key(label: Label) -> tuple[int, int, str]:
+    """Order of labels: numbers as numbers, before text."""
+    return (0, label, "") if isinstance(label, int) else (1, 0, label)
+
+
+def matches(element: str, label: Label) -> bool:
+    """Whether one element of a selector means this label."""
+    if isinstance(label, int):
+        return element.lstrip("-").isdigit() and int(element) == label
+    return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
+
+
+def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
+    """The rows that every selector means.
+
+    Kernels without a stage are left out unless a selector asks for stage ``none``. Raises NothingSelected.
+    """
+    rows = table.labelled()
+    stages = where.get("stage")
+    if "stage" in table.dimensions and (stages is None or NO_STAGE not in stages.values):
+        rows = [row for row in rows if row[0]["stage"] != NO_STAGE]
+    kept = [row for row in rows if all(_any(table, row, dim, s.values) for dim, s in where.items())]
+    for dimension, selector in where.items():
+        for element in selector.values:
+            if not any(_any(table, row, dimension, (element,)) for row in kept):
+                raise NothingSelected(f"no row has {dimension} {element}; {_what_exists(table, rows, dimension)}")
+    if not kept:
+        raise NothingSelected("it has no row in the window")
+    return kept
+
+
+def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
+    label = table.label(row[0], dimension)
+    return label is not None and any(matches(element, label) for element in elements)
+
+
+def _what_exists(table: Table, rows: Sequence[Labelled], dimension: str) -> str:
+    found = {label for labels, _ in rows if (label := table.label(labels, dimension)) is not None}
+    if not found:
+        return f"no row has a {dimension}" if rows else "it has no row in the window"
+    shown = [str(label) for label in sorted(found, key=label_key)]
+    return f"{dimension}s with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
+
+
+def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
+    """The values that are held against the limit: each row, its aggregates, or the worst balance.
+
+    Raises NothingSelected where a balance cannot be formed.
+    """
+    if assertion.balance_across is not None:
+        return _balance(table, rows, assertion.balance_across)
+    for step in assertion.aggregates:
+        rows = _aggregate(table, rows, step, fixed=tuple(assertion.where))
+    return list(rows)
+
+
+def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
+    """One value for each combination of the dimensions that the step does not take together."""
+
+    def kept(labels: Mapping[str, Label]) -> dict[str, Label]:
+        if step.over is None:
+            by_mesh = {d: label for d in fixed if (label := table.label(labels, d)) is not None}
+            return {d: label for d, label in {**labels, **by_mesh}.items() if d in fixed}
+        return {d: label for d, label in labels.items() if d not in step.over}
+
+    return _grouped(rows, kept, aggregate(step.word))
+
+
+def _grouped(
+    rows: Sequence[Labelled],
+    kept: Callable[[Mapping[str, Label]], dict[str, Label]],
+    combine: Callable[[Sequence[Value]], Value],
+) -> list[Labelled]:
+    groups: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
+    for labels, value in rows:
+        groups.setdefault(tuple(kept(labels).items()), []).append(value)
+    return [(dict(key), combine(values)) for key, values in groups.items()]
+
+
+def _balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
+    """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts."""
+    groups: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
+    for labels, value in rows:
+        rank = labels.get("rank")
+        mesh = table.coordinates.get(rank, {}) if isinstance(rank, int) else {}
+        if axis not in mesh:
+            raise NothingSelected(f"rank {rank} has no {axis} coordinate: the trace has no setup label with {axis}")
+        rest = {d: label for d, label in labels.items() if d != "rank"} | {a: n for a, n in mesh.items() if a != axis}
+        groups.setdefault(tuple(sorted(rest.items())), []).append(value)
+    found: list[Labelled] = []
+    for key, values in groups.items():
+        if min(values) == 0:
+            raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")
+        found.append((dict(key), exact(Fraction(max(values)) / Fraction(min(values)))))
+    return [max(found, key=lambda row: row[1])]

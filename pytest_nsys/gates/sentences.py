@@ -1,0 +1,304 @@
+"""What does a sentence such as ``median stage2_f overlap >= 60%`` ask for?
+
+    [selectors and an aggregate word] METRIC          COMPARISON LIMIT
+    [selectors] balance of METRIC across AXIS         COMPARISON LIMIT
+    no [selector] METRIC
+
+A selector is ``rank 3``, or a bare word for the metric's last dimension.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, Requirement, Selector, Tolerance
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, parse_requirement
+from pytest_nsys.gates.units import BARE, COUNT, TIME
+from pytest_nsys.model import printable
+
+__all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
+
+AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
+NUMBERED = frozenset({"rank", "device", "context", "stream"})
+"""Dimensions whose labels are numbers; mesh axes are too."""
+
+QUANTILES = ("p50", "p90", "p99")
+
+MAX_LENGTH = 500
+"""Most characters of a sentence: nobody reads a longer one, and the file may be a stranger's."""
+
+_LONGEST_NAME = 5
+"""Most words that the name of a metric is looked for in."""
+
+_WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
+_PERCENTILE = re.compile(r"p[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence, understood."""
+
+    metric: str
+    require: Requirement
+    where: Mapping[str, Selector] = field(default_factory=dict)
+    aggregates: tuple[Aggregate, ...] = ()
+    balance_across: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The balance of a metric as a metric of its own: maximum over minimum across a mesh axis."""
+
+    name: str
+    dimensions: tuple[str, ...]
+    unit: str = BARE
+    better: str | None = "lower"
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    offset: int
+
+
+@dataclass(slots=True)
+class _Subject:
+    metric: MetricSpec
+    where: dict[str, Selector] = field(default_factory=dict)
+    aggregates: tuple[Aggregate, ...] = ()
+    balance_across: str | None = None
+
+
+def parse_sentence(
+    text: str,
+    metrics: Mapping[str, MetricSpec],
+    *,
+    axes: Collection[str] = (),
+    tolerance: Tolerance | None = None,
+) -> Sentence:
+    """What ``text`` asks for. ``axes`` are the mesh axes, ``tolerance`` is that of ``plus tolerance``."""
+    if len(text) > MAX_LENGTH:
+        raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
+    words = [_Word(m[0], m.start()) for m in _WORD.finditer(text)]
+    if not words:
+        raise SentenceMistake(0, "the sentence is empty")
+    if words[0].text == "no":
+        return _parse_none(words, metrics, axes)
+    cut = next((i for i in range(len(words)) if _compares(words, i)), None)
+    if cut is None:
+        raise _no_comparison(text, words, metrics)
+    if cut == 0:
+        raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
+    subject = _parse_subject(words[:cut], metrics, axes)
+    judged = balance_of(subject.metric) if subject.balance_across else subject.metric
+    require = parse_requirement(text, judged, tolerance, start=words[cut].offset)
+    return Sentence(subject.metric.name, require, subject.where, subject.aggregates, subject.balance_across)
+
+
+def balance_of(metric: MetricSpec) -> Balance:
+    """``balance of compute_ns`` as something that a limit can be set for."""
+    return Balance(f"balance of {metric.name}", metric.dimensions)
+
+
+def dimensions_of(metric: MetricSpec, axes: Collection[str]) -> tuple[str, ...]:
+    """Dimensions that a selector on ``metric`` may name: its own, and mesh axes where it has ranks."""
+    return (*metric.dimensions, *(axes if "rank" in metric.dimensions else ()))
+
+
+def check_dimension(name: str, metric: MetricSpec, axes: Collection[str]) -> str | None:
+    """What is wrong with ``name`` as a dimension of ``metric``, None where it is one."""
+    known = dimensions_of(metric, axes)
+    if name in known:
+        return None
+    hint = did_you_mean(name, known) or f": it has {', '.join(known)}"
+    return f"{metric.name} has no dimension '{printable(name, 40)}'{hint}"
+
+
+def selector_value(dimension: str, text: str, axes: Collection[str]) -> str:
+    """``text`` as a label of ``dimension``; ValueError says why it cannot be one."""
+    if dimension in NUMBERED or dimension in axes:
+        if re.fullmatch(r"-?[0-9]{1,18}", text) is None:
+            raise ValueError(f"{dimension} is a number, not '{printable(text, 40)}'")
+        return str(int(text))
+    if dimension == "quantile" and text not in QUANTILES:
+        raise ValueError(f"a quantile is one of {', '.join(QUANTILES)}, not '{printable(text, 40)}'")
+    return text
+
+
+def aggregate_word(text: str) -> bool:
+    """Whether ``text`` takes many values together; ValueError where it nearly does."""
+    if _PERCENTILE.fullmatch(text):
+        if not 1 <= int(text[1:4]) <= 99 or text[1] == "0" or len(text) > 3:
+            raise ValueError(f"'{printable(text, 40)}': percentiles are p1 to p99")
+        return True
+    return text in AGGREGATE_WORDS
+
+
+def _compares(words: list[_Word], i: int) -> bool:
+    text = words[i].text
+    if text == "at":
+        return i + 1 < len(words) and words[i + 1].text in ("least", "most")
+    return text in ("below", "above") or text[0] in "<>=≤≥" or text == "!="
+
+
+def _no_comparison(text: str, words: list[_Word], metrics: Mapping[str, MetricSpec]) -> SentenceMistake:
+    missing = f"the comparison is missing: {EVERY_COMPARISON}"
+    last = words[-1]
+    if last.text[0].isdigit() and len(words) > 1:
+        return SentenceMistake(last.offset, missing)
+    try:
+        _split_metric(words, metrics)
+    except SentenceMistake as mistake:
+        return mistake
+    return SentenceMistake(len(text.rstrip()), missing)
+
+
+def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]) -> Sentence:
+    """``no syncs``, ``no mixed comm streams``: zero, in every row."""
+    if len(words) == 1:
+        raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
+    cut = next((i for i in range(len(words)) if _compares(words, i)), None)
+    if cut is not None:
+        raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: '{words[cut].text}' is too much")
+    prefix, metric = _split_metric(words[1:], metrics)
+    if metric.unit not in (TIME, COUNT):
+        raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
+    if len(prefix) > 1:
+        raise SentenceMistake(prefix[1].offset, f"'no' takes one selector at most: write {metric.name} == 0")
+    subject = _Subject(metric)
+    for word in prefix:
+        _select_bare(subject, word, axes)
+    return Sentence(metric.name, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0"), subject.where)
+
+
+def _parse_subject(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]) -> _Subject:
+    at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
+    if at is None:
+        prefix, metric = _split_metric(words, metrics)
+        return _read_prefix(_Subject(metric), prefix, metrics, axes)
+    rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
+    if len(rest) < 3 or rest[-2].text != "across":
+        what = "a balance is written as in 'balance of compute_ns across pp'"
+        raise SentenceMistake(words[at].offset, what)
+    axis = rest[-1]
+    beside, metric = _split_metric(rest[:-2], metrics)
+    if beside:
+        raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
+    if axis.text not in axes or "rank" not in metric.dimensions:
+        raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
+    subject = _read_prefix(_Subject(metric, balance_across=axis.text), words[:at], metrics, axes)
+    if subject.aggregates:
+        raise SentenceMistake(words[0].offset, f"a balance takes no '{subject.aggregates[0].word}'")
+    return subject
+
+
+def unknown_axis(name: str, axes: Collection[str]) -> str:
+    """The mistake of a balance across something that is no mesh axis."""
+    known = f"the mesh axes are {', '.join(axes)}" if axes else "the convention names no mesh axes"
+    return f"'{printable(name, 40)}' is not a mesh axis: {known}{did_you_mean(name, axes)}"
+
+
+def _split_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> tuple[list[_Word], MetricSpec]:
+    """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
+    for start in range(max(0, len(words) - _LONGEST_NAME), len(words)):
+        metric = metrics.get("_".join(w.text for w in words[start:]))
+        if metric is not None:
+            return words[:start], metric
+    raise _unknown_metric(words, metrics)
+
+
+def _unknown_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> SentenceMistake:
+    for end in range(len(words) - 1, 0, -1):
+        for start in range(max(0, end - _LONGEST_NAME), end):
+            name = "_".join(w.text for w in words[start:end])
+            if name in metrics:
+                late = printable(words[end].text, 40)
+                return SentenceMistake(words[end].offset, f"'{late}' stands after the metric '{name}'")
+    for start in range(max(0, len(words) - _LONGEST_NAME), len(words)):
+        name = "_".join(w.text for w in words[start:])
+        as_long = [metric for metric in metrics if metric.count("_") == name.count("_")]
+        hint = did_you_mean(name, as_long, 0.8)
+        if hint:
+            break
+    else:
+        hint = did_you_mean(words[start].text, metrics)
+    written = printable(" ".join(w.text for w in words[start:]), 60)
+    return SentenceMistake(words[start].offset, f"unknown metric '{written}'{hint}")
+
+
+def _read_prefix(
+    subject: _Subject, words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]
+) -> _Subject:
+    """Reads selectors and the aggregate word that stand before a metric."""
+    own = dimensions_of(subject.metric, axes)
+    every = {d for metric in metrics.values() for d in metric.dimensions} | set(axes)
+    i = 0
+    while i < len(words):
+        word = words[i]
+        following = words[i + 1] if i + 1 < len(words) else None
+        if word.text in every or (following is not None and following.text.isdigit()):
+            _select_named(subject, word, following, own, axes)
+            i += 2
+        elif _is_aggregate(word, subject.metric, last=_last(words, i)):
+            if subject.aggregates:
+                first = subject.aggregates[0].word
+                raise SentenceMistake(word.offset, f"one word takes all together: '{first}' or '{word.text}'")
+            subject.aggregates = (Aggregate(word.text),)
+            i += 2 if following is not None and following.text == "of" else 1
+        else:
+            _select_bare(subject, word, axes)
+            i += 2 if _last(words, i) else 1
+    return subject
+
+
+def _last(words: list[_Word], i: int) -> bool:
+    """Whether word ``i`` stands directly before the metric, an ``of`` between them aside."""
+    return i == len(words) - 1 or (i == len(words) - 2 and words[i + 1].text == "of")
+
+
+def _is_aggregate(word: _Word, metric: MetricSpec, *, last: bool) -> bool:
+    try:
+        aggregates = aggregate_word(word.text)
+    except ValueError as mistake:
+        raise SentenceMistake(word.offset, str(mistake)) from None
+    is_quantile = last and "quantile" in metric.dimensions and _PERCENTILE.fullmatch(word.text)
+    return aggregates and not is_quantile
+
+
+def _select_named(
+    subject: _Subject, word: _Word, value: _Word | None, own: tuple[str, ...], axes: Collection[str]
+) -> None:
+    if word.text not in own:
+        known = did_you_mean(word.text, own) or f": it has {', '.join(own)}"
+        what = f"{subject.metric.name} has no dimension '{printable(word.text, 40)}'{known}"
+        raise SentenceMistake(word.offset, what)
+    if value is None:
+        raise SentenceMistake(word.offset, f"a value is missing after '{word.text}', as in '{word.text} 3'")
+    _select(subject, word.text, value, axes)
+
+
+def _select_bare(subject: _Subject, word: _Word, axes: Collection[str]) -> None:
+    """A word without its dimension selects on the metric's last one."""
+    others = [d for d in subject.metric.dimensions if d != "rank"]
+    shown = printable(word.text, 40)
+    if not others:
+        name = subject.metric.name
+        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank")
+    if word.text.isdigit():
+        raise SentenceMistake(word.offset, f"'{shown}' of which dimension? Write it as in 'rank {shown}'")
+    _select(subject, others[-1], word, axes)
+
+
+def _select(subject: _Subject, dimension: str, value: _Word, axes: Collection[str]) -> None:
+    if dimension in subject.where:
+        first = subject.where[dimension].values[0]
+        what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
+        raise SentenceMistake(value.offset, what)
+    try:
+        subject.where[dimension] = Selector((selector_value(dimension, value.text, axes),))
+    except ValueError as mistake:
+        raise SentenceMistake(value.offset, str(mistake)) from None

@@ -1,0 +1,82 @@
+"""What was decided about one assertion, with everything that a report needs to explain it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_nsys.gates.assertion import Assertion, Severity
+from pytest_nsys.model import Label, Value, Window
+
+
+class Outcome(enum.StrEnum):
+    """How an assertion ended. ERROR is a trace that cannot be judged; no state is silent and none is a skip."""
+
+    PASSED = "passed"
+    IMPROVED = "improved"
+    INCONCLUSIVE = "inconclusive"
+    FAILED = "failed"
+    INCOMPARABLE = "incomparable"
+    NO_DATA = "no data"
+    ERROR = "error"
+
+
+Labels = Mapping[str, Label]
+"""The dimensions of a judged row: those that are left after aggregation."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRow:
+    """One value against its limit.
+
+    ``limit`` is None for a row that has none (no baseline); where a baseline is held on both sides it is the one on
+    the value's side. ``margin`` is how far the value may still move before it fails, negative where it fails.
+    """
+
+    labels: Labels
+    value: Value | None
+    limit: Value | None
+    outcome: Outcome
+    baseline: Value | None = None
+    tolerance: Value | None = None
+    margin: Value | None = None
+    early_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsedWindow:
+    """The window that one rank of one capture was judged on."""
+
+    capture: int
+    rank: int
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
+
+    ``warnings`` belong to the line of the assertion; ``limit_text`` spells the limit out as a person would.
+    """
+
+    assertion: Assertion
+    outcome: Outcome
+    message: str
+    unit: str
+    rows: tuple[JudgedRow, ...] = ()
+    limit_text: str = ""
+    windows: tuple[UsedWindow, ...] = ()
+    measured_as: str = ""
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    next_step: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the item passes: by outcome, by ``severity: warn``, never by silence."""
+        if self.outcome is Outcome.FAILED:
+            return self.assertion.severity is Severity.WARN
+        if self.outcome is Outcome.IMPROVED:
+            return self.assertion.on_improvement is Severity.WARN
+        return self.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)

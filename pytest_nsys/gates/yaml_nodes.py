@@ -1,0 +1,292 @@
+"""What does a YAML file say, and where, before anything is made of it?
+
+Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Whoever asks for a key types it.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from pytest_nsys.errors import GateFileError
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.model import printable
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 20_000
+MAX_DEPTH = 50
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_KINDS = ("null", "bool", "int", "float", "str", "timestamp", "value", "seq", "map", "merge")
+_PLAIN_TAGS = frozenset(_TAG + kind for kind in _KINDS)
+_UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+_LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
+
+E = TypeVar("E", bound=enum.StrEnum)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mistake:
+    """One mistake at a line and column that count from 1."""
+
+    line: int
+    column: int
+    text: str
+
+
+class Mistakes:
+    """All mistakes of one file, each with its place."""
+
+    def __init__(self, shown_path: Path) -> None:
+        self._path = shown_path
+        self._found: set[Mistake] = set()
+
+    def add(self, line: int, column: int, text: str) -> None:
+        """Notes a mistake; ``line`` and ``column`` count from 1."""
+        self._found.add(Mistake(line, column, text))
+
+    def at(self, node: Node, text: str, offset: int = 0) -> None:
+        """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
+        self.add(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
+
+    def error(self) -> GateFileError:
+        """All of them, in the order of the file."""
+        path = printable(str(self._path), 1000)
+        return GateFileError([f"{path}:{m.line}:{m.column}: {m.text}" for m in sorted(self._found)])
+
+    def raise_any(self) -> None:
+        if self._found:
+            raise self.error()
+
+
+def _shift(node: Node, offset: int) -> int:
+    """``offset`` in a scalar's text as a distance in its line; 0 where escapes or line breaks lie between."""
+    start, end = node.start_mark, node.end_mark
+    if not isinstance(node, ScalarNode) or start.line != end.line:
+        return 0
+    quotes = 2 if node.style in ("'", '"') else 0
+    return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
+
+
+def compose_file(path: Path, mistakes: Mistakes) -> MappingNode:
+    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
+    text = _read_text(path, mistakes)
+    try:
+        _check_depth(text, mistakes)
+        root = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mistakes.add(*_explain(error, text))
+        raise mistakes.error() from None
+    except yaml.YAMLError:
+        mistakes.add(1, 1, "this cannot be read as YAML")
+        raise mistakes.error() from None
+    if root is None:
+        mistakes.add(1, 1, "the file is empty: write version: 1 and assertions")
+        raise mistakes.error()
+    _check_tree(root, mistakes)
+    if not isinstance(root, MappingNode):
+        mistakes.at(root, "a gate file is a mapping: version: 1, assertions: …")
+        raise mistakes.error()
+    return root
+
+
+def _read_text(path: Path, mistakes: Mistakes) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        mistakes.add(1, 1, f"cannot be read: {error.strerror or error}")
+        raise mistakes.error() from None
+    if len(content) > MAX_BYTES:
+        mistakes.add(1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " "))
+        raise mistakes.error()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        mistakes.add(line, 1, "this is not UTF-8 text")
+        raise mistakes.error() from None
+    bad = _UNREADABLE.search(text)
+    if bad is not None:
+        line = text.count("\n", 0, bad.start()) + 1
+        column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
+        mistakes.add(line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file")
+        raise mistakes.error()
+    return text
+
+
+def _check_depth(text: str, mistakes: Mistakes) -> None:
+    """Refuses deep nesting before a tree is made of it: PyYAML's C composer recurses until it crashes."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            mark = event.start_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            mistakes.add(line, column, f"nested deeper than {MAX_DEPTH} levels")
+            raise mistakes.error()
+
+
+def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
+    """Where and what an error of YAML's own is, with the hint that sentences most often need."""
+    problem, context = error.problem or "", error.context or ""
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark else (0, 0)
+    glob = _LEADING_STAR.search("".join(text.splitlines()[line : line + 1]))
+    if "block scalar" in context and error.context_mark:
+        what = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
+        return error.context_mark.line + 1, error.context_mark.column + 1, what
+    if glob and glob.end() <= column + 1:
+        what = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
+        return line + 1, glob.end(), what
+    if "another document" in problem:
+        what = "a gate file is one document: remove what follows '---'"
+    elif "cannot start any token" in problem:
+        what = "text cannot start with this character in YAML: quote it"
+    elif "mapping values are not allowed" in problem:
+        what = "a ':' where YAML allows none: quote the text that holds it, or mend the indentation"
+    else:
+        what = printable(f"not YAML: {f'{context}, ' if context else ''}{problem}")
+    return line + 1, column + 1, what
+
+
+def _check_tree(root: Node, mistakes: Mistakes) -> None:
+    """Refuses what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
+    sizes: dict[int, int] = {}
+    open_nodes: set[int] = set()
+
+    def size(node: Node, depth: int) -> int:
+        if id(node) in open_nodes:
+            mistakes.at(node, "this holds an alias of itself")
+            raise mistakes.error()
+        if depth > MAX_DEPTH:
+            mistakes.at(node, f"nested deeper than {MAX_DEPTH} levels")
+            raise mistakes.error()
+        if id(node) not in sizes:
+            if node.tag not in _PLAIN_TAGS:
+                shown = printable(node.tag.replace(_TAG, "!!"), 40)
+                mistakes.at(node, f"YAML tags are not allowed: '{shown}' (quote text that begins with !)")
+            open_nodes.add(id(node))
+            sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in _children(node))
+            open_nodes.discard(id(node))
+        return sizes[id(node)]
+
+    if size(root, 0) > MAX_NODES:
+        most = f"{MAX_NODES:_}".replace("_", " ")
+        mistakes.add(1, 1, f"the file holds more than {most} nodes, its aliases expanded")
+        raise mistakes.error()
+
+
+def _children(node: Node) -> Iterator[Node]:
+    for child in node.value if isinstance(node, (MappingNode, SequenceNode)) else ():
+        if isinstance(child, tuple):
+            yield from child
+        else:
+            yield child
+
+
+def is_empty(node: Node) -> bool:
+    """Whether a key has no value: nothing behind the colon, ``~`` or ``null``."""
+    return isinstance(node, ScalarNode) and node.tag == _TAG + "null"
+
+
+class Reader:
+    """Nodes as typed values; what is of another type is a mistake and reads as None, or as empty."""
+
+    def __init__(self, mistakes: Mistakes) -> None:
+        self.mistakes = mistakes
+
+    def mapping(self, node: Node, what: str, keys: Collection[str]) -> dict[str, Node]:
+        """The values of a mapping by key, of which ``keys`` are known."""
+        found = {}
+        for key, value in self.entries(node, what):
+            if key.value in keys:
+                found[key.value] = value
+            else:
+                hint = did_you_mean(key.value, keys) or f": {what} has {', '.join(keys)}"
+                self.mistakes.at(key, f"unknown key '{printable(key.value, 40)}'{hint}")
+        return found
+
+    def entries(self, node: Node, what: str) -> list[tuple[ScalarNode, Node]]:
+        """The pairs of a mapping whose keys are free words, each of them once."""
+        if not isinstance(node, MappingNode) or not node.value:
+            self.mistakes.at(node, f"{what} is a mapping, as in {{key: value}}")
+            return []
+        found: dict[str, tuple[ScalarNode, Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, ScalarNode):
+                self.mistakes.at(key, "a key is one word")
+            elif key.tag == _TAG + "merge":
+                self.mistakes.at(key, "merge keys (<<) are not allowed: write the keys out")
+            elif key.value in found:
+                first = found[key.value][0].start_mark.line + 1
+                shown = printable(key.value, 40)
+                self.mistakes.at(key, f"'{shown}' is given twice (first on line {first})")
+            else:
+                found[key.value] = (key, value)
+        return list(found.values())
+
+    def text(self, node: Node, what: str) -> str | None:
+        """A scalar as it is written, blanks around it aside."""
+        if not isinstance(node, ScalarNode):
+            kind = "a list" if isinstance(node, SequenceNode) else "a mapping"
+            self.mistakes.at(node, f"{what} is text, not {kind}")
+            return None
+        if is_empty(node) or not node.value.strip():
+            self.mistakes.at(node, f"{what} is empty")
+            return None
+        value: str = node.value
+        return value
+
+    def items(self, node: Node, what: str) -> list[Node]:
+        """The nodes of a list that is not empty."""
+        if not isinstance(node, SequenceNode) or not node.value:
+            self.mistakes.at(node, f"{what} is a list, as in [one, two]")
+            return []
+        return list(node.value)
+
+    def texts(self, node: Node, what: str) -> tuple[str, ...]:
+        """One text, or a list of them."""
+        nodes = [node] if isinstance(node, ScalarNode) else self.items(node, what)
+        found = (self.text(item, what) for item in nodes)
+        return tuple(text.strip() for text in found if text is not None)
+
+    def whole(self, node: Node, what: str, at_least: int = 0) -> int | None:
+        """A whole number, decimal whatever zeros lead it."""
+        text = self.text(node, what)
+        if text is None:
+            return None
+        if re.fullmatch(r"[0-9]{1,18}", text.strip()) is None or int(text) < at_least:
+            shown = printable(text, 40)
+            self.mistakes.at(node, f"{what} is a whole number from {at_least} on, not '{shown}'")
+            return None
+        return int(text)
+
+    def flag(self, node: Node, what: str) -> bool | None:
+        """``true`` or ``false``."""
+        text = self.text(node, what)
+        if text is not None and text.lower() not in ("true", "false"):
+            self.mistakes.at(node, f"{what} is true or false, not '{printable(text, 40)}'")
+            return None
+        return None if text is None else text.lower() == "true"
+
+    def choice(self, node: Node, what: str, choices: type[E]) -> E | None:
+        """One of the words of an enumeration."""
+        text = self.text(node, what)
+        if text is None:
+            return None
+        words = [str(c) for c in choices]
+        if text not in words:
+            hint = did_you_mean(text, words)
+            self.mistakes.at(node, f"{what} is {' or '.join(words)}, not '{printable(text, 40)}'{hint}")
+            return None
+        return choices(text)

@@ -1,0 +1,166 @@
+"""The two pytest nodes: a gate file, and one assertion of it.
+
+Items come from the YAML alone: no trace is opened while collecting, so that every xdist worker collects the same. A
+trace that cannot be judged is an error of the item's set-up; every other verdict is reached in ``runtest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.errors import BaselineError, GateFileError, NsysError
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+from pytest_nsys.reports.record import Record, error_record, record_of
+from pytest_nsys.reports.text import BAD, explanation
+from pytest_nsys.session import session_of
+from pytest_nsys.verdicts import Bench, evaluate
+
+
+class GateFileNode(pytest.File):
+    """A ``*.nsys.yaml`` file."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item for each assertion. All mistakes of the file are one collection error.
+
+        https://docs.pytest.org/en/stable/reference/reference.html#pytest.Collector.collect
+        """
+        shown = Path(session_of(self.config).shown(self.path))
+        try:
+            gate = load_gate_file(self.path, METRICS, display=shown)
+        except GateFileError as error:
+            raise self.CollectError(str(error)) from error
+        for assertion in gate.assertions:
+            item = GateItem.from_parent(self, name=assertion.name, gate=gate, assertion=assertion)
+            item.mark()
+            yield item
+
+
+class GateItem(pytest.Item):
+    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist."""
+
+    def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gate, self.assertion = gate, assertion
+        self.record: Record | None = None
+        self._bench: Bench | None = None
+
+    def mark(self) -> None:
+        """Marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone."""
+        self.add_marker("nsys")
+        for name in self.assertion.marks:
+            try:
+                self.add_marker(name)
+            except pytest.fail.Exception as error:  # an unknown mark under --strict-markers
+                raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
+        if self.assertion.xfail is not None:
+            self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
+
+    def setup(self) -> None:
+        """Open the trace and measure; nothing is decided here but that it can be judged."""
+        session = session_of(self.config)
+        try:
+            self._bench = session.bench(self.gate)
+            evidence = self._bench.evidence
+            evidence.rows(METRICS[self.assertion.metric], evidence.pick_of(self.assertion))
+            if self.assertion.needs_baseline:
+                self._bench.accepted(METRICS[self.assertion.metric], self.assertion)
+        except NsysError as error:
+            self._error(error)
+
+    def _error(self, error: NsysError) -> None:
+        self._keep(error_record(self.assertion, str(error)))
+        pytest.fail(f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}", pytrace=False)
+
+    def _keep(self, record: Record) -> None:
+        self.record = record
+        self.user_properties.extend(record.properties())
+
+    def runtest(self) -> None:
+        """Reach the verdict."""
+        assert self._bench is not None
+        session = session_of(self.config)
+        if session.updating and self.assertion.needs_baseline:
+            self._update()
+            return
+        try:
+            verdict = evaluate(self.assertion, self._bench)
+        except NsysError as error:
+            self._error(error)
+            return
+        self._keep(record_of(verdict, self._run_words(), self._baseline_words()))
+        if not verdict.good:
+            failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            raise (GateFailed if failed else GateNotJudged)(self._explain(verdict))
+        self._warn(verdict)
+
+    def _warn(self, verdict: Verdict) -> None:
+        """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
+        if verdict.outcome is Outcome.FAILED:
+            self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{self._explain(verdict)}"))
+        for text in verdict.warnings:
+            self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
+
+    def _explain(self, verdict: Verdict) -> str:
+        session = session_of(self.config)
+        worst = next((row for row in verdict.rows if row.outcome in BAD), None)
+        rank = worst.labels.get("rank") if worst is not None else None
+        per_stage = "stage" in METRICS[self.assertion.metric].dimensions
+        steps = []
+        if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
+            command = "overlap" if per_stage else "streams"
+            steps.append(session.look_command(self.gate, command, rank if isinstance(rank, int) else None))
+        if verdict.next_step:
+            what = "accept this run as the new normal" if verdict.outcome is Outcome.FAILED else "store a baseline"
+            steps.append(f"{verdict.next_step}  ({what})")
+        return explanation(verdict, self.assertion.location.at_line, steps)
+
+    def _update(self) -> None:
+        """Have the rows of this assertion written at the end of the session, or say why nothing is."""
+        assert self._bench is not None
+        refresh = session_of(self.config).refresh(self.gate)
+        try:
+            if self._bench.shelf is not None:
+                self._bench.shelf.writable()
+            refusal = refresh.refusal
+        except BaselineError as error:
+            refusal = str(error)
+        if refusal is not None:
+            session_of(self.config).refused[self.gate.path] = refusal
+            self._keep(error_record(self.assertion, f"refused: {refusal}", Outcome.FAILED))
+            raise GateNotJudged(f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  refused: {refusal}")
+        refresh.wanted.append(self.assertion)
+
+    def _run_words(self) -> str:
+        assert self._bench is not None
+        session = session_of(self.config)
+        source = session.source(self.gate)
+        here = self.config.invocation_params.dir
+        shown = ", ".join(v if source.base == here else session.shown(source.base / v) for v in source.values)
+        key = self._bench.evidence.key(self._bench.stated)
+        mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
+        parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
+        return f"{shown} ({', '.join(part for part in parts if part)})"
+
+    def _baseline_words(self) -> str:
+        if not self.assertion.needs_baseline or self._bench is None or self._bench.shelf is None:
+            return ""
+        path = self._bench.shelf.path(self._bench.evidence.key(self._bench.stated))
+        return session_of(self.config).shown(path)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
+        """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
+        if isinstance(excinfo.value, GateFailed | GateNotJudged):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, *args, **kwargs)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The sentence's place in the gate file (0-based line)."""
+        return self.path, self.assertion.location.line - 1, self.name

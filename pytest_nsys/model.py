@@ -1,0 +1,284 @@
+"""The nouns that every part shares: what a trace holds, and what a measurement is.
+
+All times are integers of nanoseconds on the clock of their trace; clocks of two traces are never compared.
+Values are integers or exact fractions until they are printed. Nothing here knows a file format, a gate or pytest.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Protocol
+
+Value = int | Fraction
+"""A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
+
+Label = int | str
+"""One coordinate of a row: a rank number, a stage name."""
+
+NO_LAUNCH = -(1 << 63)
+"""Stands for the launch time of a kernel that has no launch row."""
+
+OPEN_END_NS = (1 << 63) - 1
+"""End of a range that was never closed: it encloses everything up to the last event."""
+
+
+class KernelsMode(enum.StrEnum):
+    """Which kernels are in a window."""
+
+    CONTAINED = "contained"
+    CLIPPED = "clipped"
+    LAUNCHED = "launched"
+
+
+class Span(enum.StrEnum):
+    """What of an anchor is the window: its own range, or from its start to the next anchor's start."""
+
+    RANGE = "range"
+    PERIOD = "period"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ProcessId:
+    """One process of one trace.
+
+    ``global_pid`` is the profiler's serialised id with the thread bits cleared (hardware 8, VM 8, process 24,
+    thread 24 bits; it may be negative): the process number alone is not unique over containers and nodes.
+    """
+
+    trace: int
+    global_pid: int
+
+    @property
+    def pid(self) -> int:
+        """The process number as the operating system (or container) gave it."""
+        return (self.global_pid >> 24) & 0xFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a setup label says of its process: rank, mesh coordinates and sizes, micro-batch, sequence length."""
+
+    text: str
+    rank: int
+    coordinates: Mapping[str, int]
+    sizes: Mapping[str, int]
+    micro_batch: int | None = None
+    sequence_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One GPU worker of a run.
+
+    ``number`` is the global rank of the setup label, else the ordinal by (file, process, device). ``device`` is
+    None for a labelled process: the label makes the whole process one rank.
+    """
+
+    number: int
+    process: ProcessId
+    device: int | None
+    setup: Setup | None
+    trace: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def coordinates(self) -> Mapping[str, int]:
+        """Mesh coordinates by axis (``pp``, ``dp`` …), empty without a setup label."""
+        return self.setup.coordinates if self.setup else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A named span of CPU time on one thread. ``end_ns`` is OPEN_END_NS where it was never closed."""
+
+    start_ns: int
+    end_ns: int
+    thread: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What makes a stream one: its number alone is shared by devices and contexts."""
+
+    device: int
+    context: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The span of one rank that is analysed.
+
+    ``index`` of ``count`` anchors (0-based), or None where the window is no anchor (explicit span, whole run).
+    """
+
+    start_ns: int
+    end_ns: int
+    name: str
+    index: int | None = None
+    count: int | None = None
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels of one rank as parallel columns, ordered by (start, end): compact enough for a whole run.
+
+    ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
+    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_nodes`` counts the kernels that a
+    CUDA graph launched: those share the correlation of the one graph launch.
+    """
+
+    start_ns: array[int]
+    end_ns: array[int]
+    correlation: array[int]
+    stream: array[int]
+    name: array[int]
+    full_name: array[int]
+    streams: Sequence[Stream]
+    names: Mapping[int, str]
+    graph_nodes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def take(self, indices: Sequence[int]) -> Kernels:
+        """The kernels at ``indices``, in that order; streams and names are shared."""
+        return replace(
+            self,
+            start_ns=array("q", [self.start_ns[i] for i in indices]),
+            end_ns=array("q", [self.end_ns[i] for i in indices]),
+            correlation=array("q", [self.correlation[i] for i in indices]),
+            stream=array("q", [self.stream[i] for i in indices]),
+            name=array("q", [self.name[i] for i in indices]),
+            full_name=array("q", [self.full_name[i] for i in indices]),
+        )
+
+    def cut(self, start_ns: int, end_ns: int) -> Kernels:
+        """The same kernels, each cut at the edges of the span."""
+        return replace(
+            self,
+            start_ns=array("q", [max(t, start_ns) for t in self.start_ns]),
+            end_ns=array("q", [min(t, end_ns) for t in self.end_ns]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where kernels are found: a process (serialised id) and one of its devices, None for all of them."""
+
+    global_pid: int
+    device: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a person should know about a measurement, as one line; ``warning`` where it casts doubt."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    """What a trace says of the machine and the profiler, as far as its version records it.
+
+    ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
+    say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
+    ``diagnostics`` are the profiler's own warnings and errors.
+    """
+
+    profiler_version: str | None
+    schema_version: str | None
+    gpus: Mapping[tuple[int, int], str]
+    models: Sequence[str]
+    whole_graphs: int
+    diagnostics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One call of the CUDA API on the CPU."""
+
+    start_ns: int
+    name: str
+
+
+Interval = tuple[int, int]
+"""(start_ns, end_ns)"""
+
+
+class Trace(Protocol):
+    """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
+
+    Every mapping is by serialised process id or by lane; a process without anything is absent. All methods
+    raise :class:`~pytest_nsys.errors.TraceError` where the file cannot be read.
+    """
+
+    @property
+    def path(self) -> Path: ...
+
+    def facts(self) -> TraceFacts: ...
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every (process, device) that ran a kernel, ordered."""
+        ...
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The ranges whose name matches one of the ``%`` patterns, by process, ordered by (start, end)."""
+        ...
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
+        ...
+
+    def common_range_names(self) -> Sequence[tuple[str, int]]:
+        """The names that most ranges have, with their counts: for a message that shows what could be meant."""
+        ...
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        ...
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        ...
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
+        ...
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]]:
+        """The calls whose name matches a glob and that start in the span, one per correlation, by process."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value of a metric with its dimensions, in the order that the metric declares them."""
+
+    labels: tuple[Label, ...]
+    value: Value
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal.
+
+    Names in a trace come from somebody else's program and may hold escape sequences.
+    """
+    clean = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -1,0 +1,1 @@
+"""Verdicts and rows out: text, Markdown, JSON, HTML. Nothing is decided here."""

@@ -1,0 +1,59 @@
+"""What was judged, and how much room is left? A few lines for each gate file, also when everything is green.
+
+The margin is what tells a person when a green is about to turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_nsys.reports.text import aligned
+
+SHOWN_WINDOWS = 4
+SHOWN_NOTES = 6
+
+
+def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False) -> list[str]:
+    """The lines of the terminal's summary, gate files and assertions in order."""
+    ordered = sorted(records, key=lambda r: (r["file"], r["line"], r["name"]))
+    lines: list[str] = []
+    for file in dict.fromkeys(r["file"] for r in ordered):
+        own = [r for r in ordered if r["file"] == file]
+        run = next((r["run"] for r in own if r["run"]), "")
+        lines.append(f"{file}: {run}" if run else file)
+        lines += [f"  {line}" for line in _windows(own, verbose)]
+        lines += [f"  baseline {path}" for path in dict.fromkeys(r["baseline"] for r in own if r["baseline"])]
+        lines += [f"  {line}" for line in aligned([_cells(r) for r in own])]
+        notes = list(dict.fromkeys(note for r in own for note in r["notes"]))
+        lines += [f"  {note if note.startswith('warning: ') else 'note: ' + note}" for note in notes[:SHOWN_NOTES]]
+        if len(notes) > SHOWN_NOTES:
+            lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
+    return lines
+
+
+def _cells(record: Mapping[str, Any]) -> list[str]:
+    outcome = record["outcome"]
+    if outcome == "failed" and record["severity"] == "warn":
+        outcome = "warned"
+    cells = [outcome, record["name"], record["value"], record["limit"]]
+    cells.append(f"margin {record['margin']}" if record["margin"] else "")
+    if record["row"]:
+        cells.append(f"{record['row']}, worst of {record['rows']}" if record["rows"] > 1 else record["row"])
+    else:
+        cells.append(record["message"] if not record["value"] else "")
+    return cells
+
+
+def _windows(records: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
+    """Each set of windows once, with how it was measured."""
+    lines = []
+    for measured_as, windows in dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records):
+        if not measured_as:
+            continue
+        lines.append(measured_as)
+        shown = windows if verbose else windows[:SHOWN_WINDOWS]
+        lines += [f"  {line}" for line in shown]
+        if len(shown) < len(windows):
+            lines.append(f"  … {len(windows) - len(shown)} more (-v shows them)")
+    return lines

@@ -1,0 +1,144 @@
+"""How do rows leave the program: as an aligned table, as JSON, as CSV or as Markdown?
+
+The same columns in every format. A table and Markdown are for people: ratios in percent, fractions rounded. JSON and
+CSV are for programs: ratios as numbers between 0 and 1, nothing rounded to be read. Text comes from somebody else's
+trace, so no format lets a control character through, and Markdown escapes what would be markup.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import html
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_nsys.gates.units import BARE, RATIO, format_value
+from pytest_nsys.model import Value, printable
+
+
+class Format(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class Kind(enum.StrEnum):
+    """What the cells of a column hold. ``NUMBER`` is a count or nanoseconds; ``DETAIL`` is shown by JSON alone."""
+
+    TEXT = "text"
+    LIST = "list"
+    NUMBER = "number"
+    RATIO = "ratio"
+    DETAIL = "detail"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A cell that says itself what it holds, for a column whose rows are of several metrics."""
+
+    value: Value
+    kind: Kind
+
+
+Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
+Row = Sequence[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    kind: Kind = Kind.TEXT
+
+
+ABSENT = "-"
+WHOLE_TEXT = 1 << 20
+"""Programs get a name uncut, up to a length that no honest name has."""
+
+_MARKUP = re.compile(r"[\\`|*\[\]~]")
+
+
+def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """Left-aligned columns under dashes, every cell padded, as the reference prints them."""
+    columns, rows = _for_people(columns, rows)
+    texts = [[printable(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
+    lines = [[column.name for column in columns], *texts]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    return "".join(" ".join(map(str.ljust, line, widths)) + "\n" for line in lines)
+
+
+def as_markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """A table of GitHub's Markdown, numbers to the right."""
+    columns, rows = _for_people(columns, rows)
+    numeric = {Kind.NUMBER, Kind.RATIO}
+    lines = [[column.name for column in columns], ["---:" if c.kind in numeric else "---" for c in columns]]
+    lines += [[escape_markdown(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """Comma-separated values with a header; raw numbers, an absent one empty."""
+    columns, rows = _for_people(columns, rows)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in columns])
+    writer.writerows([_raw(*pair) for pair in zip(columns, row, strict=True)] for row in rows)
+    return out.getvalue()
+
+
+def as_json(answer: Mapping[str, object]) -> str:
+    """One object; every character outside ASCII is escaped, so that none of them reaches a terminal."""
+    return json.dumps(answer, indent=2) + "\n"
+
+
+def json_rows(columns: Sequence[Column], rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Each row as an object with the columns as keys."""
+    return [{c.name: json_value(cell, c.kind) for c, cell in zip(columns, row, strict=True)} for row in rows]
+
+
+def json_value(cell: Cell, kind: Kind) -> object:
+    """The cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
+    if isinstance(cell, Measure):
+        return json_value(cell.value, cell.kind)
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, Mapping):
+        return dict(cell)
+    if isinstance(cell, Sequence):
+        return list(cell)
+    return cell if isinstance(cell, int) and kind is not Kind.RATIO else float(cell)
+
+
+def escape_markdown(text: str) -> str:
+    """``text`` as itself in a cell of a Markdown table."""
+    return html.escape(_MARKUP.sub(r"\\\g<0>", printable(text)), quote=False)
+
+
+def _for_people(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
+    """Without the columns that JSON alone shows."""
+    shown = [i for i, column in enumerate(columns) if column.kind is not Kind.DETAIL]
+    return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
+
+
+def _shown(column: Column, cell: Cell) -> str:
+    if isinstance(cell, Measure):
+        return _shown(Column(column.name, cell.kind), cell.value)
+    if cell is None:
+        return ABSENT
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Mapping | Sequence):
+        return ", ".join(cell)
+    return format_value(cell, RATIO if column.kind is Kind.RATIO else BARE)
+
+
+def _raw(column: Column, cell: Cell) -> str:
+    value = json_value(cell, column.kind)
+    if isinstance(value, list):
+        value = " ".join(value)
+    return "" if value is None else printable(str(value), WHOLE_TEXT)

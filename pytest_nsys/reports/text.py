@@ -1,0 +1,181 @@
+"""How a verdict reads in a terminal: the rows that fail, worst first, the window, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
+from pytest_nsys.gates.selection import label_key
+from pytest_nsys.gates.units import format_apart, format_tolerance, format_value
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, UsedWindow, Verdict
+from pytest_nsys.model import Value, printable
+
+SHOWN_ROWS = 10
+BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Lines of left-aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return [gap.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def place(row: JudgedRow) -> str:
+    """Where a row is, in words: ``rank 3 stage stage2_f``."""
+    return printable(" ".join(f"{d} {label}" for d, label in row.labels.items()))
+
+
+def limit_source(assertion: Assertion, unit: str) -> str:
+    """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant."""
+    limit = assertion.require.limit
+    if isinstance(limit, Constant):
+        return ""
+    sign = {Comparator.LE: "+", Comparator.GE: "−"}.get(assertion.require.comparator or Comparator.EQ, "±")
+    tolerance = limit.tolerance
+    if tolerance is None or assertion.require.comparator is Comparator.EQ:
+        return "baseline"
+    return f"baseline {sign} {format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)}"
+
+
+def change(row: JudgedRow, unit: str) -> str:
+    """How far a value is from its baseline: relative, or in percentage points for a ratio."""
+    if row.value is None:
+        return "gone"
+    if row.baseline is None:
+        return "new"
+    moved = Fraction(row.value) - row.baseline
+    if unit == "%":
+        return f"{float(100 * moved):+.2f} pp"
+    if row.baseline == 0:
+        return "+" + format_value(row.value, unit) if moved else "none"
+    percent = float(100 * moved / abs(Fraction(row.baseline)))
+    if percent >= 1000:
+        return f"{percent / 100 + 1:.0f} times"
+    return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.1f} %"
+
+
+def _apart(row: JudgedRow, unit: str) -> tuple[str, str]:
+    """Value and limit with as many digits as tell them apart."""
+    if row.value is None:
+        return "gone", "—" if row.limit is None else format_value(row.limit, unit)
+    if row.limit is None:
+        return format_value(row.value, unit), "—"
+    return format_apart(row.value, row.limit, unit) if row.value != row.limit else _same(row.value, unit)
+
+
+def _same(value: Value, unit: str) -> tuple[str, str]:
+    text = format_value(value, unit)
+    return text, text
+
+
+def limit_words(assertion: Assertion, limit: str) -> str:
+    """A limit with its comparator: ``>= 60.0%``."""
+    comparator = assertion.require.comparator
+    return f"{comparator} {limit}" if comparator is not None else f"within {limit}"
+
+
+def row_table(verdict: Verdict) -> list[str]:
+    """The rows that do not hold, worst first, as lines."""
+    unit, assertion = verdict.unit, verdict.assertion
+    bad = [row for row in verdict.rows if row.outcome in BAD]
+    if not bad:
+        return []
+    dimensions = list(dict.fromkeys(d for row in bad for d in row.labels))
+    against_baseline = assertion.needs_baseline
+    head = [*dimensions, "now", *(["baseline", "change"] if against_baseline else []), "limit"]
+    lines: list[list[str]] = [head]
+    source = limit_source(assertion, unit)
+    for row in bad[:SHOWN_ROWS]:
+        now, limit = _apart(row, unit)
+        cells = [printable(str(row.labels.get(d, ""))) for d in dimensions] + [now]
+        if against_baseline:
+            cells += ["—" if row.baseline is None else format_value(row.baseline, unit), change(row, unit)]
+            limit = f"{limit} ({source})" if row.limit is not None and source else limit
+        else:
+            limit = limit_words(assertion, limit)
+        lines.append([*cells, limit])
+    more = len(bad) - SHOWN_ROWS
+    return aligned(lines) + ([f"… {more} more"] if more > 0 else [])
+
+
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th."""
+    suffix = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{suffix}"
+
+
+def window_words(used: UsedWindow, captures: int = 1) -> str:
+    """One rank's window in words, with its place among the anchors and its length."""
+    window = used.window
+    where = f"rank {used.rank}, " + (f"capture {used.capture + 1}, " if captures > 1 else "")
+    nth = f", {ordinal(window.index + 1)} of {window.count}" if window.index is not None else ""
+    return f"{where}{printable(window.name, 100)}{nth}, {format_value(window.length_ns, 'ns')}"
+
+
+def window_lines(windows: Iterable[UsedWindow]) -> list[str]:
+    """The windows that were judged, those of one name and place together: ranks, name, place, lengths."""
+    groups: dict[tuple[str, int | None, int | None], list[UsedWindow]] = {}
+    for used in windows:
+        groups.setdefault((used.window.name, used.window.index, used.window.count), []).append(used)
+    lines = []
+    for (name, index, count), members in groups.items():
+        ranks = _ranges(sorted({used.rank for used in members}))
+        lengths = sorted({used.window.length_ns for used in members})
+        low, high = format_value(lengths[0], "ns"), format_value(lengths[-1], "ns")
+        nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
+        length = low if len(lengths) == 1 else f"{low} to {high}"
+        lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
+    return lines
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0–3, 5."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
+
+
+def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> str:
+    """A bad verdict, whole: the sentence with its line, what was decided, the rows, the window, the next command."""
+    lines = [f"{location}: {verdict.assertion.sentence}", f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
+    lines += [f"  {line}" for line in row_table(verdict)]
+    worst = next((row for row in verdict.rows if row.outcome in BAD), None)
+    for number, line in enumerate(_windows_of(verdict, worst)):
+        lines.append(f"  {'window:' if number == 0 else '       '} {line}")
+    lines += [f"  note:   {printable(note, 400)}" for note in verdict.notes]
+    for number, step in enumerate(next_steps):
+        lines.append(f"  {'next:  ' if number == 0 else '       '} {step}")
+    return "\n".join(lines)
+
+
+def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
+    """The window of the worst row's rank where it has one, else all of them, grouped."""
+    rank = worst.labels.get("rank") if worst is not None else None
+    own = [used for used in verdict.windows if used.rank == rank]
+    if len(own) == 1:
+        return [f"{window_words(own[0])} ({verdict.measured_as})"]
+    lines = window_lines(own or verdict.windows)
+    more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
+    return [verdict.measured_as, *lines[:4], *more] if lines else []
+
+
+def worst_row(verdict: Verdict) -> JudgedRow | None:
+    """The row that is nearest to failing, or fails worst."""
+    judged = [row for row in verdict.rows if row.margin is not None]
+    if not judged:
+        return None
+    return min(judged, key=lambda row: (row.margin, [label_key(label) for label in row.labels.values()]))
+
+
+def margin_words(row: JudgedRow, unit: str) -> str:
+    """How far a value may still move: in percentage points for a ratio, else in the metric's unit."""
+    if row.margin is None:
+        return "—"
+    if unit == "%":
+        return f"{float(100 * Fraction(row.margin)):.2f} pp"
+    return format_value(row.margin, unit)

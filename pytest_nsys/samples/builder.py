@@ -1,0 +1,281 @@
+"""How does one write a trace of a few rows, so that a reader of the test sees what is in it?
+
+    trace = TraceBuilder()
+    gpu = trace.process(pid=100)
+    gpu.range("layer00.stage2_f", 1_000, 9_000)
+    gpu.kernel("ncclDevKernel_SendRecv", 4_000, 8_000, stream=28, launch_ns=2_000)
+    trace.write(tmp_path / "trace.sqlite")
+
+The same calls give the same bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from pytest_nsys.samples import schema
+from pytest_nsys.samples.export import Export, Strings
+from pytest_nsys.samples.schema import KERNEL, NVTX, PROCESSES, RUNTIME, Cell
+
+PUSH_POP_RANGE, START_END_RANGE, MARK, DOMAIN_CREATE = 59, 60, 34, 75
+
+RUNTIME_API, DRIVER_API = 0, 1
+LAUNCH_NAMES = {RUNTIME_API: "cudaLaunchKernel_v7000", DRIVER_API: "cuLaunchKernelEx"}
+LAUNCH_LENGTH_NS = 3_000
+LAUNCH_LEAD_NS = 5_000
+
+
+def global_pid(pid: int, hardware_id: int = 0, vm_id: int = 0) -> int:
+    """The id as nsys serialises it: hardware 8, VM 8, process 24, thread 24 bits, read as signed 64 bits."""
+    unsigned = hardware_id << 56 | vm_id << 48 | pid << 24
+    return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+
+
+class TraceBuilder:
+    """A trace in memory, row by row, until :meth:`write`."""
+
+    def __init__(self, schema: str = "3.25") -> None:
+        self.version = schema
+        self.strings = Strings()
+        self._rows: list[tuple[str, dict[str, Cell]]] = []
+        self._gpus = itertools.count()
+
+    def process(
+        self,
+        pid: int = 100,
+        hardware_id: int = 1,
+        vm_id: int = 0,
+        *,
+        thread: int | None = None,
+        device: int = 0,
+        context: int = 1,
+        stream: int = 7,
+        name: str = "python3",
+    ) -> Process:
+        """A process of the trace. The keywords are what its rows have where they say nothing else."""
+        main = pid if thread is None else thread
+        serial = global_pid(pid, hardware_id, vm_id)
+        process = Process(self, pid, serial, main, device=device, context=context, stream=stream)
+        self._insert_known(PROCESSES, globalPid=process.global_pid, pid=pid, name=name)
+        return process
+
+    def gpu(self, model: str, *, process: Process | None = None, device: int = 0) -> int:
+        """A GPU of the machine, or with ``process`` the one that it knows as ``device``; returns its id."""
+        number = next(self._gpus)
+        self.insert("TARGET_INFO_GPU", id=number, name=model, cuDevice=number)
+        if process is not None:
+            self.insert("TARGET_INFO_CUDA_DEVICE", gpuId=number, cudaId=device, pid=process.pid)
+        return number
+
+    def diagnostic(self, severity: int, text: str, *, process: Process | None = None) -> None:
+        """A message of the profiler: severity 1 is information, 2 a warning, 3 an error, 4 verbose."""
+        origin = process.global_pid if process else None
+        self.insert("DIAGNOSTIC_EVENT", severity=severity, text=text, globalPid=origin)
+
+    def meta(self, name: str, value: str, *, capture: bool = False) -> None:
+        """A row of the export's metadata; ``capture``: of the capture's, where nsys keeps the environment."""
+        table = "META_DATA_CAPTURE" if capture else schema.metadata_table(self.version)
+        if table is None:
+            raise ValueError(f"schema {self.version} has no metadata table")
+        self.insert(table, name=name, value=value)
+
+    def insert(self, table: str, **columns: Cell) -> None:
+        """Any row of any table that the version has, as it stands."""
+        known = schema.tables(self.version).get(table)
+        if known is None:
+            raise ValueError(f"schema {self.version} has no table {table}")
+        if missing := columns.keys() - known.columns.keys():
+            raise ValueError(f"schema {self.version} has no column {table}.{', '.join(sorted(missing))}")
+        self._rows.append((table, columns))
+
+    def write(self, path: Path) -> Path:
+        """Write the trace, whole or not at all; the builder can go on and write again."""
+        with Export(path, self.version, self.strings) as export:
+            for table, columns in self._rows:
+                export.put(table, tuple(columns), [tuple(columns.values())])
+        return path
+
+    def _insert_known(self, table: str, **columns: Cell) -> None:
+        """Insert what the version can hold of the row: old versions lack some tables and columns."""
+        if known := schema.tables(self.version).get(table):
+            self.insert(table, **{name: value for name, value in columns.items() if name in known.columns})
+
+
+class Process:
+    """One process of a trace, and the rows that it caused."""
+
+    def __init__(
+        self,
+        trace: TraceBuilder,
+        pid: int,
+        global_pid: int,
+        thread: int,
+        *,
+        device: int,
+        context: int,
+        stream: int,
+    ) -> None:
+        self.trace = trace
+        self.pid = pid
+        self.global_pid = global_pid
+        self._thread = thread
+        self._place: dict[str, int] = {"deviceId": device, "contextId": context, "streamId": stream}
+        self._correlations = itertools.count(1)
+
+    def global_tid(self, thread: int | None = None) -> int:
+        return self.global_pid | (self._thread if thread is None else thread)
+
+    def range(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int | None,
+        *,
+        thread: int | None = None,
+        registered: bool = False,
+        event_type: int = PUSH_POP_RANGE,
+        domain: int = 0,
+    ) -> None:
+        """A named span of CPU time, open without ``end_ns``. ``registered``: the name is a shared string."""
+        self.trace.insert(
+            NVTX,
+            start=start_ns,
+            end=end_ns,
+            eventType=event_type,
+            text=None if registered else name,
+            textId=self.trace.strings.id_of(name) if registered else None,
+            globalTid=self.global_tid(thread),
+            domainId=domain,
+        )
+
+    def kernel(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        stream: int | None = None,
+        launch_ns: int | None = None,
+        device: int | None = None,
+        context: int | None = None,
+        thread: int | None = None,
+        demangled: str | None = None,
+        graph_node: int | None = None,
+        correlation: int | None = None,
+        launch: bool = True,
+        launch_class: int = RUNTIME_API,
+    ) -> int:
+        """A kernel and its launch; returns the correlation id.
+
+        ``launch=False`` leaves the launch out. A ``correlation`` that is given gets a launch of its own only
+        with ``launch_ns``: that is how kernels of one CUDA graph share a launch.
+        """
+        if launch and (correlation is None or launch_ns is not None):
+            called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+            correlation = self.api(
+                LAUNCH_NAMES.get(launch_class, LAUNCH_NAMES[RUNTIME_API]),
+                called_ns,
+                called_ns + LAUNCH_LENGTH_NS,
+                thread=thread,
+                event_class=launch_class,
+                correlation=correlation,
+            )
+        number = next(self._correlations) if correlation is None else correlation
+        id_of = self.trace.strings.id_of
+        self.trace._insert_known(
+            KERNEL,
+            **self._gpu_span(start_ns, end_ns, stream, device, context, number),
+            shortName=id_of(name),
+            demangledName=id_of(demangled or name),
+            mangledName=id_of(f"_Z{len(name)}{name}v"),
+            graphNodeId=graph_node,
+        )
+        return number
+
+    def api(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        thread: int | None = None,
+        event_class: int = RUNTIME_API,
+        correlation: int | None = None,
+    ) -> int:
+        """A call of the CUDA API; returns its correlation id."""
+        number = next(self._correlations) if correlation is None else correlation
+        self.trace.insert(
+            RUNTIME,
+            start=start_ns,
+            end=end_ns,
+            eventClass=event_class,
+            globalTid=self.global_tid(thread),
+            correlationId=number,
+            nameId=self.trace.strings.id_of(name),
+        )
+        return number
+
+    def memcpy(
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        bytes: int = 4_096,
+        kind: int = 1,
+        stream: int | None = None,
+        device: int | None = None,
+        context: int | None = None,
+        launch_ns: int | None = None,
+        api: str = "cudaMemcpyAsync_v3020",
+    ) -> int:
+        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
+        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+        number = self.api(api, called_ns, called_ns + LAUNCH_LENGTH_NS)
+        span = self._gpu_span(start_ns, end_ns, stream, device, context, number)
+        self.trace.insert(schema.MEMCPY, **span, bytes=bytes, copyKind=kind)
+        return number
+
+    def graph_trace(
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        stream: int | None = None,
+        launch_ns: int | None = None,
+        graph: int = 1,
+    ) -> int:
+        """A replay of a CUDA graph that was traced as a whole: a span without kernels."""
+        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+        number = self.api("cudaGraphLaunch_v10000", called_ns, called_ns + LAUNCH_LENGTH_NS)
+        span = self._gpu_span(start_ns, end_ns, stream, None, None, number)
+        self.trace.insert(schema.GRAPH_TRACE, **span, graphId=graph, graphExecId=graph)
+        return number
+
+    def raw(self, table: str, **columns: Cell) -> None:
+        """Any row with this process in its id column, unless the row says otherwise."""
+        known = schema.tables(self.trace.version)[table].columns
+        if "globalTid" in known:
+            columns.setdefault("globalTid", self.global_tid())
+        elif "globalPid" in known:
+            columns.setdefault("globalPid", self.global_pid)
+        self.trace.insert(table, **columns)
+
+    def _gpu_span(
+        self,
+        start_ns: int,
+        end_ns: int,
+        stream: int | None,
+        device: int | None,
+        context: int | None,
+        correlation: int,
+    ) -> dict[str, int]:
+        given = {"streamId": stream, "deviceId": device, "contextId": context}
+        return {
+            "start": start_ns,
+            "end": end_ns,
+            **self._place,
+            **{column: value for column, value in given.items() if value is not None},
+            "correlationId": correlation,
+            "globalPid": self.global_pid,
+        }

@@ -1,0 +1,438 @@
+"""Reading an Nsight Systems SQLite export, of schema 2021.2 to 3.28: what does it hold in the spans asked for?
+
+An export has no indexes, so a table is passed once per question, for all processes together, with filters that are
+plain comparisons; names are looked up by id afterwards. Only columns that every version has are required; what a
+version lacks is done without or named. Row order is never relied on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.errors import TraceError
+from pytest_nsys.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Api,
+    Interval,
+    Kernels,
+    Lane,
+    Range,
+    Stream,
+    TraceFacts,
+)
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX = "NVTX_EVENTS"
+STRINGS = "StringIds"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+REQUIRED = {
+    KERNEL: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
+    RUNTIME: "start globalTid correlationId nameId",
+    NVTX: "start end eventType globalTid",
+    STRINGS: "id value",
+}
+THREAD_BITS = 0xFFFFFF
+RANGE_EVENTS = "eventType IN (59, 60, 70, 71)"
+"""Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
+
+KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shortName, demangledName"
+
+DENSE = 32
+"""A table by correlation id may have this many slots for each kernel; sparser ids go into a dictionary."""
+
+
+class NsysSqlite:
+    """One export; the :class:`~pytest_nsys.model.Trace` of this format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = SqliteFile(path)
+        tables = self._file.tables
+        if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
+            raise TraceError(f"{path}: is SQLite, but no Nsight Systems export (it has no table of one)")
+        for table, names in REQUIRED.items():
+            if table in tables:
+                missing = [n for n in names.split() if n.lower() not in self._file.columns(table)]
+                if missing:
+                    raise TraceError(f"{path}: table {table} lacks the column {', '.join(missing)}")
+        if STRINGS not in tables and KERNEL in tables:
+            raise TraceError(f"{path}: has no table {STRINGS}, so no kernel has a name: export the report again")
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+    def facts(self) -> TraceFacts:
+        """Versions, GPU models and the profiler's diagnostics; never the stored environment."""
+        stated: dict[str, str] = {}
+        for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+            if table in self._file.tables:
+                sql = f"SELECT name, value FROM {table} WHERE name IN (?, ?)"
+                stated |= dict(self._file.rows(sql, ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")))
+        graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
+        return TraceFacts(
+            profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
+            schema_version=stated.get("EXPORT_SCHEMA_VERSION"),
+            gpus=self._gpus(),
+            models=self._models(),
+            whole_graphs=graphs,
+            diagnostics=self._diagnostics(),
+        )
+
+    def _has(self, table: str, *columns: str) -> bool:
+        return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
+
+    def _gpus(self) -> dict[tuple[int, int], str]:
+        if not self._has("TARGET_INFO_GPU", "id", "name"):
+            return {}
+        if not self._has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+            return {}
+        sql = (
+            "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
+            "JOIN TARGET_INFO_GPU g ON g.id = d.gpuId WHERE g.name IS NOT NULL"
+        )
+        return {(pid, device): name for pid, device, name in self._file.rows(sql)}
+
+    def _models(self) -> tuple[str, ...]:
+        if not self._has("TARGET_INFO_GPU", "name"):
+            return ()
+        sql = "SELECT DISTINCT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY name"
+        return tuple(str(name) for (name,) in self._file.rows(sql))
+
+    def _diagnostics(self) -> tuple[str, ...]:
+        if not self._has("DIAGNOSTIC_EVENT", "severity", "text"):
+            return ()
+        sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
+        return tuple(str(text) for (text,) in self._file.rows(sql))
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every (process, device) that ran a kernel, by process and device."""
+        return self._lanes
+
+    @cached_property
+    def _lanes(self) -> tuple[Lane, ...]:
+        if KERNEL not in self._file.tables:
+            return ()
+        pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
+        return tuple(Lane(pid, device) for pid, device in sorted(pairs))
+
+    # -- ranges
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The closed ranges whose name matches a pattern; those before the profiler's start are left out."""
+        if NVTX not in self._file.tables or not patterns:
+            return {}
+        ids: dict[int, str] = {}
+        for pattern in patterns if STRINGS in self._file.tables else ():
+            condition, bounds = _name_condition("value", pattern)
+            ids |= dict(self._file.scan("id, value", STRINGS, condition, bounds))
+        conditions, values = [], []
+        if self._has(NVTX, "text"):
+            for pattern in patterns:
+                condition, bounds = _name_condition("text", pattern)
+                conditions.append(condition)
+                values += bounds
+        if ids and self._has(NVTX, "textId"):
+            conditions.append(_one_of("textId", ids))
+        if not conditions:
+            return {}
+        rows = self._nvtx(f"({' OR '.join(conditions)}) AND end IS NOT NULL", values)
+        wanted = [like(pattern) for pattern in patterns]
+        return self._ranges_of(rows, ids, lambda name: any(matches(name) for matches in wanted))
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
+        if NVTX not in self._file.tables or not spans:
+            return {}
+        where = _touching("globalTid", spans)
+        if self._has(NVTX, "text"):
+            condition, values = _name_condition("text", COMMUNICATION_PREFIX + "%")
+            where += f" AND (text IS NULL OR NOT ({condition}))"
+        else:
+            values = []
+        rows = self._nvtx(where, values)
+        ids = self._strings({row[4] for row in rows if row[3] is None})
+        return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
+
+    def common_range_names(self) -> Sequence[tuple[str, int]]:
+        """The names that most ranges have, with their counts."""
+        if NVTX not in self._file.tables:
+            return ()
+        text, text_id = self._name_columns()
+        sql = (
+            f"SELECT {text}, {text_id}, count(*) FROM {NVTX} WHERE start >= 0 AND {RANGE_EVENTS} "
+            f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 5000"
+        )
+        rows = self._file.rows(sql)
+        ids = self._strings(text_id for text, text_id, _ in rows if text is None)
+        named = ((text if text is not None else ids.get(text_id), count) for text, text_id, count in rows)
+        return [(name, count) for name, count in named if name is not None]
+
+    def _name_columns(self) -> tuple[str, str]:
+        return "text" if self._has(NVTX, "text") else "NULL", "textId" if self._has(NVTX, "textId") else "NULL"
+
+    def _nvtx(self, where: str, values: Sequence[object]) -> list[SqlRow]:
+        text, text_id = self._name_columns()
+        columns = f"start, end, globalTid, {text}, {text_id}"
+        return self._file.scan(columns, NVTX, f"({where}) AND start >= 0 AND {RANGE_EVENTS}", values)
+
+    @staticmethod
+    def _ranges_of(
+        rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
+    ) -> dict[int, list[Range]]:
+        found: dict[int, list[Range]] = defaultdict(list)
+        for start, end, tid, text, text_id in rows:
+            name = text if text is not None else ids.get(text_id)
+            if name is not None and tid is not None and wanted(name):
+                end = OPEN_END_NS if end is None else end
+                found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
+        for ranges in found.values():
+            ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
+        return dict(found)
+
+    def _strings(self, ids: Iterable[int | None]) -> dict[int, str]:
+        wanted = sorted(i for i in set(ids) if i is not None) if STRINGS in self._file.tables else []
+        found: dict[int, str] = {}
+        for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
+            some = _listed(wanted[at : at + 50_000])
+            found |= dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
+        return found
+
+    # -- kernels
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        bounded = [span for span in spans.values() if span is not None]
+        whole = len(bounded) < len(spans)
+        conditions = {n: "1" if s is None else f"start <= {s[1]} AND end >= {s[0]}" for n, s in spans.items()}
+        hull = "1" if whole or not bounded else f"start <= {max(b for _, b in bounded)} AND end >= {min(bounded)[0]}"
+        return self._kernels(conditions, hull, whole=whole)
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        if RUNTIME not in self._file.tables:
+            return {}
+        where = _starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
+        rows = self._file.scan("globalTid, correlationId", RUNTIME, where)
+        launched: dict[int, set[int]] = defaultdict(set)
+        for tid, correlation in rows:
+            if correlation is not None:
+                launched[tid & ~THREAD_BITS].add(correlation)
+        conditions = {
+            lane: f"correlationId BETWEEN {min(ids)} AND {max(ids)}"
+            for lane in spans
+            if (ids := launched.get(lane.global_pid))
+        }
+        hull = [i for lane in conditions for i in launched[lane.global_pid]]
+        bounds = f"correlationId BETWEEN {min(hull)} AND {max(hull)}" if hull else "0"
+        found = self._kernels(conditions, bounds, whole=False)
+        return {
+            lane: kernels.take([i for i, c in enumerate(kernels.correlation) if c in launched[lane.global_pid]])
+            for lane, kernels in found.items()
+        }
+
+    def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
+        """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
+        if KERNEL not in self._file.tables or not conditions:
+            return {}
+        by_pid: dict[int, list[str]] = defaultdict(list)
+        for lane, condition in conditions.items():
+            device = "" if lane.device is None else f"deviceId = {lane.device} AND "
+            by_pid[lane.global_pid].append(f"({device}{condition})")
+        own = _by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
+        where = f"{hull} AND {own}"
+        node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
+        columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
+        if whole:
+            rows: Iterable[SqlRow] = self._file.stream(f"SELECT {columns} FROM {KERNEL} WHERE {where}")
+        else:
+            rows = self._file.scan(columns, KERNEL, where)
+        tables = {lane: _Columns() for lane in conditions}
+        _fill(tables, rows)
+        names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
+        return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
+
+    # -- launches and other calls
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """The start of the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
+        wanted: dict[int, list[array[int]]] = defaultdict(list)
+        for lane, some in kernels.items():
+            if len(some):
+                wanted[lane.global_pid].append(some.correlation)
+        tables = {pid: _LaunchTable(parts) for pid, parts in wanted.items()}
+        if RUNTIME in self._file.tables and tables:
+            low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
+            own = _by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
+            where = f"correlationId BETWEEN {low} AND {high} AND {own}"
+            columns = "start, globalTid, correlationId"
+            if sum(len(part) for parts in wanted.values() for part in parts) > 100_000:
+                rows: Iterable[SqlRow] = self._file.stream(f"SELECT {columns} FROM {RUNTIME} WHERE {where}")
+            else:
+                rows = self._file.scan(columns, RUNTIME, where)
+            for start, tid, correlation in rows:
+                tables[tid & ~THREAD_BITS].see(correlation, start)
+        return {
+            lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
+            for lane, some in kernels.items()
+        }
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]]:
+        """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
+        if RUNTIME not in self._file.tables or not spans:
+            return {}
+        matches = " OR ".join("value GLOB ?" for _ in name_globs)
+        names: dict[int, str] = dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
+        if not names:
+            return {}
+        where = f"{_starting('globalTid', spans)} AND {_one_of('nameId', names)}"
+        calls: dict[int, dict[object, Api]] = defaultdict(dict)
+        for start, tid, correlation, name in self._file.scan("start, globalTid, correlationId, nameId", RUNTIME, where):
+            own = calls[tid & ~THREAD_BITS]
+            key = (tid, start) if correlation is None else correlation
+            if key not in own or start < own[key].start_ns:
+                own[key] = Api(start, names[name])
+        return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
+
+
+def _name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
+    """A filter that lets through at least the names that match: a range on the text where the pattern has a prefix."""
+    prefix = pattern.split("%", 1)[0]
+    if prefix == pattern:
+        return f"{column} = ?", [pattern]
+    if prefix:
+        return f"({column} >= ? AND {column} < ?)", [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
+    glob = "".join("*" if c == "%" else f"[{c}]" if c in "*?[" else c for c in pattern)
+    return f"{column} GLOB ?", [glob]
+
+
+def _by_process(column: str, conditions: Mapping[int, str]) -> str:
+    """Each process's own condition, found by halving: eight ranks cost three comparisons a row, not eight."""
+
+    def choose(pids: Sequence[int]) -> str:
+        if len(pids) == 1:
+            (pid,) = pids
+            return f"({column} BETWEEN {pid} AND {pid | THREAD_BITS} AND ({conditions[pid]}))"
+        middle = len(pids) // 2
+        return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
+
+    return choose(sorted(conditions))
+
+
+def _touching(column: str, spans: Mapping[int, Interval]) -> str:
+    """Ranges that touch the span of their process; the hull of all spans is looked at first."""
+    low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
+    own = {pid: f"start <= {hi} AND (end >= {lo} OR end IS NULL)" for pid, (lo, hi) in spans.items()}
+    return f"start <= {high} AND (end >= {low} OR end IS NULL) AND {_by_process(column, own)}"
+
+
+def _starting(column: str, spans: Mapping[int, Interval]) -> str:
+    """Calls that start in the span of their process; the hull of all spans is looked at first."""
+    low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
+    own = {pid: f"start BETWEEN {lo} AND {hi}" for pid, (lo, hi) in spans.items()}
+    return f"start BETWEEN {low} AND {high} AND {_by_process(column, own)}"
+
+
+def _one_of(column: str, ids: Collection[int]) -> str:
+    """A list of ids, behind the two comparisons that most rows fail."""
+    return f"({column} BETWEEN {min(ids)} AND {max(ids)} AND {column} IN ({_listed(ids)}))"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ",".join(str(int(n)) for n in numbers)
+
+
+class _Columns:
+    """Kernels of one lane while they are read."""
+
+    def __init__(self) -> None:
+        self.start, self.end, self.correlation = array("q"), array("q"), array("q")
+        self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
+        self.streams: dict[tuple[int, int, int], int] = {}
+        self.graph_nodes = 0
+
+    def add(self, row: SqlRow) -> None:
+        start, end, correlation, device, context, stream, short, full, node, _ = row
+        self.start.append(start)
+        self.end.append(end)
+        self.correlation.append(NO_LAUNCH if correlation is None else correlation)
+        self.stream.append(self.streams.setdefault((device, context, stream), len(self.streams)))
+        self.name.append(short)
+        self.full_name.append(full)
+        if node is not None:
+            self.graph_nodes += 1
+
+    def name_ids(self) -> set[int]:
+        return {*self.name, *self.full_name}
+
+    def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
+        lost = {n for n in self.name if n not in names}
+        if lost:
+            raise TraceError(
+                f"{path}: {len(lost)} kernel name id(s) are not in {STRINGS}: ids do not join; export the report again"
+            )
+        kernels = Kernels(
+            start_ns=self.start,
+            end_ns=self.end,
+            correlation=self.correlation,
+            stream=self.stream,
+            name=self.name,
+            full_name=self.full_name,
+            streams=tuple(Stream(*key) for key in self.streams),
+            names=names,
+            graph_nodes=self.graph_nodes,
+        )
+        order = sorted(range(len(self.start)), key=list(zip(self.start, self.end, strict=True)).__getitem__)
+        return kernels if order == list(range(len(order))) else kernels.take(order)
+
+
+def _fill(tables: Mapping[Lane, _Columns], rows: Iterable[SqlRow]) -> None:
+    add = {(lane.global_pid, lane.device): table.add for lane, table in tables.items()}
+    for row in rows:
+        pid = row[9]
+        found = add.get((pid, row[3])) or add.get((pid, None))
+        if found is not None:
+            found(row)
+
+
+class _LaunchTable:
+    """Earliest launch by correlation id, of one process: an array where the ids lie close, else a dictionary."""
+
+    def __init__(self, parts: Sequence[array[int]]) -> None:
+        ids = {c for part in parts for c in part if c != NO_LAUNCH} or {0}
+        self.low, self.high = min(ids), max(ids)
+        self._sparse: dict[int, int] | None = None
+        if self.high - self.low < DENSE * len(ids) + 1024:
+            self._dense = array("q", [NO_LAUNCH]) * (self.high - self.low + 1)
+        else:
+            self._sparse = dict.fromkeys(sorted(ids), NO_LAUNCH)
+
+    def condition(self) -> str:
+        """SQL that lets through at least the rows of these ids."""
+        between = f"correlationId BETWEEN {self.low} AND {self.high}"
+        if self._sparse is None or len(self._sparse) > 50_000:
+            return between
+        return f"{between} AND correlationId IN ({_listed(self._sparse)})"
+
+    def see(self, correlation: int, start_ns: int) -> None:
+        known = self.get(correlation)
+        if known != NO_LAUNCH and known <= start_ns:
+            return
+        if self._sparse is None:
+            self._dense[correlation - self.low] = start_ns
+        elif correlation in self._sparse:
+            self._sparse[correlation] = start_ns
+
+    def get(self, correlation: int) -> int:
+        if self._sparse is not None:
+            return self._sparse.get(correlation, NO_LAUNCH)
+        return self._dense[correlation - self.low] if self.low <= correlation <= self.high else NO_LAUNCH

@@ -1,0 +1,164 @@
+"""A SQLite file of somebody else's, opened so that reading it is safe, quick and clear about what is wrong.
+
+Read-only, its schema untrusted, only real tables, only columns asked for by name. Every error of SQLite becomes one
+line. A large file is scanned by two threads, a half of the row ids each: SQLite gives up the interpreter lock while it
+steps through rows that a filter drops.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pytest_nsys.errors import TraceError
+
+MAGIC = b"SQLite format 3\x00"
+TWO_THREADS_FROM_BYTES = 100 << 20
+BUSY_TIMEOUT_S = 1.0
+
+SqlRow = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class SqliteFile:
+    """Tables of one file, read by name. Raises TraceError for whatever SQLite cannot do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._check_header()
+        self._connections: list[sqlite3.Connection] = []
+        self._columns: dict[str, dict[str, str]] = {}
+        self._last_rowid: dict[str, int] = {}
+        names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self.tables = frozenset(str(name) for (name,) in names)
+
+    def _check_header(self) -> None:
+        try:
+            size = self.path.stat().st_size
+            with self.path.open("rb") as file:
+                head = file.read(len(MAGIC))
+        except OSError as error:
+            raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
+        if size == 0:
+            raise TraceError(f"{self.path}: is empty (0 bytes): export the report again")
+        if head != MAGIC:
+            raise TraceError(f"{self.path}: is no SQLite file: give what `nsys export --type=sqlite` wrote")
+        self.size_bytes = size
+
+    def _connection(self, number: int = 0) -> sqlite3.Connection:
+        while len(self._connections) <= number:
+            self._connections.append(self._connect())
+        return self._connections[number]
+
+    def _connect(self) -> sqlite3.Connection:
+        uri = "file:" + urllib.parse.quote(str(self.path.absolute())) + "?mode=ro"
+        try:
+            connection = self._open(uri)
+        except sqlite3.OperationalError:
+            # A file in write-ahead mode on a read-only disk can only be opened as immutable, which would ignore a
+            # log that holds rows: so only where there is none.
+            log = self.path.with_name(self.path.name + "-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            connection = self._open(uri + "&immutable=1")
+        return connection
+
+    @staticmethod
+    def _open(uri: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        except sqlite3.Error as error:
+            connection.close()
+            if "locked" in str(error):  # opening as immutable would read through the other's lock
+                raise sqlite3.DatabaseError(str(error)) from error
+            raise
+        # Names come from any program in any encoding; a broken byte must not hide the row.
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        return connection
+
+    def _say(self, error: sqlite3.Error) -> TraceError:
+        text = str(error)
+        if "locked" in text:
+            what = "is locked by another process: wait until its export is finished"
+        elif isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text):
+            what = "is damaged or cut short: export the report again"
+        else:
+            what = f"cannot be read: {text}"
+        return TraceError(f"{self.path}: {what}")
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Name as written and declared type of each column of ``table``, by lower-case name."""
+        if table not in self._columns:
+            info = self.rows(f'PRAGMA table_info("{table}")')
+            self._columns[table] = {str(name).lower(): str(kind) for _, name, kind, *_ in info}
+        return self._columns[table]
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
+        """All rows of a query, on the caller's thread."""
+        return list(self.stream(sql, parameters))
+
+    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[SqlRow]:
+        """The rows of a query one by one: for results that are as large as the table."""
+        try:
+            yield from self._connection().execute(sql, tuple(parameters))
+        except sqlite3.Error as error:
+            raise self._say(error) from error
+
+    def scan(self, columns: str, table: str, where: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
+        """The few rows of a large table that pass a filter, in the order of their row ids."""
+
+        def read(connection: sqlite3.Connection, bound: str) -> list[SqlRow]:
+            sql = f'SELECT {columns} FROM "{table}" WHERE {bound} AND ({where})'
+            return connection.execute(sql, tuple(parameters)).fetchall()
+
+        return [row for part in self._halves(table, read) for row in part]
+
+    def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:
+        """The few distinct rows of some never-NULL columns.
+
+        Asks again and again for one row unlike all that were seen: each question starts from the top, but the
+        known rows are filtered at the speed of a plain comparison, which DISTINCT is not.
+        """
+
+        def read(connection: sqlite3.Connection, bound: str) -> set[SqlRow]:
+            seen: set[SqlRow] = set()
+            known = "NOT (" + " AND ".join(f'"{c}" = ?' for c in columns) + ")"
+            sql = f'SELECT {", ".join(columns)} FROM "{table}" WHERE {bound}'
+            sql += "".join(f' AND "{c}" IS NOT NULL' for c in columns)
+            while row := connection.execute(sql + " LIMIT 1", [v for r in seen for v in r]).fetchone():
+                seen.add(row)
+                sql += f" AND {known}"
+            return seen
+
+        return set().union(*self._halves(table, read))
+
+    def _halves(self, table: str, read: Callable[[sqlite3.Connection, str], T]) -> list[T]:
+        """``read`` on both halves of the row ids at once, on the whole of a small file."""
+        try:
+            if self.size_bytes < TWO_THREADS_FROM_BYTES:
+                return [read(self._connection(), "1")]
+            middle = self._last(table) // 2
+            connections = [self._connection(0), self._connection(1)]
+            with ThreadPoolExecutor(2, thread_name_prefix="nsys-scan") as pool:
+                return list(pool.map(read, connections, [f"rowid <= {middle}", f"rowid > {middle}"]))
+        except sqlite3.Error as error:
+            raise self._say(error) from error
+
+    def _last(self, table: str) -> int:
+        if table not in self._last_rowid:
+            found = self._connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
+            self._last_rowid[table] = found if isinstance(found, int) else 0
+        return self._last_rowid[table]
+
+    def close(self) -> None:
+        """Let the file go; reading on opens it again."""
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()

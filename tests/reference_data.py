@@ -1,0 +1,28 @@
+"""Where are the reference traces and figures, and what are they called? Beside the checkout, or nowhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+DUALPIPE = DATA / "dualpipe"
+REAL = DATA / "real"
+
+DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")
+
+needs_reference_data = pytest.mark.skipif(not DATA.is_dir(), reason="the reference traces are not beside the checkout")
+
+
+@functools.cache
+def expected_traces() -> dict[str, Any]:
+    """The figures of every real SQLite trace, by file name; empty where they are not at hand."""
+    path = REAL / "expected.json"
+    if not path.is_file():
+        return {}
+    traces = json.loads(path.read_text())["traces"]
+    return {name: figures for name, figures in traces.items() if name.endswith(".sqlite")}

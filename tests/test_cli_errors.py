@@ -1,0 +1,245 @@
+"""Does every bad input end in one clear line and its exit code, whatever the command?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_nsys.cli import main
+from pytest_nsys.samples.builder import TraceBuilder
+
+ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
+COMMANDS = (("setup",), ("window",), ("streams",), ("overlap",), ("rows", "overlap", "--trace"))
+MEASURING = COMMANDS[2:]
+ESCAPE = "\x1b[31mred\x07\n| `<b>&\u202e"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def good(path: Path, anchor: str = ANCHOR.format(0), stage: str = "layer00.stage2_f") -> Path:
+    builder = TraceBuilder()
+    gpu = builder.process()
+    gpu.range(anchor, 0, 100_000)
+    gpu.range(stage, 1_000, 2_000)
+    gpu.kernel("ncclDevKernel_SendRecv", 10_000, 20_000, stream=28, launch_ns=1_500)
+    gpu.kernel("gemm", 10_000, 20_000, launch_ns=1_500)
+    return builder.write(path)
+
+
+def not_sqlite(folder: Path) -> Path:
+    path = folder / "run.sqlite"
+    path.write_text("date,loss\n" * 100)
+    return path
+
+
+def empty_file(folder: Path) -> Path:
+    path = folder / "run.sqlite"
+    path.touch()
+    return path
+
+
+def truncated(folder: Path) -> Path:
+    path = good(folder / "run.sqlite")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def other_database(folder: Path) -> Path:
+    path = folder / "run.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE cookies (host TEXT)")
+    return path
+
+
+def report(folder: Path) -> Path:
+    path = folder / "run.nsys-rep"
+    path.write_bytes(b"report")
+    return path
+
+
+UNREADABLE: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no such path": (lambda folder: folder / "absent.sqlite", "there is no such file or folder"),
+    "folder without traces": (lambda folder: folder, "holds no trace"),
+    "glob without matches": (lambda folder: folder / "*.sqlite", "matches no file"),
+    "not SQLite": (not_sqlite, "is no SQLite file"),
+    "empty": (empty_file, "is empty (0 bytes)"),
+    "truncated": (truncated, "is damaged or cut short"),
+    "another database": (other_database, "no Nsight Systems export"),
+    "report": (report, "export"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_unreadable(tmp_path: Path, command: tuple[str, ...], case: str) -> None:
+    make, line = UNREADABLE[case]
+    result = run(*command, make(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_empty_path(command: tuple[str, ...]) -> None:
+    assert run(*command, "").exit_code == 2
+
+
+def no_kernels(builder: TraceBuilder) -> None:
+    builder.process().range(ANCHOR.format(0), 0, 100_000, registered=True)
+
+
+def no_ranges(builder: TraceBuilder) -> None:
+    builder.process().kernel("gemm", 10_000, 20_000)
+
+
+def no_anchor(builder: TraceBuilder) -> None:
+    gpu = builder.process()
+    gpu.range("train step 7", 0, 100_000)
+    gpu.kernel("gemm", 10_000, 20_000)
+
+
+def empty_window(builder: TraceBuilder) -> None:
+    gpu = builder.process()
+    gpu.range(ANCHOR.format(0), 0, 100_000)
+    gpu.kernel("gemm", 950_000, 1_000_000, launch_ns=50_000)
+
+
+NO_DATA: dict[str, tuple[Callable[[TraceBuilder], None], str]] = {
+    "no kernels": (no_kernels, "no kernels"),
+    "no NVTX": (no_ranges, "the trace holds no ranges at all"),
+    "no anchor": (no_anchor, "most frequent ranges: 'train step %' (1)"),
+    "empty window": (empty_window, "holds no kernel, kernels contained; the GPU is 0.9 ms behind"),
+}
+
+
+@pytest.mark.parametrize("command", MEASURING, ids=lambda command: command[0])
+@pytest.mark.parametrize("case", NO_DATA)
+def test_no_data(tmp_path: Path, command: tuple[str, ...], case: str) -> None:
+    fill, line = NO_DATA[case]
+    builder = TraceBuilder()
+    fill(builder)
+    result = run(*command, builder.write(tmp_path / "run.sqlite"))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert line in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("options", [("--start", "1"), ("--end", "1"), ("--start", "5", "--end", "5")])
+def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
+    assert run("overlap", good(tmp_path / "run.sqlite"), *options).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--window", "run", "--start", "1", "--end", "2"), "--window and --start, --end exclude each other"),
+        (("--window", ""), "'' is no window"),
+        (("--start", "1", "--end", "9" * 25), "no trace has a time of more than"),
+        (("--anchor", " "), "--anchor is empty"),
+        (("--convention", "pithtrian"), "'pithtrian' is no convention and no file (did you mean 'pithtrain'?)"),
+        (("--rank", "-1"), "there is no rank -1: the ranks are 0"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_mistakes(tmp_path: Path, command: tuple[str, ...], options: tuple[str, ...], line: str) -> None:
+    result = run(*command, good(tmp_path / "run.sqlite"), *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {line}")
+
+
+def test_every_mistake_of_a_convention_file_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "convention.yaml"
+    path.write_text("ancor: x%\nspan: preiod\n")
+    result = run("overlap", good(tmp_path / "run.sqlite"), "--convention", path)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"error: {path}:1:1: unknown key 'ancor' (did you mean 'anchor'?)",
+        f"error: {path}:2:7: span is range or period, not 'preiod' (did you mean 'period'?)",
+    ]
+
+
+def test_command_with_a_typo() -> None:
+    result = run("overlp", "x")
+    assert result.exit_code == 2
+    assert "did you mean 'overlap'?" in result.stderr
+
+
+@pytest.mark.parametrize("format", ["table", "json", "csv", "markdown"])
+def test_control_characters_never_reach_the_terminal(tmp_path: Path, format: str) -> None:
+    path = good(tmp_path / "run.sqlite", anchor=f"forward chunk {ESCAPE} backward chunk 0")
+    result = run("window", path, "--format", format)
+    assert result.exit_code == 0
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stdout)
+    if format == "json":
+        assert json.loads(result.stdout)["rows"][0]["name"] == f"forward chunk {ESCAPE} backward chunk 0"
+    elif format == "markdown":
+        assert "red��\\| \\`&lt;b&gt;&amp;�" in result.stdout
+        assert len(result.stdout.splitlines()) == 3
+    else:
+        assert "red��| `<b>&�" in result.stdout
+
+
+def test_control_characters_in_errors(tmp_path: Path) -> None:
+    result = run("overlap", tmp_path / "absent\x1b[31m\n.sqlite")
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    path = good(tmp_path / "run.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        name = b"forward chunk \xff backward chunk 0"
+        database.execute("UPDATE NVTX_EVENTS SET text = CAST(? AS TEXT) WHERE text LIKE 'forward%'", (name,))
+        database.commit()
+    for format in ("table", "json", "csv", "markdown"):
+        result = run("window", path, "--format", format)
+        assert result.exit_code == 0
+        assert "forward chunk" in result.stdout
+
+
+def process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest_nsys", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    return subprocess.run(command, stderr=subprocess.PIPE, text=True, env=environment, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_terminal_that_lacks_characters(tmp_path: Path) -> None:
+    path = good(tmp_path / "run.sqlite", anchor="forward chunk → backward chunk 0")
+    found = process("window", path, stdout=subprocess.PIPE)
+    assert found.returncode == 0
+    assert "forward chunk \\u2192" in found.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        found = process("window", good(tmp_path / "run.sqlite"), stdout=full)
+    assert found.returncode == 2
+    assert found.stderr.startswith("error: ")
+    assert "Traceback" not in found.stderr
+
+
+def test_closed_pipe_is_quiet_and_no_success(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        found = process("window", good(tmp_path / "run.sqlite"), stdout=pipe)
+    assert found.returncode == 141
+    assert "Traceback" not in found.stderr
+    assert "error" not in found.stderr

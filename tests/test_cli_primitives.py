@@ -1,0 +1,239 @@
+"""Do setup, window, streams and overlap show what is in a trace of a few rows, in every format?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_nsys.cli import main
+from pytest_nsys.samples.builder import Process, TraceBuilder
+
+SETUP = "rank={}; pp=0/1 dp=0/1 cp=0/1 ep={}/2; mbs=1 seq=2048"
+ANCHOR = "forward chunk {} (phase1) backward chunk {} (phase0)"
+PRIMITIVES = ("setup", "window", "streams", "overlap")
+NCCL = "ncclDevKernel_SendRecv"
+
+Trace = Callable[[TraceBuilder], Path]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def answer(*arguments: str | Path) -> dict[str, Any]:
+    result = run(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def step(gpu: Process, number: int, *, purpose_stage: str = "layer00.stage2_f") -> None:
+    """A chunk of 10 us from ``number`` · 10 us: 4 us of dispatch, of which compute hides 3 us, and a barrier."""
+    at = number * 10_000
+    gpu.range(ANCHOR.format(number, number), at, at + 10_000)
+    gpu.range(purpose_stage, at + 100, at + 900)
+    gpu.kernel(NCCL, at + 2_000, at + 6_000, stream=28, launch_ns=at + 200)
+    gpu.range("layer00.stage3_f", at + 1_000, at + 1_900)
+    gpu.kernel("gemm", at + 3_000, at + 8_000, stream=7, launch_ns=at + 1_200)
+    gpu.kernel("ncclDevKernel_AllReduce", at + 8_000, at + 8_500, stream=7, launch_ns=at + 1_300)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Rank 1 in process 100 and rank 0 in process 200, five chunks each."""
+    builder = TraceBuilder()
+    for rank, pid in ((1, 100), (0, 200)):
+        gpu = builder.process(pid=pid, device=rank)
+        gpu.range(SETUP.format(rank, rank), 10, 20)
+        for number in range(5):
+            step(gpu, number)
+    return builder.write(tmp_path / "run.sqlite")
+
+
+def test_tables_begin_with_the_reference_columns(trace: Path) -> None:
+    heads = {command: run(command, trace).stdout.splitlines()[0].split() for command in PRIMITIVES}
+    assert heads["setup"][:2] == ["pid", "setup"]
+    assert heads["window"][:4] == ["pid", "start", "end", "name"]
+    assert heads["streams"][:7] == ["pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns", "purpose"]
+    assert heads["overlap"][:6] == ["pid", "stage", "exposed_ns", "overlap", "overlap_min", "overlap_max"]
+
+
+def test_table_is_padded_and_ordered_by_process(trace: Path) -> None:
+    assert run("overlap", trace).stdout == (
+        "pid stage    exposed_ns overlap overlap_min overlap_max rank comm_ns n_comm index\n"
+        "--- -------- ---------- ------- ----------- ----------- ---- ------- ------ -----\n"
+        "100 stage2_f 1000       75.0%   75.0%       75.0%       1    4000    1      2    \n"
+        "200 stage2_f 1000       75.0%   75.0%       75.0%       0    4000    1      2    \n"
+    )
+
+
+def test_json_of_overlap(trace: Path) -> None:
+    found = answer("overlap", trace, "--rank", "1")
+    assert (found["trace"], found["kernels"], found["definition"]) == (str(trace), "contained", 1)
+    assert found["notes"] == ["note: window median, kernels contained"]
+    assert found["windows"] == [
+        {
+            "rank": 1,
+            "pid": 100,
+            "name": ANCHOR.format(2, 2),
+            "start": 20_000,
+            "end": 30_000,
+            "index": 2,
+            "count": 5,
+            "gpu_start": 20_000,
+            "gpu_end": 30_000,
+        }
+    ]
+    assert found["rows"] == [
+        {
+            "pid": 100,
+            "stage": "stage2_f",
+            "exposed_ns": 1_000,
+            "overlap": 0.75,
+            "overlap_min": 0.75,
+            "overlap_max": 0.75,
+            "rank": 1,
+            "comm_ns": 4_000,
+            "n_comm": 1,
+            "index": 2,
+        }
+    ]
+
+
+def test_json_of_setup(trace: Path) -> None:
+    first = answer("setup", trace)["rows"][0]
+    assert (first["pid"], first["rank"], first["setup"]) == (100, 1, SETUP.format(1, 1))
+    assert first["sizes"] == {"pp": 1, "dp": 1, "cp": 1, "ep": 2}
+    assert first["coordinates"] == {"pp": 0, "dp": 0, "cp": 0, "ep": 1}
+    assert (first["micro_batch"], first["sequence_length"]) == (1, 2048)
+
+
+def test_streams_tell_barriers_from_communication(trace: Path) -> None:
+    rows = answer("streams", trace, "--rank", "0")["rows"]
+    assert [(r["stream"], r["n_comm"], r["n_comp"], r["comm_ns"], r["comp_ns"], r["purpose"]) for r in rows] == [
+        (7, 1, 1, 500, 5_000, "compute"),
+        (28, 1, 0, 4_000, 0, "ep_a2a"),
+    ]
+
+
+@pytest.mark.parametrize("command", PRIMITIVES)
+def test_csv_carries_the_columns_of_the_table(trace: Path, command: str) -> None:
+    table = run(command, trace).stdout.splitlines()
+    rows = list(csv.reader(io.StringIO(run(command, trace, "--format", "csv").stdout)))
+    assert rows[0] == table[0].split()
+    assert len(rows) == len(table) - 1
+
+
+def test_csv_values_are_raw(trace: Path) -> None:
+    (first, *_) = csv.DictReader(io.StringIO(run("overlap", trace, "--format", "csv").stdout))
+    assert (first["overlap"], first["exposed_ns"]) == ("0.75", "1000")
+
+
+def test_markdown(trace: Path) -> None:
+    assert run("overlap", trace, "--rank", "1", "--format", "markdown").stdout == (
+        "| pid | stage | exposed_ns | overlap | overlap_min | overlap_max | rank | comm_ns | n_comm | index |\n"
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| 100 | stage2_f | 1000 | 75.0% | 75.0% | 75.0% | 1 | 4000 | 1 | 2 |\n"
+    )
+
+
+def test_explicit_window(trace: Path) -> None:
+    found = answer("overlap", trace, "--start", "20000", "--end", "25000", "--kernels", "clipped")
+    assert {(w["start"], w["end"], w["index"]) for w in found["windows"]} == {(20_000, 25_000, None)}
+    assert {(row["exposed_ns"], row["comm_ns"]) for row in found["rows"]} == {(1_000, 3_000)}
+
+
+def test_launched_window_is_bounded_by_its_kernels(trace: Path) -> None:
+    (first, _) = answer("window", trace, "--kernels", "launched")["windows"]
+    assert (first["start"], first["end"]) == (20_000, 30_000)
+    assert (first["gpu_start"], first["gpu_end"]) == (22_000, 28_500)
+
+
+def test_steady_shows_each_window(trace: Path) -> None:
+    rows = answer("overlap", trace, "--window", "steady", "--rank", "1")["rows"]
+    assert [row["index"] for row in rows] == [1, 2, 3]
+
+
+def test_anchor_and_period(trace: Path) -> None:
+    (row,) = answer("window", trace, "--anchor", "layer%stage3_f", "--span", "period", "--rank", "0")["rows"]
+    assert (row["start"], row["end"], row["count"]) == (21_000, 31_000, 5)
+
+
+def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    gpu = builder.process(pid=100)
+    step(gpu, 0)
+    gpu.range("pipeline send/recv", 9_000, 9_100)
+    gpu.kernel(NCCL, 9_200, 9_700, stream=40, launch_ns=9_050)
+    path = builder.write(tmp_path / "run.sqlite")
+    assert [row["stage"] for row in answer("overlap", path)["rows"]] == ["stage2_f"]
+    assert [row["stage"] for row in answer("overlap", path, "--stage", "none")["rows"]] == ["none"]
+    both = answer("overlap", path, "--stage", "none", "--stage", "stage2")["rows"]
+    assert [row["stage"] for row in both] == ["none", "stage2_f"]
+    nothing = run("overlap", path, "--stage", "stage4")
+    assert nothing.exit_code == 3
+    assert "no communication kernel has stage stage4; stages with communication: none, stage2_f" in nothing.stderr
+
+
+def test_communication_without_any_stage_says_how_to_see_it(trace: Path) -> None:
+    result = run("overlap", trace, "--convention", "generic", "--anchor", "forward%")
+    assert result.exit_code == 3
+    assert "no communication kernel has a stage under this convention: --stage none shows them" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["setup", "window"])
+def test_trace_without_kernels(tmp_path: Path, command: str) -> None:
+    builder = TraceBuilder()
+    gpu = builder.process(pid=100)
+    gpu.range(SETUP.format(0, 0), 10, 20)
+    gpu.range(ANCHOR.format(0, 0), 30, 40, registered=True)
+    path = builder.write(tmp_path / "run.sqlite")
+    (row,) = answer(command, path)["rows"]
+    assert (row["pid"], row["rank"]) == (100, 0)
+    assert run("streams", path).exit_code == 3
+
+
+def test_unlabelled_ranks(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for pid in (300, 200):
+        step(builder.process(pid=pid), 0)
+    path = builder.write(tmp_path / "run.sqlite")
+    assert [(r["pid"], r["rank"], r["setup"]) for r in answer("setup", path)["rows"]] == [
+        (200, 0, None),
+        (300, 1, None),
+    ]
+    assert run("setup", path).stdout.splitlines()[2].split() == ["200", "-", "0"]
+    assert "note: no setup label" in run("setup", path).stderr
+
+
+def test_folder_and_glob_are_one_run(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        builder = TraceBuilder()
+        gpu = builder.process(pid=100, device=rank)
+        gpu.range(SETUP.format(rank, rank), 10, 20)
+        step(gpu, 0)
+        builder.write(tmp_path / f"node{rank}.sqlite")
+    for path in (tmp_path, tmp_path / "node*.sqlite"):
+        assert [row["rank"] for row in answer("streams", path)["rows"]] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "anchor: forward chunk%\nstage: (?P<stage>stage[0-9])\nkernels: clipped\n",
+        "version: 1\nconvention: {anchor: forward chunk%, stage: '(?P<stage>stage[0-9])', kernels: clipped}\n",
+    ],
+)
+def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "convention.yaml"
+    path.write_text(text)
+    found = answer("overlap", trace, "--convention", path)
+    assert found["kernels"] == "clipped"
+    assert {row["stage"] for row in found["rows"]} == {"stage2"}

@@ -1,0 +1,177 @@
+"""Does ``rows`` give the rows that a gate would see, selected, exact, over one capture or several?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_nsys.cli import main
+from pytest_nsys.samples.builder import TraceBuilder
+
+SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["rows", *map(str, arguments)])
+
+
+def rows(*arguments: str | Path) -> list[dict[str, Any]]:
+    result = run(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return found
+
+
+def write(path: Path, exposed_ns: int, stages: tuple[str, ...] = ("stage2_f", "stage4_f")) -> Path:
+    """Two ranks of one chunk: communication of 3 us in each stage, ``exposed_ns`` · (1 + rank) of it not hidden."""
+    builder = TraceBuilder()
+    for rank in (0, 1):
+        gpu = builder.process(pid=100 + rank, device=rank)
+        gpu.range(SETUP.format(rank, rank), 10, 20)
+        gpu.range(ANCHOR.format(0), 0, 100_000)
+        for i, stage in enumerate(stages):
+            at = 20_000 * (i + 1)
+            gpu.range(f"layer00.{stage}", at, at + 1_000)
+            gpu.kernel("ncclDevKernel_SendRecv", at + 2_000, at + 5_000, stream=28, launch_ns=at + 10)
+            gpu.kernel("gemm", at + 2_000 + exposed_ns * (1 + rank), at + 5_000, launch_ns=at + 20)
+    return builder.write(path)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return write(tmp_path / "run.sqlite", 1_000)
+
+
+def test_a_row_is_its_dimensions_and_its_value(trace: Path) -> None:
+    assert rows("exposed_ns", "--trace", trace) == [
+        {"rank": 0, "stage": "stage2_f", "exposed_ns": 1_000},
+        {"rank": 0, "stage": "stage4_f", "exposed_ns": 1_000},
+        {"rank": 1, "stage": "stage2_f", "exposed_ns": 2_000},
+        {"rank": 1, "stage": "stage4_f", "exposed_ns": 2_000},
+    ]
+
+
+def test_ratios_are_unrounded_fractions(trace: Path) -> None:
+    (row,) = rows("overlap", "--trace", trace, "--rank", "1", "--where", "stage=stage2")
+    assert row == {"rank": 1, "stage": "stage2_f", "overlap": 1 / 3}
+
+
+def test_table_of_several_metrics(trace: Path) -> None:
+    assert run("overlap", "compute_ns", "--trace", trace, "--rank", "1").stdout == (
+        "metric     rank stage    value  unit\n"
+        "---------- ---- -------- ------ ----\n"
+        "overlap    1    stage2_f 33.33% %   \n"
+        "overlap    1    stage4_f 33.33% %   \n"
+        "compute_ns 1    -        2000   ns  \n"
+    )
+
+
+def test_csv_is_raw(trace: Path) -> None:
+    found = run("overlap", "compute_ns", "--trace", trace, "--rank", "0", "--format", "csv").stdout
+    assert [(r["metric"], r["stage"], r["value"]) for r in csv.DictReader(io.StringIO(found))] == [
+        ("overlap", "stage2_f", repr(2 / 3)),
+        ("overlap", "stage4_f", repr(2 / 3)),
+        ("compute_ns", "", "4000"),
+    ]
+
+
+def test_selectors(trace: Path) -> None:
+    def places(*where: str) -> list[tuple[int, str]]:
+        options = [text for one in where for text in ("--where", one)]
+        return [(row["rank"], row["stage"]) for row in rows("exposed_ns", "--trace", trace, *options)]
+
+    assert places("rank=1", "stage=stage4") == [(1, "stage4_f")]
+    assert places("stage=stage2_f", "stage=stage4_f", "rank=0") == [(0, "stage2_f"), (0, "stage4_f")]
+    assert places("stage=*_f", "pp=1") == [(1, "stage2_f"), (1, "stage4_f")]
+
+
+def test_launches_without_a_stage_only_when_asked(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    gpu = builder.process()
+    gpu.kernel("gemm", 10_000, 20_000)
+    path = builder.write(tmp_path / "run.sqlite")
+    options = ("--trace", path, "--window", "run", "--convention", "generic")
+    assert run("launches", *options).exit_code == 3
+    assert rows("launches", *options, "--where", "stage=none") == [{"rank": 0, "stage": "none", "launches": 1}]
+
+
+def test_captures_give_medians(tmp_path: Path) -> None:
+    traces = [write(tmp_path / f"{n}.sqlite", exposed) for n, exposed in enumerate((1_000, 1_100, 1_201))]
+    options = [text for path in traces for text in ("--trace", path)]
+    assert rows("exposed_ns", *options, "--where", "stage=stage2")[0]["exposed_ns"] == 1_100
+    assert rows("exposed_ns", *options[:4], "--where", "stage=stage2")[0]["exposed_ns"] == 1_050
+    assert rows("exposed_ns", *options[2:], "--where", "stage=stage2")[0]["exposed_ns"] == 1_150.5
+    answer = json.loads(run("exposed_ns", *options, "--format", "json").stdout)
+    assert answer["trace"] == [str(path) for path in traces]
+    assert [(w["capture"], w["rank"]) for w in answer["windows"]] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_a_row_that_one_capture_lacks_is_told(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.sqlite", 1_000)
+    other = write(tmp_path / "2.sqlite", 1_000, stages=("stage2_f",))
+    result = run("exposed_ns", "--trace", one, "--trace", other, "--rank", "0")
+    assert result.exit_code == 0
+    assert "stage4_f" not in result.stdout
+    assert "warning: exposed_ns: rank 0 stage stage4_f: only 1 of 2 captures have this row" in result.stderr
+
+
+def test_no_row_says_why(trace: Path) -> None:
+    result = run("overlap", "--trace", trace, "--where", "stage=stage3")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "error: no rows under window median, kernels contained: overlap: no row has stage stage3; "
+        "stages with a row: stage2_f, stage4_f\n"
+    )
+
+
+def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    builder.process().kernel("gemm", 10_000, 20_000)
+    path = builder.write(tmp_path / "run.sqlite")
+    result = run("overlap", "busy_ns", "--trace", path, "--window", "run")
+    assert result.exit_code == 0
+    assert "busy_ns" in result.stdout
+    assert "warning: overlap: it has no row in the window" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["overlp"], "unknown metric 'overlp' (did you mean 'overlap'?)"),
+        (["overlap", "--where", "stge=stage2"], "overlap has no dimension 'stge' (did you mean 'stage'?)"),
+        (["busy_ns", "--where", "stage=stage2"], "busy_ns has no dimension 'stage': it has rank, cp, dp, ep, pp"),
+        (["overlap", "--where", "stage"], "--where is DIM=VALUE, not 'stage'"),
+        (["overlap", "--where", "stage="], "--where is DIM=VALUE, not 'stage='"),
+        (["overlap", "--rank", "7"], "there is no rank 7: the ranks are 0, 1"),
+        (["overlap", "--window", "1:"], "'1:' is no window"),
+        (["overlap", "--window", "9:3"], "a window ends after its start: 9:3"),
+    ],
+)
+def test_mistakes(trace: Path, arguments: list[str], line: str) -> None:
+    result = run(*arguments, "--trace", trace)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {line}")
+
+
+def test_no_trace_is_a_mistake() -> None:
+    assert run("overlap").exit_code == 2
+
+
+def test_other_ranks_may_be_empty(tmp_path: Path) -> None:
+    builder = TraceBuilder()
+    for rank in (0, 1):
+        gpu = builder.process(pid=100 + rank, device=rank)
+        gpu.range(SETUP.format(rank, rank), 10, 20)
+        gpu.range(ANCHOR.format(0), 0, 100_000)
+        gpu.kernel("gemm", 200_000 * rank + 10_000, 200_000 * rank + 20_000, launch_ns=1_000)
+    path = builder.write(tmp_path / "run.sqlite")
+    assert run("busy_ns", "--trace", path).exit_code == 3
+    assert rows("busy_ns", "--trace", path, "--rank", "0") == [{"rank": 0, "busy_ns": 10_000}]
+    assert run("busy_ns", "--trace", path, "--rank", "1").exit_code == 3

@@ -1,0 +1,223 @@
+"""The JSON Schema and the loader: both accept and refuse the same structure, and know the same keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.errors import GateFileError
+from pytest_nsys.gates import gate_file
+from pytest_nsys.gates.assertion_keys import ASSERTION_KEYS, FORBIDDEN_MARKS, SENTENCE_SAYS
+from pytest_nsys.gates.convention_keys import CONVENTION_KEYS, PURPOSE_KEYS
+from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS, load_gate_file
+from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, WINDOW_KEYS
+from tests.fake_metrics import METRICS
+
+SCHEMA: dict[str, Any] = json.loads(
+    Path(gate_file.__file__).with_name("gate_file.schema.json").read_text(encoding="utf-8")
+)
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+TAIL = "\nassertions: [no syncs]\n"
+RATIO = "metric: overlap, require: '>= 60%'"
+
+ACCEPTED = [
+    "version: 1" + TAIL,
+    "version: '1'" + TAIL,
+    "version: 1\ntrace: a.sqlite" + TAIL,
+    "version: 1\ntrace: [a, b]" + TAIL,
+    "version: 1\nconvention: generic" + TAIL,
+    "version: 1\nconvention: {extends: pithtrain, name: x, anchor: a%}" + TAIL,
+    "version: 1\nconvention: {setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}" + TAIL,
+    "version: 1\nconvention: {purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}" + TAIL,
+    "version: 1\nconvention: {span: period, kernels: launched}" + TAIL,
+    *(f"version: 1\nwindow: {window}{TAIL}" for window in ("steady", "3", "{start: 1, end: 2}", "no", "step 3%")),
+    "version: 1\nspan: range\nkernels: clipped" + TAIL,
+    "version: 1\ntolerance: {rel: 5%}" + TAIL,
+    "version: 1\ntolerance: {rel: 5%, abs: 2}" + TAIL,
+    "version: 1\ntolerance: {abs: [50us, 1pp, 2]}" + TAIL,
+    "version: 1\nrun: {gpu: H100, world: 16, micro_batch: 1, sequence_length: 4096, pp: 4}" + TAIL,
+]
+ACCEPTED_ENTRIES = [
+    "overlap >= 60%",
+    "{assert: overlap >= 60%}",
+    "{assert: overlap >= 60%, where: {stage: x}, for: {rank: [0, 1]}, warn: '>= 70%'}",
+    "{id: no, assert: no syncs}",
+    f"{{{RATIO}}}",
+    f"{{{RATIO}, where: {{stage: [a, b], rank: 3}}, across: {{pp: p90}}}}",
+    f"{{{RATIO}, for: {{stage: [a, b]}}, warn: '>= 70%', marks: [slow], severity: warn}}",
+    f"{{{RATIO}, xfail: known, allow_no_data: true, on_improvement: fail}}",
+    f"{{{RATIO}, window: first, span: period, kernels: contained}}",
+    "{metric: overlap, baseline: , tolerance: {rel: 5%}}",
+    "{metric: overlap, baseline: {}, tolerance: {rel: 5%}}",
+    "{metric: overlap, baseline: {rel: 5%, abs: 1pp}}",
+    "{metric: overlap, require: '>= baseline - tolerance', tolerance: {rel: 5%}}",
+    "{metric: compute_ns, balance: pp, require: <= 1.1}",
+]
+REFUSED = [
+    "[]",
+    "assertions: [no syncs]",
+    "version: 1",
+    "version: 2" + TAIL,
+    "version: one" + TAIL,
+    "version: 1\nassertions: []",
+    "version: 1\nassertions:",
+    "version: 1\nassertions: no syncs",
+    "version: 1\nother: 1" + TAIL,
+    "version: 1\ntrace: " + TAIL,
+    "version: 1\ntrace: ''" + TAIL,
+    "version: 1\ntrace: []" + TAIL,
+    "version: 1\ntrace: {a: b}" + TAIL,
+    "version: 1\ntrace: [[a]]" + TAIL,
+    "version: 1\nconvention: other" + TAIL,
+    "version: 1\nconvention: [generic]" + TAIL,
+    "version: 1\nconvention: {}" + TAIL,
+    "version: 1\nconvention: {extends: other}" + TAIL,
+    "version: 1\nconvention: {anchors: a}" + TAIL,
+    "version: 1\nconvention: {purposes: {mixed: a}}" + TAIL,
+    "version: 1\nconvention: {purposes: {a: {stages: a}}}" + TAIL,
+    "version: 1\nconvention: {purposes: {a: }}" + TAIL,
+    "version: 1\nconvention: {purposes: {a: {}}}" + TAIL,
+    "version: 1\nconvention: {communication: []}" + TAIL,
+    "version: 1\nwindow: -1" + TAIL,
+    "version: 1\nwindow: 1.5" + TAIL,
+    "version: 1\nwindow: [first]" + TAIL,
+    "version: 1\nwindow: {start: 1}" + TAIL,
+    "version: 1\nwindow: {start: 1, end: 2, to: 3}" + TAIL,
+    "version: 1\nwindow: {start: a, end: 2}" + TAIL,
+    "version: 1\nspan: all" + TAIL,
+    "version: 1\nkernels: all" + TAIL,
+    "version: 1\ntolerance: {}" + TAIL,
+    "version: 1\ntolerance: 5%" + TAIL,
+    "version: 1\ntolerance: {relative: 5%}" + TAIL,
+    "version: 1\ntolerance: {abs: []}" + TAIL,
+    "version: 1\ntolerance: {abs: -2}" + TAIL,
+    "version: 1\nrun: {}" + TAIL,
+    "version: 1\nrun: {world: 0}" + TAIL,
+    "version: 1\nrun: {pp: two}" + TAIL,
+    "version: 1\nrun: {p p: 2}" + TAIL,
+    "version: 1\nrun: {gpu: }" + TAIL,
+]
+REFUSED_ENTRIES = [
+    "",
+    "''",
+    "'  '",
+    "[overlap >= 60%]",
+    "{}",
+    "{metric: overlap}",
+    "{require: '>= 60%'}",
+    "{id: a}",
+    f"{{{RATIO}, other: 1}}",
+    f"{{{RATIO}, assert: no syncs}}",
+    "{assert: no syncs, across: {rank: max}}",
+    "{assert: no syncs, balance: pp}",
+    "{assert: no syncs, baseline: {rel: 5%}}",
+    f"{{{RATIO}, baseline: {{rel: 5%}}}}",
+    "{metric: overlap, baseline: []}",
+    "{metric: overlap, baseline: 5%}",
+    "{metric: overlap, baseline: {rel: 5%}, tolerance: {rel: 5%}}",
+    f"{{{RATIO}, where: {{}}}}",
+    f"{{{RATIO}, where: [stage]}}",
+    f"{{{RATIO}, where: {{stage: []}}}}",
+    f"{{{RATIO}, where: {{stage: }}}}",
+    f"{{{RATIO}, across: rank}}",
+    f"{{{RATIO}, across: {{rank: most}}}}",
+    f"{{{RATIO}, across: {{rank: p100}}}}",
+    "{metric: compute_ns, require: <= 1.1, balance: pp, across: {dp: max}}",
+    f"{{{RATIO}, for: {{stage: a}}}}",
+    f"{{{RATIO}, for: {{stage: []}}}}",
+    f"{{{RATIO}, marks: slow}}",
+    f"{{{RATIO}, marks: [skip]}}",
+    f"{{{RATIO}, marks: [a b]}}",
+    f"{{{RATIO}, severity: error}}",
+    f"{{{RATIO}, xfail: ''}}",
+    f"{{{RATIO}, allow_no_data: maybe}}",
+    f"{{{RATIO}, on_improvement: warn}}",
+    f"{{{RATIO}, warn: }}",
+    f"{{{RATIO}, id: {{a: b}}}}",
+]
+
+
+def in_file(entry: str) -> str:
+    return f"version: 1\nassertions:\n- {entry}\n"
+
+
+def loads(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "gates.nsys.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        load_gate_file(path, METRICS)
+    except GateFileError as error:
+        return str(error)
+    return ""
+
+
+def validates(text: str) -> str:
+    return "\n".join(error.message for error in VALIDATOR.iter_errors(yaml.safe_load(text)))
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("text", [*ACCEPTED, *map(in_file, ACCEPTED_ENTRIES)])
+def test_both_accept(tmp_path: Path, text: str) -> None:
+    assert loads(tmp_path, text) == ""
+    assert validates(text) == ""
+
+
+@pytest.mark.parametrize("text", [*REFUSED, *map(in_file, REFUSED_ENTRIES)])
+def test_both_refuse(tmp_path: Path, text: str) -> None:
+    assert loads(tmp_path, text)
+    assert validates(text)
+
+
+def described(node: object, where: str = "schema") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every key that the schema describes, with the place where it does."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            # Under "not" and in conditions, keys are tested, not described.
+            if name == "properties" and not where.endswith("/not"):
+                for key, entry in value.items():
+                    yield f"{where}/{key}", entry
+            yield from described(value, f"{where}/{name}")
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from described(value, f"{where}/{i}")
+
+
+def test_every_key_has_a_description() -> None:
+    entries = dict(described(SCHEMA))
+    assert len(entries) > 40
+    assert [where for where, entry in entries.items() if not entry.get("description", "").endswith(".")] == []
+
+
+def test_the_schema_knows_the_keys_of_the_loader_and_no_others() -> None:
+    top = SCHEMA["properties"]
+    definitions = SCHEMA["$defs"]
+    convention = top["convention"]["anyOf"][1]["properties"]
+    assertion = definitions["assertion"]["properties"]
+    assert set(top) == set(GATE_FILE_KEYS)
+    assert set(top["run"]["properties"]) == set(RUN_KEYS)
+    assert set(assertion) == set(ASSERTION_KEYS)
+    assert set(convention) == set(CONVENTION_KEYS)
+    purpose = convention["purposes"]["additionalProperties"]["anyOf"][2]["properties"]
+    assert set(purpose) == set(PURPOSE_KEYS)
+    assert set(definitions["tolerance"]["properties"]) == set(TOLERANCE_KEYS)
+    assert set(assertion["baseline"]["anyOf"][1]["properties"]) == set(TOLERANCE_KEYS)
+    assert set(definitions["window"]["anyOf"][1]["properties"]) == set(WINDOW_KEYS)
+    assert definitions["built_in"]["enum"] == list(BUILT_IN)
+
+
+def test_the_schema_refuses_what_the_loader_lists() -> None:
+    definition = SCHEMA["$defs"]["assertion"]
+    beside = definition["oneOf"][0]["not"]["anyOf"]
+    assert {entry["required"][0] for entry in beside} == set(SENTENCE_SAYS)
+    assert "|".join(FORBIDDEN_MARKS) in definition["properties"]["marks"]["items"]["not"]["pattern"]
