@@ -244,8 +244,8 @@ class Trace(Protocol):
         """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
         ...
 
-    def common_range_names(self) -> Sequence[tuple[str, int]]:
-        """The names that most ranges have, with their counts: for a message that shows what could be meant."""
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges of a process have, with their counts, to show what could be meant."""
         ...
 
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:

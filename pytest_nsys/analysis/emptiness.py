@@ -34,7 +34,7 @@ def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
     """No range matches the anchor: the most frequent names are shown instead."""
     anchor = pick.anchor or run.convention.anchor
     counts: Counter[str] = Counter()
-    for name, count in run.traces[rank.process.trace].common_range_names():
+    for name, count in run.traces[rank.process.trace].common_range_names(rank.process.global_pid):
         counts[pattern_of(name)] += count
     common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
     shown = ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)

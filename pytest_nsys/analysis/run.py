@@ -149,18 +149,28 @@ class WindowGroup:
     def __init__(self, run: Run, pick: Pick) -> None:
         self.run, self.pick = run, pick
         self.windows: dict[int, list[Window]] = {}
-        if not pick.whole_run:
-            self.windows = {rank.number: run.windows(rank, pick) for rank in run.ranks}
+        self._without: dict[int, NothingMeasured] = {}
+        for rank in run.ranks if not pick.whole_run else ():
+            self._pick_windows(rank)
         self._kernels = self._read_kernels()
         self._launches: dict[int, Mapping[Lane, array[int]]] = {}
         self._around: dict[int, Mapping[int, Sequence[Range]]] = {}
-        self.tracks = {rank.number: self._track(rank) for rank in run.ranks}
+        ranks = [rank for number in range(len(run.traces)) for rank in self._trace_ranks(number)]
+        self.tracks = {rank.number: self._track(rank) for rank in ranks}
         self.ranks: dict[int, list[RankWindow]] = {
-            rank.number: self._rank_windows(self.tracks[rank.number]) for rank in run.ranks
+            number: self._rank_windows(self.tracks[number]) for number in sorted(self.tracks)
         }
 
+    def _pick_windows(self, rank: Rank) -> None:
+        """A rank without a window is an error only when it is asked for."""
+        try:
+            self.windows[rank.number] = self.run.windows(rank, self.pick)
+        except NothingMeasured as error:
+            self._without[rank.number] = error
+
     def _trace_ranks(self, trace: int) -> list[Rank]:
-        return [rank for rank in self.run.ranks if rank.process.trace == trace]
+        """The ranks of a trace that have a window."""
+        return [r for r in self.run.ranks if r.process.trace == trace and r.number not in self._without]
 
     def _hull(self, rank: Rank) -> Interval:
         windows = self.windows[rank.number]
@@ -214,14 +224,21 @@ class WindowGroup:
         rank = track.rank
         if self.pick.whole_run:
             if not len(track.kernels):
-                raise NothingMeasured(f"{rank.trace}: rank {rank.number} ran no kernel")
+                self._without[rank.number] = NothingMeasured(f"{rank.trace}: rank {rank.number} ran no kernel")
+                return []
             bounds = Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)
             self.windows[rank.number] = [bounds]
         windows = self.windows[rank.number]
         return [RankWindow(track, w, self.pick, in_window(track, w, self.pick)) for w in windows]
 
     def filled(self, ranks: Container[int] | None = None) -> dict[int, list[RankWindow]]:
-        """The windows by rank number, of all ranks or of some. Raises NothingMeasured where one of them is empty."""
+        """The windows by rank number, of all ranks or of some.
+
+        Raises NothingMeasured where one of them has no window, or an empty one.
+        """
+        for number, error in self._without.items():
+            if ranks is None or number in ranks:
+                raise error
         chosen = {n: windows for n, windows in self.ranks.items() if ranks is None or n in ranks}
         for windows in chosen.values():
             empty = [w.window for w in windows if not len(w)]

@@ -265,7 +265,7 @@ class Reader:
         text = self.text(node, what)
         if text is None:
             return None
-        if re.fullmatch(r"[0-9]{1,18}", text.strip()) is None or int(text) < at_least:
+        if re.fullmatch(r"[0-9]{1,19}", text.strip()) is None or int(text) < at_least:
             shown = printable(text, 40)
             self.mistakes.at(node, f"{what} is a whole number from {at_least} on, not '{shown}'")
             return None

@@ -163,13 +163,14 @@ class NsysSqlite:
         ids = self._strings({row[4] for row in rows if row[3] is None})
         return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
 
-    def common_range_names(self) -> Sequence[tuple[str, int]]:
-        """The names that most ranges have, with their counts."""
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges of a process have, with their counts."""
         if NVTX not in self._file.tables:
             return ()
         text, text_id = self._name_columns()
         sql = (
             f"SELECT {text}, {text_id}, count(*) FROM {NVTX} WHERE start >= 0 AND {RANGE_EVENTS} "
+            f"AND globalTid BETWEEN {global_pid} AND {global_pid | THREAD_BITS} "
             f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 5000"
         )
         rows = self._file.rows(sql)
