@@ -28,6 +28,9 @@ MIXED = "mixed"
 UNKNOWN = "unknown"
 """Purposes that are no convention's: of a compute stream, of disagreeing kernels, of kernels nobody knows."""
 
+LONGEST_NUMBER = 18
+"""Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size."""
+
 COMMUNICATION_PREFIX = "nccl"
 """A kernel whose short name starts so is communication, under every convention. Case counts."""
 
@@ -105,7 +108,8 @@ class Convention:
         match = re.fullmatch(self.setup, name)
         if match is None:
             return None
-        numbers = {key: int(text) for key, text in match.groupdict().items() if text is not None and text.isdecimal()}
+        groups = {key: text for key, text in match.groupdict().items() if text is not None}
+        numbers = {key: int(text) for key, text in groups.items() if text.isdecimal() and len(text) <= LONGEST_NUMBER}
         if "rank" not in numbers:
             return None
         sizes = {key.removesuffix("_size"): n for key, n in numbers.items() if key.endswith("_size")}

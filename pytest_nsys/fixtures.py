@@ -14,6 +14,7 @@ from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Selector
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import NothingSelected, select
 from pytest_nsys.gates.sentences import parse_sentence
@@ -50,8 +51,11 @@ class NsysRun:
 
     def under(self, convention: str | Convention) -> NsysRun:
         """The same run read with another convention: a built-in name, or one of your own."""
-        chosen = BUILT_IN[convention] if isinstance(convention, str) else convention
-        return NsysRun(self._config, chosen)
+        if isinstance(convention, Convention):
+            return NsysRun(self._config, convention)
+        if convention not in BUILT_IN:
+            raise ValueError(f"unknown convention {convention!r}{did_you_mean(convention, BUILT_IN)}")
+        return NsysRun(self._config, BUILT_IN[convention])
 
     @property
     def evidence(self) -> Evidence:
@@ -72,7 +76,8 @@ class NsysRun:
     ) -> list[MetricRow]:
         """The rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
 
-        Fails the test where a selector matches nothing: an empty list would let a loop of assertions pass.
+        Fails the test where a selector matches nothing, or a row that not every capture has: a list that lacks rows
+        would let a loop of assertions pass.
         """
         __tracebackhide__ = True
         if metric not in METRICS:
@@ -81,7 +86,10 @@ class NsysRun:
         pick = evidence.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
         try:
-            table = evidence.rows(METRICS[metric], pick).table(evidence.coordinates)
+            measured = evidence.rows(METRICS[metric], pick)
+            table = measured.table(evidence.coordinates)
+            if lost := lacking(table, measured.missing, selectors):
+                raise NothingSelected(lost)
             return [MetricRow(labels, value) for labels, value in select(table, selectors)]
         except NothingSelected as nothing:
             raise GateNotJudged(f"{metric}: no data: {nothing}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,7 +19,7 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.reports.record import Record, error_record, record_of
-from pytest_nsys.reports.text import BAD, explanation
+from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.session import session_of
 from pytest_nsys.verdicts import Bench, evaluate
 
@@ -58,7 +58,7 @@ class GateItem(pytest.Item):
         for name in self.assertion.marks:
             try:
                 self.add_marker(name)
-            except pytest.fail.Exception as error:  # an unknown mark under --strict-markers
+            except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
         if self.assertion.xfail is not None:
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
@@ -69,15 +69,17 @@ class GateItem(pytest.Item):
         try:
             self._bench = session.bench(self.gate)
             evidence = self._bench.evidence
+            evidence.key(self._bench.stated)
             evidence.rows(METRICS[self.assertion.metric], evidence.pick_of(self.assertion))
             if self.assertion.needs_baseline:
                 self._bench.accepted(METRICS[self.assertion.metric], self.assertion)
         except NsysError as error:
             self._error(error)
 
-    def _error(self, error: NsysError) -> None:
+    def _error(self, error: NsysError) -> NoReturn:
         self._keep(error_record(self.assertion, str(error)))
-        pytest.fail(f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}", pytrace=False)
+        text = f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}"
+        raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep(self, record: Record) -> None:
         self.record = record
@@ -94,7 +96,6 @@ class GateItem(pytest.Item):
             verdict = evaluate(self.assertion, self._bench)
         except NsysError as error:
             self._error(error)
-            return
         self._keep(record_of(verdict, self._run_words(), self._baseline_words()))
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
@@ -110,7 +111,7 @@ class GateItem(pytest.Item):
 
     def _explain(self, verdict: Verdict) -> str:
         session = session_of(self.config)
-        worst = next((row for row in verdict.rows if row.outcome in BAD), None)
+        worst = next(iter(rows_to_show(verdict)), None)
         rank = worst.labels.get("rank") if worst is not None else None
         per_stage = "stage" in METRICS[self.assertion.metric].dimensions
         steps = []
@@ -118,7 +119,8 @@ class GateItem(pytest.Item):
             command = "overlap" if per_stage else "streams"
             steps.append(session.look_command(self.gate, command, rank if isinstance(rank, int) else None))
         if verdict.next_step:
-            what = "accept this run as the new normal" if verdict.outcome is Outcome.FAILED else "store a baseline"
+            accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            what = "accept this run as the new normal" if accepts else "store a baseline"
             steps.append(f"{verdict.next_step}  ({what})")
         return explanation(verdict, self.assertion.location.at_line, steps)
 
@@ -153,12 +155,14 @@ class GateItem(pytest.Item):
         if not self.assertion.needs_baseline or self._bench is None or self._bench.shelf is None:
             return ""
         path = self._bench.shelf.path(self._bench.evidence.key(self._bench.stated))
-        return session_of(self.config).shown(path)
+        return session_of(self.config).shown(path) if path.exists() else ""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
             return str(excinfo.value)
+        if isinstance(excinfo.value, NsysWarning):  # what -W error makes of a warning
+            return f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  warning: {excinfo.value}"
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import enum
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
@@ -42,8 +42,7 @@ class Span(enum.StrEnum):
     PERIOD = "period"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ProcessId:
+class ProcessId(NamedTuple):
     """One process of one trace.
 
     ``global_pid`` is the profiler's serialised id with the thread bits cleared (hardware 8, VM 8, process 24,
@@ -59,8 +58,7 @@ class ProcessId:
         return (self.global_pid >> 24) & 0xFFFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """What a setup label says of its process: rank, mesh coordinates and sizes, micro-batch, sequence length."""
 
     text: str
@@ -71,8 +69,7 @@ class Setup:
     sequence_length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(NamedTuple):
     """One GPU worker of a run.
 
     ``number`` is the global rank of the setup label, else the ordinal by (file, process, device). ``device`` is
@@ -95,8 +92,7 @@ class Rank:
         return self.setup.coordinates if self.setup else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A named span of CPU time on one thread. ``end_ns`` is OPEN_END_NS where it was never closed."""
 
     start_ns: int
@@ -105,8 +101,7 @@ class Range:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """What makes a stream one: its number alone is shared by devices and contexts."""
 
     device: int
@@ -134,7 +129,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Kernels of one rank as parallel columns, ordered by (start, end): compact enough for a whole run.
+    """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
 
     ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
     ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_nodes`` counts the kernels that a
@@ -175,24 +170,21 @@ class Kernels:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """Where kernels are found: a process (serialised id) and one of its devices, None for all of them."""
 
     global_pid: int
     device: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(NamedTuple):
     """Something that a person should know about a measurement, as one line; ``warning`` where it casts doubt."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TraceFacts:
+class TraceFacts(NamedTuple):
     """What a trace says of the machine and the profiler, as far as its version records it.
 
     ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
@@ -208,8 +200,7 @@ class TraceFacts:
     diagnostics: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One call of the CUDA API on the CPU."""
 
     start_ns: int
@@ -232,6 +223,10 @@ class Trace(Protocol):
 
     def facts(self) -> TraceFacts: ...
 
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        ...
+
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, ordered."""
         ...
@@ -252,6 +247,10 @@ class Trace(Protocol):
         """The kernels of each lane that touch its span; None: all of them."""
         ...
 
+    def unasked(self) -> Set[int]:
+        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        ...
+
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
         ...
@@ -267,8 +266,7 @@ class Trace(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One value of a metric with its dimensions, in the order that the metric declares them."""
 
     labels: tuple[Label, ...]

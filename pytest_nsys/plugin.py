@@ -55,17 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
         with usage_errors():
             for value in config.getoption("nsys_trace"):
+                if not value.strip():  # as $TRACE is where nobody set it; the path would mean this folder
+                    raise pytest.UsageError("--nsys-trace is empty: write --nsys-trace=PATH")
                 find_traces(value, config.invocation_params.dir)
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
     """A trace as a positional argument: pytest would say that it found no tests in it."""
-    before = ""
-    for argument in config.invocation_params.args:
-        trace = str(argument).endswith((".sqlite", ".nsys-rep", ".qdrep")) and not str(argument).startswith("-")
-        if trace and before != "--nsys-trace":
+    for argument in config.getoption("file_or_dir", default=None) or ():
+        if str(argument).endswith((".sqlite", ".nsys-rep", ".qdrep")):
             raise pytest.UsageError(f"{argument} is a trace, not a test: write --nsys-trace={argument}")
-        before = str(argument)
 
 
 def _check_update(config: pytest.Config) -> None:
@@ -130,8 +129,12 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write refreshed baselines, once per file; a file that cannot be written fails the session."""
-    if not session.config.getoption("nsys_update_baselines"):
+    """Write refreshed baselines, once per file; a file that cannot be written fails the session.
+
+    A session that was interrupted did not see all of its assertions, and writes nothing.
+    """
+    finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldfail
+    if not session.config.getoption("nsys_update_baselines") or not finished:
         return
     from pytest_nsys.session import session_of
 

@@ -33,6 +33,21 @@ class Source:
     base: Path
 
 
+@dataclass(frozen=True)
+class Written:
+    """A baseline after its refresh; ``is_new`` where no run of this key had been accepted."""
+
+    path: Path
+    is_new: bool
+    changes: list[Change]
+
+    @property
+    def words(self) -> str:
+        if self.is_new:
+            return f"new file, {len(self.changes)} row(s)"
+        return f"{len(self.changes)} row(s) changed" if self.changes else "no row moved beyond its tolerance; unchanged"
+
+
 @dataclass
 class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
@@ -41,7 +56,7 @@ class NsysSession:
     library: Library = field(default_factory=Library)
     refreshes: dict[Path, Refresh] = field(default_factory=dict)
     refused: dict[Path, str] = field(default_factory=dict)
-    written: list[tuple[Path, list[Change]]] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
     not_written: list[str] = field(default_factory=list)
     _benches: dict[Path, Bench] = field(default_factory=dict)
 
@@ -132,7 +147,8 @@ class NsysSession:
             if not refresh.wanted or refresh.gate.path in self.refused:
                 continue
             try:
-                self.written.append((refresh.path, refresh.write()))
+                is_new = not refresh.path.exists()
+                self.written.append(Written(refresh.path, is_new, refresh.write()))
             except NsysError as error:
                 self.not_written.append(str(error))
         return not self.not_written
@@ -140,13 +156,16 @@ class NsysSession:
     def refresh_lines(self) -> list[str]:
         """Old and new value of every changed row, and what was not written."""
         lines = []
-        for path, changes in self.written:
-            what = f"{len(changes)} row(s) changed" if changes else "no row moved beyond its tolerance; unchanged"
-            lines.append(f"baseline {self.shown(path)}: {what}")
-            lines += [f"  {change}" for change in changes]
+        for written in self.written:
+            lines.append(f"baseline {self.shown(written.path)}: {written.words}")
+            lines += [f"  {change}" for change in written.changes]
         lines += [f"baseline of {self.shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]
         lines += [f"baseline not written: {why}" for why in self.not_written]
-        return lines or ["no baseline was written: no selected assertion has one"]
+        if lines:
+            return lines
+        cut_short = any(refresh.wanted for refresh in self.refreshes.values())
+        why = "the session was cut short" if cut_short else "no selected assertion has one"
+        return [f"no baseline was written: {why}"]
 
 
 SESSION = pytest.StashKey[NsysSession]()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.evaluation import Evidence, series_id
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
-from pytest_nsys.gates.baselines import Shelf, accepted_runs, nearest
+from pytest_nsys.gates.baselines import Baseline, Shelf, accepted_runs, nearest
 from pytest_nsys.gates.judgement import Judgement, Unlike, judge
 from pytest_nsys.gates.selection import Table
 from pytest_nsys.gates.verdict import Outcome, Verdict
@@ -16,7 +17,7 @@ from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import Label
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
     """What an assertion is judged with.
 
@@ -29,12 +30,17 @@ class Bench:
     refresh: str = ""
     shown: Callable[[Path], str] = str
 
+    @cached_property
+    def _baseline(self) -> Baseline | None:
+        """The stored baseline of this run, read once. Raises BaselineError."""
+        return self.shelf.load(self.evidence.key(self.stated)) if self.shelf is not None else None
+
     def accepted(self, metric: Metric, assertion: Assertion) -> Sequence[Table] | Unlike:
         """The rows of each accepted run of the stored baseline, or why there are none. Raises BaselineError."""
         if self.shelf is None:
             return Unlike(Outcome.NO_DATA, "no baseline is at hand here")
         key = self.evidence.key(self.stated)
-        baseline = self.shelf.load(key)
+        baseline = self._baseline
         if baseline is None:
             return self._unlike()
         sid = series_id(metric, self.evidence.pick_of(assertion))

@@ -52,6 +52,9 @@ def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
 def explain_empty(run: Run, rank: Rank, pick: Pick, empty: Sequence[Window], total: int) -> str:
     """The windows that hold no kernel, how far the GPU is behind, and what else could anchor."""
     track = run.whole().tracks[rank.number] if not pick.whole_run else None
+    if track is not None and not len(track.kernels):
+        label = f" with the setup label '{printable(rank.setup.text)}'" if rank.setup is not None else ""
+        return f"{rank.trace}: no kernel belongs to process {rank.pid}{label}: ids do not join, or it used no GPU"
     first = empty[0]
     where = f"window '{printable(first.name, 80)}'"
     if first.index is not None:

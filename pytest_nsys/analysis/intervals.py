@@ -21,27 +21,23 @@ class Intervals:
     def __init__(self, spans: Iterable[Interval]) -> None:
         """``spans`` in any order, touching and overlapping as they may; empty ones cover nothing."""
         self.starts, self.ends, self._before = array("q"), array("q"), array("q")
-        self.total_ns = 0
-        reach: int | None = None
-        begin = 0
+        total, begin, reach = 0, 0, -1
         for start, end in sorted(spans):
             if end <= start:
                 continue
-            if reach is None:
+            if start > reach or not self.starts:
+                if self.starts:
+                    self.ends.append(reach)
+                    total += reach - begin
+                self.starts.append(start)
+                self._before.append(total)
                 begin, reach = start, end
-            elif start <= reach:
-                reach = max(reach, end)
-            else:
-                self._add(begin, reach)
-                begin, reach = start, end
-        if reach is not None:
-            self._add(begin, reach)
-
-    def _add(self, start: int, end: int) -> None:
-        self.starts.append(start)
-        self.ends.append(end)
-        self._before.append(self.total_ns)
-        self.total_ns += end - start
+            elif end > reach:
+                reach = end
+        if self.starts:
+            self.ends.append(reach)
+            total += reach - begin
+        self.total_ns = total
 
     def __iter__(self) -> Iterator[Interval]:
         return zip(self.starts, self.ends, strict=True)
@@ -59,5 +55,15 @@ class Intervals:
 
     def common_ns(self, other: Intervals) -> int:
         """Length of what both unions cover."""
-        few, many = (self, other) if len(self.starts) <= len(other.starts) else (other, self)
-        return sum(many.covered_ns(start, end) for start, end in few)
+        common, mine, theirs = 0, 0, 0
+        while mine < len(self.starts) and theirs < len(other.starts):
+            my_end, their_end = self.ends[mine], other.ends[theirs]
+            start = max(self.starts[mine], other.starts[theirs])
+            end = min(my_end, their_end)
+            if end > start:
+                common += end - start
+            if my_end <= their_end:
+                mine += 1
+            else:
+                theirs += 1
+        return common

@@ -2,7 +2,7 @@
 
 Per stage, over the kernels of communication streams: a kernel is exposed while no compute kernel of the window runs.
 Concurrent communication on two streams is summed by the per-stage numbers and counted once by the ``wall_`` ones. No
-communication gives no row: an exposed time of 0 would be green on nothing.
+communication, or only kernels of no length, gives no row: an exposed time of 0 would be green on nothing.
 """
 
 from __future__ import annotations
@@ -16,25 +16,30 @@ from pytest_nsys.analysis.statistics import exact
 from pytest_nsys.model import Row
 
 
+def _communicating(window: RankWindow) -> Iterator[tuple[str, list[int], int]]:
+    """(stage, kernels, Σ length) of the stages whose communication lasted some time."""
+    for stage, members in window.by_stage.items():
+        if total := sum(window.durations_ns[i] for i in members):
+            yield stage, members, total
+
+
 def comm_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of communication kernels, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
-        yield Row((window.rank.number, stage), sum(window.durations_ns[i] for i in members))
+    for stage, _, total in _communicating(window):
+        yield Row((window.rank.number, stage), total)
 
 
 def exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Σ over communication kernels of the part during which no compute kernel runs, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
+    for stage, members, _ in _communicating(window):
         yield Row((window.rank.number, stage), sum(window.exposed_ns[i] for i in members))
 
 
 def overlap(window: RankWindow) -> Iterator[Row]:
-    """(comm − exposed) / comm, per (rank, stage); no row where communication lasted no time."""
-    for stage, members in window.by_stage.items():
-        total = sum(window.durations_ns[i] for i in members)
-        if total:
-            hidden = total - sum(window.exposed_ns[i] for i in members)
-            yield Row((window.rank.number, stage), exact(Fraction(hidden, total)))
+    """(comm − exposed) / comm, per (rank, stage)."""
+    for stage, members, total in _communicating(window):
+        hidden = total - sum(window.exposed_ns[i] for i in members)
+        yield Row((window.rank.number, stage), exact(Fraction(hidden, total)))
 
 
 def _kernel_overlaps(window: RankWindow, members: list[int]) -> list[Fraction]:
@@ -44,16 +49,14 @@ def _kernel_overlaps(window: RankWindow, members: list[int]) -> list[Fraction]:
 
 def overlap_min(window: RankWindow) -> Iterator[Row]:
     """The least hidden single kernel, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
-        if overlaps := _kernel_overlaps(window, members):
-            yield Row((window.rank.number, stage), exact(min(overlaps)))
+    for stage, members, _ in _communicating(window):
+        yield Row((window.rank.number, stage), exact(min(_kernel_overlaps(window, members))))
 
 
 def overlap_max(window: RankWindow) -> Iterator[Row]:
     """The best hidden single kernel, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
-        if overlaps := _kernel_overlaps(window, members):
-            yield Row((window.rank.number, stage), exact(max(overlaps)))
+    for stage, members, _ in _communicating(window):
+        yield Row((window.rank.number, stage), exact(max(_kernel_overlaps(window, members))))
 
 
 def barrier_ns(window: RankWindow) -> Iterator[Row]:
@@ -67,13 +70,13 @@ def _exposed(communication: Intervals, window: RankWindow) -> int:
 
 def wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication and without compute, per rank: concurrent communication counts once."""
-    if window.communication:
+    if window.communication_time.total_ns:
         yield Row((window.rank.number,), _exposed(window.communication_time, window))
 
 
 def stage_wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication of a stage and without compute, per (rank, stage)."""
-    for stage, members in window.by_stage.items():
+    for stage, members, _ in _communicating(window):
         yield Row((window.rank.number, stage), _exposed(Intervals(window.spans(members)), window))
 
 
@@ -84,7 +87,7 @@ def wall_overlap(window: RankWindow) -> Iterator[Row]:
 
 def wall_exposed_all_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication, barriers included, and without compute, per rank."""
-    if window.communication or window.barriers:
+    if window.all_communication_time.total_ns:
         yield Row((window.rank.number,), _exposed(window.all_communication_time, window))
 
 
@@ -105,10 +108,10 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
     Over compute kernels that ran under communication anywhere in the run; the medians are those of the rank's whole
     run. A kernel name that never ran alone is left out; :func:`tax_without_sample` tells its share.
     """
-    run = window.track.fetch_run()
+    medians = window.track.fetch_run().alone_median_ns
     taxed: dict[str, Fraction] = {}
-    for i in _under_communication(window, run):
-        alone = run.alone_median_ns.get(window.kernels.full_name[i])
+    for i in window.under_communication:
+        alone = medians.get(window.kernels.full_name[i])
         if alone is not None:
             stage = window.context(i)[0]
             taxed[stage] = taxed.get(stage, Fraction(0)) + _length(window, i) - alone
@@ -118,19 +121,11 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
 
 def tax_without_sample(window: RankWindow) -> tuple[int, int]:
     """How many of the compute kernels under communication never ran alone in the run, and how many there are."""
-    run = window.track.fetch_run()
-    under = _under_communication(window, run)
-    return sum(window.kernels.full_name[i] not in run.alone_median_ns for i in under), len(under)
+    medians, under = window.track.fetch_run().alone_median_ns, window.under_communication
+    return sum(window.kernels.full_name[i] not in medians for i in under), len(under)
 
 
 def _length(window: RankWindow, i: int) -> int:
     """The whole length of a kernel, also where the window cuts it."""
     kernels, position = window.track.kernels, window.positions[i]
     return kernels.end_ns[position] - kernels.start_ns[position]
-
-
-def _under_communication(window: RankWindow, run: RankWindow) -> list[int]:
-    covered = run.all_communication_time.covered_ns
-    return [
-        i for i, (start, end) in zip(window.compute, window.spans(window.compute), strict=True) if covered(start, end)
-    ]

@@ -36,8 +36,8 @@ from pytest_nsys.model import (
 class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
-    ``fetch_launches`` and ``fetch_ranges`` read for all ranks of a trace at once; the second is given the span of
-    the times to look up.
+    What is fetched is read for all ranks of a trace at once. ``fetch_communication_launches`` may leave out the
+    launches of compute kernels, ``fetch_ranges`` gives every range around a launch.
     """
 
     rank: Rank
@@ -45,9 +45,12 @@ class RankTrack:
     convention: Convention
     anchors: Sequence[Range]
     fetch_launches: Callable[[], array[int]]
+    fetch_communication_launches: Callable[[], array[int]]
     fetch_ranges: Callable[[], Sequence[Range]]
     fetch_run: Callable[[], RankWindow]
     fetch_api: Callable[[Sequence[str], Interval], Sequence[Api]]
+    looked_up: int = field(default=0, init=False)
+    without_launch: int = field(default=0, init=False)
     claimed_twice: int = field(default=0, init=False)
 
     @cached_property
@@ -79,29 +82,27 @@ class RankTrack:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
         return max((e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)), default=0)
 
-    def lookup_ns(self, i: int) -> int:
-        """The time at which kernel ``i`` is looked up: its launch, else its start on the GPU."""
-        launch = self.launch_ns[i]
-        return self.kernels.start_ns[i] if launch == NO_LAUNCH else launch
-
     @cached_property
     def _communication_contexts(self) -> dict[int, Context]:
-        return self._look_up([i for i, flag in enumerate(self.communicates) if flag])
+        indices = [i for i, flag in enumerate(self.communicates) if flag]
+        return self._look_up(indices, self.fetch_communication_launches())
 
     @cached_property
     def contexts(self) -> dict[int, Context]:
         """Stage and purpose of every kernel."""
-        return self._look_up(range(len(self.kernels)))
+        return self._look_up(range(len(self.kernels)), self.launch_ns)
 
     @property
     def communication_contexts(self) -> dict[int, Context]:
         """Stage and purpose of every communication kernel at least."""
         return self.__dict__.get("contexts") or self._communication_contexts
 
-    def _look_up(self, indices: Sequence[int]) -> dict[int, Context]:
-        times = [self.lookup_ns(i) for i in indices]
+    def _look_up(self, indices: Sequence[int], launches: Sequence[int]) -> dict[int, Context]:
+        starts = self.kernels.start_ns
+        times = [starts[i] if launches[i] == NO_LAUNCH else launches[i] for i in indices]
         found = look_up(self.fetch_ranges(), times, self.convention.contexts())
-        self.claimed_twice = found.claimed_twice
+        self.looked_up, self.claimed_twice = len(times), found.claimed_twice
+        self.without_launch = sum(launches[i] == NO_LAUNCH for i in indices)
         return dict(zip(indices, found.contexts, strict=True))
 
 
@@ -219,6 +220,14 @@ class RankWindow:
             if not covered(start, end):
                 alone.setdefault(self.kernels.full_name[i], []).append(end - start)
         return {name: median(lengths) for name, lengths in alone.items()}
+
+    @cached_property
+    def under_communication(self) -> list[int]:
+        """The compute kernels during which communication ran anywhere in the run, by index in the window."""
+        covered = self.track.fetch_run().all_communication_time.covered_ns
+        return [
+            i for i, (start, end) in zip(self.compute, self.spans(self.compute), strict=True) if covered(start, end)
+        ]
 
     def context(self, i: int) -> Context:
         """(stage, purpose) of kernel ``i`` of the window."""

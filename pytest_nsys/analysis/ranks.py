@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import prod
 
 from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace, printable
 
 ONCE = "give each capture its own --nsys-trace"
+SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -43,40 +46,26 @@ def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention:
 
 def find_ranks(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     """The ranks of a run, ordered by number, and what a person should know about how they were told apart."""
-    lanes = [(number, label, lane) for number, label in enumerate(labels) for lane in label.trace.lanes()]
     if any(label.by_process for label in labels):
-        return _labelled(labels, lanes)
-    return _ordinals(labels, lanes)
+        return _labelled(labels)
+    return _ordinals([(number, label, lane) for number, label in enumerate(labels) for lane in label.trace.lanes()])
 
 
-def _labelled(
-    labels: Sequence[Labels], lanes: Sequence[tuple[int, Labels, Lane]]
-) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def _labelled(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     ranks: dict[int, Rank] = {}
-    notes = []
     for number, label in enumerate(labels):
         if not label.by_process:
             raise TraceError(f"{label.trace.path}: has no setup label, but other files of the run have one")
-        own = {lane.global_pid for _, owner, lane in lanes if owner is label}
         for pid, setup in label.by_process.items():
             rank = Rank(setup.rank, ProcessId(number, pid), None, setup, label.trace.path)
-            if own and pid not in own:
-                raise TraceError(
-                    f"{label.trace.path}: no kernel belongs to process {rank.pid} with the setup label "
-                    f"'{printable(setup.text)}': ids do not join, or it ran nothing on a GPU"
-                )
             if (other := ranks.get(setup.rank)) is not None:
                 raise TraceError(
                     f"rank {setup.rank} comes twice in this run ({other.trace}, process {other.pid}; "
                     f"{rank.trace}, process {rank.pid}): {ONCE}"
                 )
             ranks[setup.rank] = rank
-        strangers = own - set(label.by_process)
-        if strangers:
-            named = ", ".join(str(ProcessId(0, pid).pid) for pid in sorted(strangers))
-            notes.append(Note(f"{label.trace.path}: kernels of process {named} are not judged: no setup label", True))
     ordered = tuple(ranks[n] for n in sorted(ranks))
-    return ordered, (*notes, *_mesh_notes(ordered))
+    return ordered, tuple(_mesh_notes(ordered))
 
 
 def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
@@ -89,19 +78,17 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
                 f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
                 "sizes: these are no files of one run"
             )
-    world = 1
-    for size in first.sizes.values():
-        world *= size
-    absent = sorted(set(range(world)) - {rank.number for rank in ranks})
+    world = prod(first.sizes.values())
+    present = {rank.number for rank in ranks if rank.number < world}
+    absent = world - len(present)
     if not absent or not first.sizes:
         return []
-    some = ", ".join(map(str, absent[:8])) + (" …" if len(absent) > 8 else "")
-    return [Note(f"{len(absent)} of {world} ranks of the mesh are in no trace: {some}", True)]
+    first_absent = islice((n for n in range(world) if n not in present), SHOWN)
+    some = ", ".join(map(str, first_absent)) + (" …" if absent > SHOWN else "")
+    return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)]
 
 
-def _ordinals(
-    labels: Sequence[Labels], lanes: Sequence[tuple[int, Labels, Lane]]
-) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def _ordinals(lanes: Sequence[tuple[int, Labels, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     seen: dict[Lane, Trace] = {}
     for _, label, lane in lanes:
         if lane in seen:
@@ -117,7 +104,6 @@ def _ordinals(
     if not ranks:
         return ranks, ()
     notes = [Note("no setup label: ranks are numbered by (file, process, device)")]
-    shared = [n for n in Counter(rank.device for rank in ranks).values() if n > 1]
-    if shared and len(labels) == 1:
+    if max(Counter((rank.process.trace, rank.device) for rank in ranks).values()) > 1:
         notes.append(Note("several processes use the same device id: the order of ranks may swap between two runs"))
     return ranks, tuple(notes)

@@ -17,19 +17,21 @@ from pytest_nsys.analysis.windows import RUN, Pick, anchor_windows
 from pytest_nsys.conventions import Convention, like
 from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.model import (
-    OPEN_END_NS,
+    NO_LAUNCH,
     Interval,
     Kernels,
     KernelsMode,
     Lane,
     Note,
-    ProcessId,
     Range,
     Rank,
     Trace,
     TraceFacts,
     Window,
 )
+
+MANY = 100_000
+"""From so many kernels of a trace on, launches are read only for those that need one."""
 
 
 class Run:
@@ -63,7 +65,7 @@ class Run:
     def ranks(self) -> tuple[Rank, ...]:
         """The ranks, by number. Raises NothingMeasured for a run without kernels."""
         ranks = self._found[0]
-        if not any(trace.lanes() for trace in self.traces):
+        if not any(trace.has_kernels() for trace in self.traces):
             raise NothingMeasured(self._why_no_kernels())
         return ranks
 
@@ -124,12 +126,14 @@ class Run:
     def gpu_model(self) -> str | None:
         """The model of the GPUs that the ranks used, several joined by ``+``; None where no trace says."""
         found: set[str] = set()
-        for number, (trace, facts) in enumerate(zip(self.traces, self.facts, strict=True)):
-            pids = {rank.process.global_pid for rank in self.ranks if rank.process.trace == number}
-            lanes = [lane for lane in trace.lanes() if lane.global_pid in pids]
-            used = {facts.gpus.get((ProcessId(number, lane.global_pid).pid, lane.device or 0)) for lane in lanes}
-            known = {model for model in used if model is not None}
-            found |= known or (set(facts.models) if len(facts.models) == 1 else set())
+        for number, facts in enumerate(self.facts):
+            own = [(rank.pid, rank.device) for rank in self.ranks if rank.process.trace == number]
+            known = {
+                model
+                for (pid, device), model in facts.gpus.items()
+                if any(pid == rank_pid and rank_device in (None, device) for rank_pid, rank_device in own)
+            }
+            found |= known or (set(facts.models) if own and len(facts.models) == 1 else set())
         return " + ".join(sorted(found)) or None
 
     def close(self) -> None:
@@ -150,10 +154,12 @@ class WindowGroup:
         self.run, self.pick = run, pick
         self.windows: dict[int, list[Window]] = {}
         self._without: dict[int, NothingMeasured] = {}
+        self.anchor_notes: tuple[Note, ...] | None = None
         for rank in run.ranks if not pick.whole_run else ():
             self._pick_windows(rank)
         self._kernels = self._read_kernels()
         self._launches: dict[int, Mapping[Lane, array[int]]] = {}
+        self._some_launches: dict[int, Mapping[Lane, array[int]]] = {}
         self._around: dict[int, Mapping[int, Sequence[Range]]] = {}
         ranks = [rank for number in range(len(run.traces)) for rank in self._trace_ranks(number)]
         self.tracks = {rank.number: self._track(rank) for rank in ranks}
@@ -180,7 +186,9 @@ class WindowGroup:
         found: list[Mapping[Lane, Kernels]] = []
         for number, trace in enumerate(self.run.traces):
             ranks = self._trace_ranks(number)
-            if self.pick.whole_run:
+            if not ranks:
+                found.append({})
+            elif self.pick.whole_run:
                 found.append(trace.kernels({lane_of(rank): None for rank in ranks}))
             elif self.pick.kernels is KernelsMode.LAUNCHED:
                 found.append(trace.kernels_launched({lane_of(rank): self._hull(rank) for rank in ranks}))
@@ -198,6 +206,7 @@ class WindowGroup:
             convention=self.run.convention,
             anchors=self.run.anchors(rank, self.pick.anchor),
             fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
+            fetch_communication_launches=lambda: self._communication_launches_of(number).get(lane) or array("q"),
             fetch_ranges=lambda: self._ranges_of(number).get(pid, ()),
             fetch_run=lambda: self.run.whole().ranks[rank.number][0],
             fetch_api=lambda globs, span: trace.api_calls(globs, {pid: span}).get(pid, ()),
@@ -208,15 +217,39 @@ class WindowGroup:
             self._launches[trace] = self.run.traces[trace].launches(self._kernels[trace])
         return self._launches[trace]
 
+    def _communication_launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
+        """Of a few kernels all launches, which the next metric may want; of many only what is asked for."""
+        if trace in self._launches or not self._many(trace):
+            return self._launches_of(trace)
+        if trace not in self._some_launches:
+            tracks = {lane_of(rank): self.tracks[rank.number] for rank in self._trace_ranks(trace)}
+            chosen = {lane: [i for i, c in enumerate(t.communicates) if c] for lane, t in tracks.items()}
+            some = self.run.traces[trace].launches(
+                {n: tracks[n].kernels.take(indices) for n, indices in chosen.items()}
+            )
+            spread = {lane: array("q", [NO_LAUNCH]) * len(track.kernels) for lane, track in tracks.items()}
+            for lane, indices in chosen.items():
+                for i, launch in zip(indices, some[lane], strict=True):
+                    spread[lane][i] = launch
+            self._some_launches[trace] = spread
+        return self._some_launches[trace]
+
+    def _many(self, trace: int) -> bool:
+        return sum(len(kernels) for kernels in self._kernels[trace].values()) > MANY
+
     def _ranges_of(self, trace: int) -> Mapping[int, Sequence[Range]]:
+        """Of a few kernels the ranges around their launches, of many all up to the last one's start."""
         if trace not in self._around:
             spans: dict[int, Interval] = {}
-            for rank in self._trace_ranks(trace):
-                track = self.tracks[rank.number]
-                times = [track.lookup_ns(i) for i in range(len(track.kernels))]
-                if times:
-                    low, high = spans.get(rank.process.global_pid, (OPEN_END_NS, -OPEN_END_NS))
-                    spans[rank.process.global_pid] = (min(low, *times), max(high, *times))
+            for lane, kernels in self._kernels[trace].items():
+                if not len(kernels):
+                    continue
+                low, high = 0, max(kernels.start_ns)
+                if not self._many(trace):
+                    launched = [t for t in self._launches_of(trace)[lane] if t != NO_LAUNCH]
+                    low, high = min([kernels.start_ns[0], *launched]), max([high, *launched])
+                before = spans.get(lane.global_pid, (low, high))
+                spans[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
             self._around[trace] = self.run.traces[trace].ranges_around(spans)
         return self._around[trace]
 
@@ -236,15 +269,16 @@ class WindowGroup:
 
         Raises NothingMeasured where one of them has no window, or an empty one.
         """
-        for number, error in self._without.items():
-            if ranks is None or number in ranks:
-                raise error
-        chosen = {n: windows for n, windows in self.ranks.items() if ranks is None or n in ranks}
-        for windows in chosen.values():
+        chosen = [n for n in sorted({*self.ranks, *self._without}) if ranks is None or n in ranks]
+        for number in chosen:
+            windows = self.ranks.get(number, [])
             empty = [w.window for w in windows if not len(w)]
-            if empty:
-                raise NothingMeasured(explain_empty(self.run, windows[0].rank, self.pick, empty, len(windows)))
-        return chosen
+            if empty and number not in self._without:  # explained once, however many assertions ask
+                why = explain_empty(self.run, windows[0].rank, self.pick, empty, len(windows))
+                self._without[number] = NothingMeasured(why)
+            if number in self._without:
+                raise self._without[number]
+        return {number: self.ranks[number] for number in chosen}
 
 
 def _no_kernels() -> Kernels:

@@ -143,7 +143,9 @@ def load(path: Path) -> Baseline:
     except OSError as error:
         raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BaselineError(f"{path}: is no baseline: {_problem(error)}; restore it from git, or refresh it") from error
+        raise BaselineError(
+            f"{path}: is no baseline: {_problem(error)}; restore it from git, or delete it and refresh"
+        ) from error
 
 
 def _problem(error: Exception) -> str:
@@ -175,10 +177,10 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         *labels, values = row
         if len(labels) != len(dimensions) or not isinstance(values, list) or not values:
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} does not fit its dimensions")
-        if tuple(labels) in series.rows:
-            raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
         if not all(isinstance(label, int | str) for label in labels):
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is no text or number")
+        if tuple(labels) in series.rows:
+            raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
         series.rows[tuple(labels)] = [_value(v) for v in values]
     if len({len(values) for values in series.rows.values()}) > 1:
         raise ValueError(f"the rows of {sid.metric} hold different numbers of accepted runs")
@@ -207,7 +209,11 @@ class Shelf:
         self._inside(path)
         found = load(path)
         if found.key != key.as_json():
-            raise BaselineError(f"{path}: holds another key than its name says; restore it from git, or refresh it")
+            raise BaselineError(
+                f"{path}: holds another key than its name says; restore it from git, or delete it and refresh"
+            )
+        if found.gate != self.gate:
+            raise BaselineError(f"{path}: is the baseline of another gate file, {found.gate}: move it, or rename one")
         return found
 
     def others(self) -> Iterator[tuple[Path, Baseline]]:
@@ -215,6 +221,7 @@ class Shelf:
         if self.folder.is_dir():
             for path in sorted(self.folder.glob("*.json")):
                 with contextlib.suppress(BaselineError):
+                    self._inside(path)
                     yield path, load(path)
 
     def _inside(self, path: Path) -> None:
@@ -241,8 +248,10 @@ class Shelf:
         folder = self.folder
         while not folder.exists():
             folder = folder.parent
-        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            raise BaselineError(f"{self.folder}: cannot be written: no permission for {folder}; nothing was changed")
+        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+            return
+        why = f"no permission for {folder}" if folder.is_dir() else f"{folder} is no folder"
+        raise BaselineError(f"{self.folder}: cannot be written: {why}; nothing was changed")
 
 
 def _write_atomically(path: Path, text: str) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import distance, exact, median
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Tolerance
-from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, select
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Tolerance
+from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, select
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.model import Label, Value
 
@@ -47,16 +47,17 @@ def judge(
     ``missing`` are rows that some capture or window lacks, with why. ``accepted`` are the rows of each accepted run of
     the baseline, where the assertion needs one.
     """
-    absent = Table(now.dimensions, [(labels, 0) for labels, _ in missing], now.coordinates)
-    reasons = dict(missing)
+    if lost := lacking(now, missing, assertion.where):
+        return Judgement(Outcome.NO_DATA, reason=lost)
     try:
-        for labels, _ in _selected_or_none(absent, assertion):
-            key = tuple(labels[d] for d in now.dimensions)
-            return Judgement(Outcome.NO_DATA, reason=f"{_spelled(labels)}: {reasons[key]}")
-        rows = fold(now, select(now, assertion.where), assertion)
+        chosen = select(now, assertion.where)
     except NothingSelected as nothing:
         if assertion.allow_no_data:
             return Judgement(Outcome.PASSED, reason=str(nothing), warnings=(f"nothing was judged: {nothing}",))
+        return Judgement(Outcome.NO_DATA, reason=str(nothing))
+    try:
+        rows = fold(now, chosen, assertion)
+    except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=str(nothing))
     limit = assertion.require.limit
     if isinstance(limit, Constant):
@@ -69,11 +70,14 @@ def judge(
     return _against_baseline(assertion, limit, unit, rows, accepted)
 
 
-def _selected_or_none(table: Table, assertion: Assertion) -> list[Labelled]:
-    try:
-        return select(table, assertion.where)
-    except NothingSelected:
-        return []
+def lacking(
+    table: Table, missing: Sequence[tuple[tuple[Label, ...], str]], where: Mapping[str, Selector]
+) -> str | None:
+    """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
+    for labels, why in missing:
+        for named, _ in meant(Table(table.dimensions, [(labels, 0)], table.coordinates), where):
+            return f"{_spelled(named)}: {why}"
+    return None
 
 
 def _spelled(labels: Mapping[str, Label]) -> str:
@@ -119,13 +123,15 @@ def _against_baseline(
         runs = [fold(table, select(table, assertion.where), assertion) for table in accepted]
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
+    # The worst balance is one row, wherever in the mesh it was found.
+    worst_only = assertion.balance_across is not None
     stored: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
     for run in runs:
         for labels, value in run:
-            stored.setdefault(tuple(labels.items()), []).append(value)
+            stored.setdefault(() if worst_only else tuple(labels.items()), []).append(value)
     judged, bare = [], False
     for labels, value in rows:
-        values = stored.pop(tuple(labels.items()), None)
+        values = stored.pop(() if worst_only else tuple(labels.items()), None)
         if values is None:
             judged.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
             continue

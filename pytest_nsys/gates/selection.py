@@ -59,20 +59,24 @@ def matches(element: str, label: Label) -> bool:
     return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
 
 
-def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
-    """The rows that every selector means.
+def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
+    """The rows that every selector means; there may be none.
 
-    Kernels without a stage are left out unless a selector asks for stage ``none``. Raises NothingSelected.
+    Kernels without a stage are left out unless a selector asks for stage ``none``.
     """
-    rows = table.labelled()
     stages = where.get("stage")
-    if "stage" in table.dimensions and (stages is None or NO_STAGE not in stages.values):
-        rows = [row for row in rows if row[0]["stage"] != NO_STAGE]
-    kept = [row for row in rows if all(_any(table, row, dim, s.values) for dim, s in where.items())]
+    staged_only = "stage" in table.dimensions and (stages is None or NO_STAGE not in stages.values)
+    rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
+    return [row for row in rows if all(_any(table, row, dim, s.values) for dim, s in where.items())]
+
+
+def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
+    """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
+    kept = meant(table, where)
     for dimension, selector in where.items():
         for element in selector.values:
             if not any(_any(table, row, dimension, (element,)) for row in kept):
-                raise NothingSelected(f"no row has {dimension} {element}; {_what_exists(table, rows, dimension)}")
+                raise NothingSelected(f"no row has {dimension} {element}; {_what_exists(table, dimension)}")
     if not kept:
         raise NothingSelected("it has no row in the window")
     return kept
@@ -83,7 +87,8 @@ def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -
     return label is not None and any(matches(element, label) for element in elements)
 
 
-def _what_exists(table: Table, rows: Sequence[Labelled], dimension: str) -> str:
+def _what_exists(table: Table, dimension: str) -> str:
+    rows = meant(table, {})
     found = {label for labels, _ in rows if (label := table.label(labels, dimension)) is not None}
     if not found:
         return f"no row has a {dimension}" if rows else "it has no row in the window"
@@ -94,7 +99,7 @@ def _what_exists(table: Table, rows: Sequence[Labelled], dimension: str) -> str:
 def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:
     """The values that are held against the limit: each row, its aggregates, or the worst balance.
 
-    Raises NothingSelected where a balance cannot be formed.
+    Raises NothingSelected where a rank lacks the mesh axis that is asked for.
     """
     if assertion.balance_across is not None:
         return _balance(table, rows, assertion.balance_across)
@@ -110,9 +115,22 @@ def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: S
         if step.over is None:
             by_mesh = {d: label for d in fixed if (label := table.label(labels, d)) is not None}
             return {d: label for d, label in {**labels, **by_mesh}.items() if d in fixed}
+        for axis in step.over:
+            labels = labels if axis in labels else _on_mesh(table, labels, axis)
         return {d: label for d, label in labels.items() if d not in step.over}
 
     return _grouped(rows, kept, aggregate(step.word))
+
+
+def _on_mesh(table: Table, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
+    """The labels with the rank's mesh coordinates in its place. Raises NothingSelected where it has no ``axis``."""
+    rank = labels.get("rank")
+    if not isinstance(rank, int):
+        raise NothingSelected(f"no row has a {axis} any more: its ranks were taken together before")
+    mesh = table.coordinates.get(rank, {})
+    if axis not in mesh:
+        raise NothingSelected(f"rank {rank} has no {axis} coordinate: the trace has no setup label with {axis}")
+    return {d: label for d, label in labels.items() if d != "rank"} | dict(mesh)
 
 
 def _grouped(
@@ -130,11 +148,7 @@ def _balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled
     """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts."""
     groups: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
     for labels, value in rows:
-        rank = labels.get("rank")
-        mesh = table.coordinates.get(rank, {}) if isinstance(rank, int) else {}
-        if axis not in mesh:
-            raise NothingSelected(f"rank {rank} has no {axis} coordinate: the trace has no setup label with {axis}")
-        rest = {d: label for d, label in labels.items() if d != "rank"} | {a: n for a, n in mesh.items() if a != axis}
+        rest = {d: label for d, label in _on_mesh(table, labels, axis).items() if d != axis}
         groups.setdefault(tuple(sorted(rest.items())), []).append(value)
     found: list[Labelled] = []
     for key, values in groups.items():

@@ -15,6 +15,12 @@ SHOWN_ROWS = 10
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 
+def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
+    """The rows that do not hold, worst first; where all hold (a ratchet), those that improved."""
+    bad = [row for row in verdict.rows if row.outcome in BAD]
+    return bad or [row for row in verdict.rows if row.outcome is Outcome.IMPROVED]
+
+
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Lines of left-aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
@@ -78,7 +84,7 @@ def limit_words(assertion: Assertion, limit: str) -> str:
 def row_table(verdict: Verdict) -> list[str]:
     """The rows that do not hold, worst first, as lines."""
     unit, assertion = verdict.unit, verdict.assertion
-    bad = [row for row in verdict.rows if row.outcome in BAD]
+    bad = rows_to_show(verdict)
     if not bad:
         return []
     dimensions = list(dict.fromkeys(d for row in bad for d in row.labels))
@@ -144,7 +150,7 @@ def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> s
     """A bad verdict, whole: the sentence with its line, what was decided, the rows, the window, the next command."""
     lines = [f"{location}: {verdict.assertion.sentence}", f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
     lines += [f"  {line}" for line in row_table(verdict)]
-    worst = next((row for row in verdict.rows if row.outcome in BAD), None)
+    worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):
         lines.append(f"  {'window:' if number == 0 else '       '} {line}")
     lines += [f"  note:   {printable(note, 400)}" for note in verdict.notes]
@@ -175,7 +181,7 @@ def worst_row(verdict: Verdict) -> JudgedRow | None:
 def margin_words(row: JudgedRow, unit: str) -> str:
     """How far a value may still move: in percentage points for a ratio, else in the metric's unit."""
     if row.margin is None:
-        return "—"
+        return ""
     if unit == "%":
         return f"{float(100 * Fraction(row.margin)):.2f} pp"
     return format_value(row.margin, unit)

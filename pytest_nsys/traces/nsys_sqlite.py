@@ -7,10 +7,13 @@ version lacks is done without or named. Row order is never relied on.
 
 from __future__ import annotations
 
+import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import islice
+from operator import le
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
@@ -46,6 +49,12 @@ RANGE_EVENTS = "eventType IN (59, 60, 70, 71)"
 
 KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shortName, demangledName"
 
+MANY = 100_000
+"""From so many launches on, their rows are read in chunks instead of at once."""
+
+JSON_IN_SQLITE = (3, 38)
+"""Since this version every SQLite knows json_each."""
+
 DENSE = 32
 """A table by correlation id may have this many slots for each kernel; sparser ids go into a dictionary."""
 
@@ -56,6 +65,7 @@ class NsysSqlite:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = SqliteFile(path)
+        self._unasked: set[int] = set()
         tables = self._file.tables
         if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
             raise TraceError(f"{path}: is SQLite, but no Nsight Systems export (it has no table of one)")
@@ -113,6 +123,14 @@ class NsysSqlite:
             return ()
         sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
         return tuple(str(text) for (text,) in self._file.rows(sql))
+
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return KERNEL in self._file.tables and bool(self._file.rows(f"SELECT 1 FROM {KERNEL} LIMIT 1"))
+
+    def unasked(self) -> Set[int]:
+        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        return self._unasked
 
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, by process and device."""
@@ -250,17 +268,22 @@ class NsysSqlite:
             device = "" if lane.device is None else f"deviceId = {lane.device} AND "
             by_pid[lane.global_pid].append(f"({device}{condition})")
         own = _by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
-        where = f"{hull} AND {own}"
+        strangers = f"globalPid NOT IN ({_listed(by_pid)})"
+        where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
         columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
-        if whole:
-            rows: Iterable[SqlRow] = self._file.stream(f"SELECT {columns} FROM {KERNEL} WHERE {where}")
-        else:
-            rows = self._file.scan(columns, KERNEL, where)
         tables = {lane: _Columns() for lane in conditions}
-        _fill(tables, rows)
+        self._unasked |= _fill(tables, self._parts(columns, KERNEL, where, whole=whole))
         names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
+
+    def _parts(
+        self, columns: str, table: str, where: str, values: Sequence[object] = (), *, whole: bool
+    ) -> Iterable[list[SqlRow]]:
+        """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
+        if whole:
+            return self._file.chunks(f"SELECT {columns} FROM {table} WHERE {where}", values)
+        return [self._file.scan(columns, table, where, values)]
 
     # -- launches and other calls
 
@@ -275,13 +298,11 @@ class NsysSqlite:
             low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
             own = _by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
             where = f"correlationId BETWEEN {low} AND {high} AND {own}"
-            columns = "start, globalTid, correlationId"
-            if sum(len(part) for parts in wanted.values() for part in parts) > 100_000:
-                rows: Iterable[SqlRow] = self._file.stream(f"SELECT {columns} FROM {RUNTIME} WHERE {where}")
-            else:
-                rows = self._file.scan(columns, RUNTIME, where)
-            for start, tid, correlation in rows:
-                tables[tid & ~THREAD_BITS].see(correlation, start)
+            lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
+            many = sum(table.count for table in tables.values()) > MANY
+            for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
+                for start, tid, correlation in rows:
+                    tables[tid & ~THREAD_BITS].see(correlation, start)
         return {
             lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
             for lane, some in kernels.items()
@@ -361,22 +382,26 @@ class _Columns:
         self.streams: dict[tuple[int, int, int], int] = {}
         self.graph_nodes = 0
 
-    def add(self, row: SqlRow) -> None:
-        start, end, correlation, device, context, stream, short, full, node, _ = row
-        self.start.append(start)
-        self.end.append(end)
-        self.correlation.append(NO_LAUNCH if correlation is None else correlation)
-        self.stream.append(self.streams.setdefault((device, context, stream), len(self.streams)))
-        self.name.append(short)
-        self.full_name.append(full)
-        if node is not None:
-            self.graph_nodes += 1
+    def extend(self, rows: Sequence[SqlRow]) -> None:
+        """More kernels, column by column: a loop over rows costs three times as much."""
+        start, end, correlation, device, context, stream, short, full, node, _ = zip(*rows, strict=True)
+        self.start.extend(start)
+        self.end.extend(end)
+        if None in correlation:
+            correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
+        self.correlation.extend(correlation)
+        for key in dict.fromkeys(zip(device, context, stream, strict=True)):
+            self.streams.setdefault(key, len(self.streams))
+        self.stream.extend(map(self.streams.__getitem__, zip(device, context, stream, strict=True)))
+        self.name.extend(short)
+        self.full_name.extend(full)
+        self.graph_nodes += len(node) - node.count(None)
 
     def name_ids(self) -> set[int]:
         return {*self.name, *self.full_name}
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
-        lost = {n for n in self.name if n not in names}
+        lost = set(self.name) - names.keys()
         if lost:
             raise TraceError(
                 f"{path}: {len(lost)} kernel name id(s) are not in {STRINGS}: ids do not join; export the report again"
@@ -392,48 +417,64 @@ class _Columns:
             names=names,
             graph_nodes=self.graph_nodes,
         )
-        order = sorted(range(len(self.start)), key=list(zip(self.start, self.end, strict=True)).__getitem__)
-        return kernels if order == list(range(len(order))) else kernels.take(order)
+        if all(map(le, self.start, islice(self.start, 1, None))):  # as most exports write them, and quick to see
+            return kernels
+        times = list(zip(self.start, self.end, strict=True))
+        return kernels.take(sorted(range(len(times)), key=times.__getitem__))
 
 
-def _fill(tables: Mapping[Lane, _Columns], rows: Iterable[SqlRow]) -> None:
-    add = {(lane.global_pid, lane.device): table.add for lane, table in tables.items()}
-    for row in rows:
-        pid = row[9]
-        found = add.get((pid, row[3])) or add.get((pid, None))
-        if found is not None:
-            found(row)
+def _fill(tables: Mapping[Lane, _Columns], parts: Iterable[list[SqlRow]]) -> set[int]:
+    """Sort rows into their lanes; the processes of those that have none are returned."""
+    strangers: set[int] = set()
+    for rows in parts:
+        lanes: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
+        for row in rows:
+            lanes[row[9], row[3]].append(row)
+        for (pid, device), own in lanes.items():
+            table = tables.get(Lane(pid, device)) or tables.get(Lane(pid, None))
+            if table is not None:
+                table.extend(own)
+            else:
+                strangers.add(pid)
+    return strangers - {lane.global_pid for lane in tables}
 
 
 class _LaunchTable:
     """Earliest launch by correlation id, of one process: an array where the ids lie close, else a dictionary."""
 
     def __init__(self, parts: Sequence[array[int]]) -> None:
-        ids = {c for part in parts for c in part if c != NO_LAUNCH} or {0}
-        self.low, self.high = min(ids), max(ids)
+        self._ids = sorted({c for part in parts for c in part if c != NO_LAUNCH})
+        self.count = len(self._ids)
+        self.low, self.high = (self._ids[0], self._ids[-1]) if self._ids else (0, 0)
         self._sparse: dict[int, int] | None = None
-        if self.high - self.low < DENSE * len(ids) + 1024:
+        if self.high - self.low < DENSE * self.count + 1024:
             self._dense = array("q", [NO_LAUNCH]) * (self.high - self.low + 1)
         else:
-            self._sparse = dict.fromkeys(sorted(ids), NO_LAUNCH)
+            self._sparse = dict.fromkeys(self._ids, NO_LAUNCH)
+        self._listed = self.high - self.low > 2 * self.count and sqlite3.sqlite_version_info >= JSON_IN_SQLITE
 
     def condition(self) -> str:
-        """SQL that lets through at least the rows of these ids."""
+        """SQL that lets through at least the rows of these ids: their bounds, and their list where it says more."""
         between = f"correlationId BETWEEN {self.low} AND {self.high}"
-        if self._sparse is None or len(self._sparse) > 50_000:
-            return between
-        return f"{between} AND correlationId IN ({_listed(self._sparse)})"
+        return f"{between} AND correlationId IN (SELECT value FROM json_each(?))" if self._listed else between
+
+    def parameters(self) -> Sequence[str]:
+        """What the condition's placeholders stand for: a list of any length is one text of JSON."""
+        return [f"[{_listed(self._ids)}]"] if self._listed else []
 
     def see(self, correlation: int, start_ns: int) -> None:
-        known = self.get(correlation)
-        if known != NO_LAUNCH and known <= start_ns:
-            return
+        """One launch row, perhaps of an id that nobody asked for."""
         if self._sparse is None:
-            self._dense[correlation - self.low] = start_ns
+            known = self._dense[correlation - self.low]
+            if known == NO_LAUNCH or start_ns < known:
+                self._dense[correlation - self.low] = start_ns
         elif correlation in self._sparse:
-            self._sparse[correlation] = start_ns
+            known = self._sparse[correlation]
+            if known == NO_LAUNCH or start_ns < known:
+                self._sparse[correlation] = start_ns
 
     def get(self, correlation: int) -> int:
+        """The earliest launch of an id, NO_LAUNCH where none was seen."""
         if self._sparse is not None:
             return self._sparse.get(correlation, NO_LAUNCH)
         return self._dense[correlation - self.low] if self.low <= correlation <= self.high else NO_LAUNCH

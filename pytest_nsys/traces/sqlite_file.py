@@ -19,6 +19,7 @@ from pytest_nsys.errors import TraceError
 MAGIC = b"SQLite format 3\x00"
 TWO_THREADS_FROM_BYTES = 100 << 20
 BUSY_TIMEOUT_S = 1.0
+CHUNK_ROWS = 20_000
 
 SqlRow = tuple[Any, ...]
 T = TypeVar("T")
@@ -102,12 +103,14 @@ class SqliteFile:
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
         """All rows of a query, on the caller's thread."""
-        return list(self.stream(sql, parameters))
+        return [row for rows in self.chunks(sql, parameters) for row in rows]
 
-    def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[SqlRow]:
-        """The rows of a query one by one: for results that are as large as the table."""
+    def chunks(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[SqlRow]]:
+        """The rows of a query some thousands at a time: for results that are as large as the table."""
         try:
-            yield from self._connection().execute(sql, tuple(parameters))
+            cursor = self._connection().execute(sql, tuple(parameters))
+            while rows := cursor.fetchmany(CHUNK_ROWS):
+                yield rows
         except sqlite3.Error as error:
             raise self._say(error) from error
 

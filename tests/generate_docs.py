@@ -1,0 +1,361 @@
+"""What in the documentation does the program itself say? Rewritten by ``python -m tests.generate_docs``.
+
+A part that is not written by hand stands between two markers, each on a line of its own:
+
+* ``<!-- generated: NAME -->`` … ``<!-- end -->``: a table or a text of :data:`GENERATED`;
+* ``<!-- output: COMMAND -->`` … ``<!-- end -->``: the command and what it prints.
+
+The commands of a page run one after the other in one scratch folder, which holds a copy of ``examples/`` and
+``baselines/``, and each block of code below ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine
+is kept: no versions, no times, a terminal of fixed width. ``tests/test_docs.py`` fails where a page is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import pytest
+import yaml
+
+from pytest_nsys import plugin
+from pytest_nsys.cli import main
+from pytest_nsys.conventions import BUILT_IN, Convention
+from pytest_nsys.gates import gate_file
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import KernelsMode, Span
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS = 100
+SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
+END = "<!-- end -->"
+
+SCHEMA: Mapping[str, Any] = json.loads(
+    Path(gate_file.__file__).with_name("gate_file.schema.json").read_text(encoding="utf-8")
+)
+
+MARKED = re.compile(
+    r"^<!-- (?P<kind>generated|output): (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$"
+    r"|^<!-- file: (?P<path>[^\s,]+)(?:, mistaken)? -->\n```\w*\n(?P<content>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class DocsMistake(Exception):
+    """A marker that cannot be meant."""
+
+
+def pages() -> list[Path]:
+    """Every page that may hold markers."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+# Tables and texts
+
+
+def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def _key_rows(schema: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, ...]]:
+    for key, node in schema["properties"].items():
+        needed = " (required)" if key in schema.get("required", ()) else ""
+        yield (f"`{before}{key}`", _values(node) + needed, node["description"])
+
+
+def _keys(schema: Mapping[str, Any]) -> str:
+    return table(("key", "value", "what it says"), _key_rows(schema))
+
+
+_NAMED = {
+    "quantity": "amount",
+    "size": "whole number",
+    "moment": "whole number of ns",
+    "window": "word, index, mapping or pattern",
+    "assertion": "mapping",
+}
+
+
+def _values(node: Mapping[str, Any]) -> str:
+    """What a key takes, in a few words."""
+    if "$ref" in node:
+        name = node["$ref"].removeprefix("#/$defs/")
+        return _NAMED.get(name) or _values(SCHEMA["$defs"][name])
+    if "anyOf" in node:
+        return " or ".join(dict.fromkeys(_values(part) for part in node["anyOf"]))
+    if "enum" in node:
+        return " or ".join(dict.fromkeys(f"`{str(v).lower() if isinstance(v, bool) else v}`" for v in node["enum"]))
+    match node.get("type"):
+        case "array":
+            return "list"
+        case "object":
+            return "mapping"
+        case "null":
+            return "nothing"
+    return "text"
+
+
+def _convention_schema() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = SCHEMA["properties"]["convention"]["anyOf"][1]
+    return found
+
+
+def convention_keys() -> str:
+    """Keys of a convention, and of one of its purposes."""
+    purpose = _convention_schema()["properties"]["purposes"]["additionalProperties"]["anyOf"][2]
+    rows = [*_key_rows(_convention_schema()), *_key_rows(purpose, "purposes.NAME.")]
+    return table(("key", "value", "what it says"), iter(rows))
+
+
+def baseline_keys() -> str:
+    """Keys of ``tolerance:`` and of ``baseline:``, which are the same."""
+    return _keys(SCHEMA["$defs"]["tolerance"])
+
+
+def metrics() -> str:
+    """The registry."""
+    rows = (
+        (
+            f"`{m.name}`",
+            str(m.unit),
+            str(m.better or "–"),
+            ", ".join(m.dimensions),
+            str(m.definition),
+            m.summary.replace("``", "`"),
+        )
+        for m in METRICS.values()
+    )
+    return table(("name", "unit", "better", "dimensions", "definition", "what it is"), rows)
+
+
+def convention_yaml(convention: Convention) -> str:
+    """The convention as a gate file would spell it out."""
+    keys: dict[str, Any] = {"name": convention.name}
+    for key in ("anchor", "setup", "stage"):
+        if (value := getattr(convention, key)) is not None:
+            keys[key] = value
+    if convention.purposes:
+        keys["purposes"] = {
+            p.name: {k: list(v) for k, v in (("stage", p.stages), ("range", p.ranges)) if v}
+            for p in convention.purposes
+        }
+    if convention.communication:
+        keys["communication"] = list(convention.communication)
+    keys["span"], keys["kernels"] = str(Span(convention.span)), str(KernelsMode(convention.kernels))
+    nested = None if convention.purposes else False
+    return yaml.safe_dump({"convention": keys}, sort_keys=False, width=1000, default_flow_style=nested)
+
+
+def conventions() -> str:
+    """The built-in conventions, spelt out."""
+    return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in BUILT_IN.values())
+
+
+def commands(command: click.Command = main, name: str = "pytest-nsys") -> str:
+    """The help of every command, below a heading each."""
+    shown = f"### `{name}`\n\n```text\n{help_of(name)}```\n"
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for sub in command.list_commands(context):
+            found = command.get_command(context, sub)
+            assert found is not None
+            shown += "\n" + commands(found, f"{name} {sub}")
+    return shown
+
+
+def help_of(name: str) -> str:
+    """What ``--help`` prints."""
+    from click.testing import CliRunner
+
+    program, *words = name.split()
+    done = CliRunner().invoke(main, [*words, "--help"], prog_name=program, terminal_width=COLUMNS)
+    return done.output
+
+
+class Recorder:
+    """Stands for pytest's parser: notes what the plugin adds to it."""
+
+    def __init__(self) -> None:
+        self.options: list[tuple[str, str, str]] = []
+        self.ini: list[tuple[str, str, str]] = []
+
+    def getgroup(self, _name: str, _description: str = "") -> Recorder:
+        return self
+
+    def addoption(self, name: str, *, help: str, metavar: str = "", **_rest: object) -> None:
+        self.options.append((name, metavar, help))
+
+    def addini(self, name: str, help: str, type: str = "string") -> None:
+        self.ini.append((name, type, help))
+
+
+def recorded() -> Recorder:
+    """The plugin's options and ini keys."""
+    recorder = Recorder()
+    plugin.pytest_addoption(cast(pytest.Parser, recorder))
+    return recorder
+
+
+def pytest_options() -> str:
+    """The plugin's options of pytest."""
+    rows = ((f"`{name}{f'={metavar}' if metavar else ''}`", text) for name, metavar, text in recorded().options)
+    return table(("option", "what it does"), rows)
+
+
+def ini_keys() -> str:
+    """The plugin's ini keys."""
+    rows = ((f"`{name}`", kind, text) for name, kind, text in recorded().ini)
+    return table(("key", "type", "what it says"), rows)
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "gate file keys": lambda: _keys(SCHEMA),
+    "assertion keys": lambda: _keys(SCHEMA["$defs"]["assertion"]),
+    "convention keys": convention_keys,
+    "run keys": lambda: _keys(SCHEMA["properties"]["run"]),
+    "tolerance keys": baseline_keys,
+    "window keys": lambda: _keys(SCHEMA["$defs"]["window"]["anyOf"][1]),
+    "metrics": metrics,
+    "conventions": conventions,
+    "commands": commands,
+    "pytest options": pytest_options,
+    "ini keys": ini_keys,
+}
+"""Every part that a page may ask for, by name."""
+
+
+# Output of commands
+
+
+class Scratch:
+    """A folder in which the commands of one page run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        for name in ("examples", "baselines"):
+            shutil.copytree(ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.folder / "pytest.ini").write_text(SCRATCH_INI, encoding="utf-8")
+
+    def write(self, path: str, content: str) -> None:
+        """A file that the page shows."""
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content, encoding="utf-8")
+
+    def run(self, command: str) -> str:
+        """What a command prints, as it would on any machine."""
+        program, *words = shlex.split(command)
+        if program not in ("pytest", "pytest-nsys"):
+            raise DocsMistake(f"only pytest and pytest-nsys are run, not {program}")
+        scripts = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
+        found = shutil.which(program, path=os.pathsep.join([*scripts, os.environ.get("PATH", "")]))
+        if found is None:
+            raise DocsMistake(f"{program} is not installed")
+        plain = ["-p", "no:cacheprovider", "-p", "no:randomly"] if program == "pytest" else []
+        environment = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(self.folder),
+            "COLUMNS": str(COLUMNS),
+            "LC_ALL": "C.UTF-8",
+            "PY_COLORS": "0",
+            "NO_COLOR": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUTF8": "1",
+        }
+        done = subprocess.run(
+            [found, *words, *plain],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
+        return steady(done.stdout, self.folder)
+
+
+_OF_THE_MACHINE = re.compile(r"(platform|rootdir|configfile|plugins|cachedir): |platform ")
+_TIMED = re.compile(r"=*\s*(?P<text>[^=]*\bin )[0-9.]+s(?: \([0-9:]+\))?(?P<rule> =+)?")
+
+
+def steady(output: str, folder: Path) -> str:
+    """Output without what differs from one machine or moment to the next."""
+    lines = []
+    for line in output.replace(f"{folder}{os.sep}", "").splitlines():
+        if _OF_THE_MACHINE.match(line):
+            continue
+        timed = _TIMED.fullmatch(line)
+        if timed is not None:
+            text = timed["text"].strip() + " …s"
+            line = f" {text} ".center(COLUMNS, "=") if timed["rule"] else text
+        lines.append(line.rstrip())
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def rewritten(page: str) -> str:
+    """The text of a page with every marked part as the program says it now. Raises DocsMistake."""
+    _check_markers(page)
+    with tempfile.TemporaryDirectory(prefix="docs") as folder:
+        scratch: list[Scratch] = []
+
+        def renewed(match: re.Match[str]) -> str:
+            if not scratch and match["kind"] != "generated":
+                scratch.append(Scratch(Path(folder)))
+            if match["path"] is not None:
+                scratch[0].write(match["path"], match["content"])
+                return match[0]
+            what = match["what"]
+            if match["kind"] == "output":
+                body = f"```console\n$ {what}\n{scratch[0].run(what)}```\n"
+            elif what in GENERATED:
+                body = GENERATED[what]()
+            else:
+                raise DocsMistake(f"nothing is generated under the name '{what}'")
+            return f"<!-- {match['kind']}: {what} -->\n\n{body}\n{END}"
+
+        return MARKED.sub(renewed, page)
+
+
+def _check_markers(page: str) -> None:
+    found = list(MARKED.finditer(page))
+    parts = [match for match in found if match["kind"]]
+    opened = len(re.findall(r"^<!-- (?:generated|output): ", page, re.MULTILINE))
+    files = len(re.findall(r"^<!-- file: ", page, re.MULTILINE))
+    if not len(parts) == opened == page.count(END) or files != len(found) - len(parts):
+        raise DocsMistake("markers do not pair: each part ends with <!-- end -->, each file with its block of code")
+
+
+def update() -> list[Path]:
+    """Rewrite every page that is stale; returns those."""
+    stale = []
+    for path in pages():
+        if path.exists():
+            old = path.read_text(encoding="utf-8")
+            try:
+                new = rewritten(old)
+            except DocsMistake as mistake:
+                raise SystemExit(f"{path.relative_to(ROOT)}: {mistake}") from mistake
+            if path.read_text(encoding="utf-8") != old:
+                raise SystemExit(f"{path.relative_to(ROOT)}: was edited meanwhile: run this again")
+            if new != old:
+                path.write_text(new, encoding="utf-8")
+                stale.append(path)
+    return stale
+
+
+if __name__ == "__main__":
+    for rewrote in update():
+        print(f"rewrote {rewrote.relative_to(ROOT)}")

@@ -1,0 +1,297 @@
+"""Is the documentation true and whole? Generated parts are as the program says them now, examples load, links lead.
+
+``python -m tests.generate_docs`` mends a stale page; what is missing is written by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from pytest_nsys.cli import main
+from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.errors import GateFileError
+from pytest_nsys.gates.assertion import Aggregate, GateFile
+from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, load_gate_file
+from pytest_nsys.gates.units import NANOSECONDS
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import KernelsMode, Span
+from pytest_nsys.reports.record import Record
+from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, recorded, rewritten, steady
+
+PAGES = [path for path in pages() if path.exists()]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
+HEAD = "version: 1\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n"
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def by_hand(name: str) -> str:
+    """A page without its generated parts."""
+    return re.sub(r"^<!-- (?:generated|output): .*?^<!-- end -->$", "", page(name), flags=re.MULTILINE | re.DOTALL)
+
+
+# What the program says itself
+
+
+def comparable(text: str) -> list[str]:
+    """The lines of a page; pytest 8 sums up a red in other words than the pytest 9 that the pages are made with."""
+    said_alike = pytest.version_tuple >= (9,)
+    return [line for line in text.splitlines() if said_alike or not line.startswith(("FAILED ", "ERROR "))]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_no_page_is_stale(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert comparable(rewritten(text)) == comparable(text), f"{name_of(path)}: run python -m tests.generate_docs"
+
+
+def test_every_page_is_found() -> None:
+    assert {name_of(path) for path in PAGES} >= {
+        *(f"docs/{name}.md" for name in ("gate-file", "metrics", "commands", "verdicts", "layout")),
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- generated: metrics -->\n",
+        "<!-- end -->\n",
+        "<!-- generated: metrics -->\n<!-- generated: metrics -->\n<!-- end -->\n",
+        "<!-- file: a.yaml -->\ntext\n",
+        "<!-- generated: nothing -->\n<!-- end -->\n",
+        "<!-- output: rm -r . -->\n<!-- end -->\n",
+    ],
+)
+def test_a_marker_that_cannot_be_meant(text: str) -> None:
+    with pytest.raises(DocsMistake):
+        rewritten(text)
+
+
+def test_rewriting_fills_in_and_is_stable() -> None:
+    once = rewritten("<!-- generated: ini keys -->\n<!-- end -->\n")
+    assert "`nsys_trace`" in once
+    assert rewritten(once) == once
+
+
+def test_a_file_of_the_page_is_there_for_its_commands() -> None:
+    text = (
+        "<!-- file: a/b.nsys.yaml, mistaken -->\n```yaml\nversion: 1\n```\n\n"
+        "<!-- output: pytest a/b.nsys.yaml -->\n<!-- end -->\n"
+    )
+    assert "a/b.nsys.yaml:1:1: 'assertions' is missing" in rewritten(text)
+
+
+def test_output_is_the_same_on_every_machine() -> None:
+    folder = Path("/somewhere/else")
+    first = (
+        "plugins: nsys\nrootdir: /a\n=== 2 failed in 0.61s ===\n3 passed in 62.10s (0:01:02)\nat /somewhere/else/x\n"
+    )
+    assert steady(first, folder) == f"{' 2 failed in …s '.center(100, '=')}\n3 passed in …s\nat x\n"
+
+
+# Nothing is left out
+
+
+def test_every_metric() -> None:
+    assert [name for name in METRICS if f"| `{name}` |" not in page("metrics.md")] == []
+
+
+def _keys(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from node.get("properties", {}) if isinstance(node.get("properties"), dict) else ()
+        for value in node.values():
+            yield from _keys(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _keys(value)
+
+
+def test_every_key_of_the_gate_file() -> None:
+    text = page("gate-file.md")
+    keys = set(_keys(SCHEMA)) | set(GATE_FILE_KEYS)
+    assert {"rel", "purposes", "micro_batch", "on_improvement", "start"} <= keys
+    assert sorted(key for key in keys if f"| `{key}` |" not in text and f".{key}` |" not in text) == []
+
+
+def test_every_word_of_the_gate_file() -> None:
+    text = by_hand("gate-file.md")
+    words = [*("median", "mean", "max", "min", "sum"), *("below", "above", "at least", "at most"), *NANOSECONDS]
+    assert [word for word in words if f"`{word}`" not in text] == []
+    assert Aggregate("median").over is None  # as the page says: all that the sentence does not select
+
+
+def test_every_window_span_and_kernels_mode() -> None:
+    text = by_hand("metrics.md")
+    words = [*("median", "first", "last", "steady", "run"), *Span, *KernelsMode]
+    assert [str(word) for word in words if f"`{word}`" not in text] == []
+
+
+def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for sub in command.list_commands(context):
+            found = command.get_command(context, sub)
+            assert found is not None
+            yield from _commands(found, f"{name} {sub}")
+
+
+def test_every_command_and_its_options() -> None:
+    text = page("commands.md")
+    commands = dict(_commands(main, "pytest-nsys"))
+    assert {"pytest-nsys overlap", "pytest-nsys baseline refresh"} <= set(commands)
+    for name, command in commands.items():
+        part = text.partition(f"### `{name}`\n")[2].partition("###")[0]
+        options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+        assert part, name
+        assert [option for option in options if option not in part] == [], name
+
+
+def test_every_option_and_ini_key() -> None:
+    text = page("commands.md")
+    found = recorded()
+    names = [name for name, *_ in found.options + found.ini]
+    assert {"--nsys-trace", "--nsys-reason", "nsys_baseline_dir"} <= set(names)
+    assert [name for name in names if f"| `{name}" not in text] == []
+
+
+def test_every_verdict() -> None:
+    assert [str(o) for o in Outcome if f"| *{o}* |" not in by_hand("verdicts.md")] == []
+
+
+def test_every_field_of_the_baseline_key() -> None:
+    from pytest_nsys.gates.baselines import Key
+
+    text = by_hand("verdicts.md")
+    assert [field for field in Key.__dataclass_fields__ if f"`{field}`" not in text] == []
+
+
+def test_every_junit_property() -> None:
+    full = Record("f", 1, "n", "o", "m", "fail", "v", "l", "m", "r", 2, "run", "b", "as", ("w",), ("n",))
+    text = by_hand("commands.md")
+    assert [name for name, _ in full.properties() if f"`{name}`" not in text] == []
+
+
+def test_every_part_of_the_package() -> None:
+    """Folders and modules that a person meets first; the layout names each."""
+    package = ROOT / "pytest_nsys"
+    entries = [p.name + "/" if p.is_dir() else p.name for p in package.iterdir() if not p.name.startswith("_")]
+    text = page("layout.md")
+    small = {"outcomes.py", "py.typed"}
+    assert sorted(entry for entry in entries if entry not in small and f"`{entry}`" not in text) == []
+
+
+def _imports(file: Path) -> Iterator[str]:
+    """Parts of the package that a module imports, inside its functions too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_nsys."):
+            yield (node.module or "").split(".")[1]
+        elif isinstance(node, ast.ImportFrom) and node.module == "pytest_nsys":
+            yield from (name.name for name in node.names)
+
+
+def test_imports_go_one_way() -> None:
+    line = page("layout.md").partition("```text\n")[2].partition("```")[0]
+    order = [part.removesuffix("/").removesuffix(".py") for part in re.split(r"[\s→]+", line) if part]
+    package = ROOT / "pytest_nsys"
+    assert {"traces", "gates", "plugin"} <= set(order)
+    wrong = []
+    for n, part in enumerate(order):
+        files = sorted((package / part).rglob("*.py")) or [package / f"{part}.py"]
+        for file in files:
+            wrong += [f"{name_of(file)} imports {i}" for i in _imports(file) if i not in order[: n + 1]]
+    assert wrong == []
+
+
+def test_the_changelog_tells_of_what_is_to_come() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = text.partition("## [Unreleased]")[2].partition("\n## ")[0]
+    entries = re.split(r"^- ", unreleased, flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry for entry in entries if not entry.rstrip().partition("\n\n")[0].endswith(".")] == []
+
+
+# Links
+
+
+def _without_code(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def _anchors(path: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", _without_code(path.read_text(encoding="utf-8"))):
+        if re.match(r"https?:|mailto:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        leads_to = (path.parent / file).resolve() if file else path
+        assert leads_to.exists(), target
+        assert leads_to.is_relative_to(ROOT), target
+        assert not anchor or anchor in _anchors(leads_to), target
+
+
+# Examples
+
+
+def _examples() -> Iterator[Any]:
+    for path in PAGES:
+        blocks = re.finditer(
+            r"^(?P<before>[^\n]*)\n(?P<fence>`{3,})ya?ml\n(?P<code>.*?)^(?P=fence)$",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
+        for n, block in enumerate(blocks):
+            mistaken = re.fullmatch(r"<!-- file: \S+, mistaken -->", block["before"]) is not None
+            yield pytest.param(block["code"], mistaken, id=f"{path.name}-{n}")
+
+
+def _load(code: str, folder: Path) -> GateFile | None:
+    """The gate file that an example is, or is a part of; None for YAML of something else."""
+    content = yaml.load(code, Loader=yaml.BaseLoader)
+    if isinstance(content, list):
+        code = HEAD + "assertions:\n" + code
+    elif content.keys() & {"jobs", "steps", "repos"}:
+        return None
+    else:
+        code += "" if "version" in content else "version: 1\n"
+        code += "" if "assertions" in content else "assertions: [no syncs]\n"
+    path = folder / "example.nsys.yaml"
+    path.write_text(code, encoding="utf-8")
+    return load_gate_file(path, METRICS)
+
+
+@pytest.mark.parametrize(("code", "mistaken"), [*_examples()])
+def test_examples_load(code: str, mistaken: bool, tmp_path: Path) -> None:
+    if mistaken:
+        with pytest.raises(GateFileError):
+            _load(code, tmp_path)
+    else:
+        _load(code, tmp_path)
+
+
+def test_a_convention_is_what_its_page_spells_out(tmp_path: Path) -> None:
+    for convention in BUILT_IN.values():
+        gate = _load(convention_yaml(convention), tmp_path)
+        assert gate is not None
+        assert gate.convention == convention
