@@ -7,14 +7,14 @@ that a second assertion, or a second gate file on the same trace, costs no readi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.statistics import median
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import RUN, Pick
 from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import NsysError, TraceError
 from pytest_nsys.gates.assertion import Assertion
@@ -50,7 +50,10 @@ class Evidence:
 
     def pick(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> Pick:
         """A pick, with what is left open as the convention has it."""
-        return Pick(window, span or self.convention.span, kernels or self.convention.kernels)
+        asked = Pick(window, span or self.convention.span, kernels or self.convention.kernels)
+        if asked.whole_run:
+            return Pick(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
+        return replace(asked, span=Span.RANGE) if asked.explicit else asked
 
     def pick_of(self, assertion: Assertion) -> Pick:
         """What the assertion is judged on."""
@@ -112,10 +115,14 @@ def series_id(metric: Metric, pick: Pick) -> SeriesId:
 
 
 def _capture_rows(capture: Run, metric: Metric, pick: Pick, ranks: frozenset[int] | None) -> Measured:
-    windows = list(capture.measured(pick).filled(ranks).values())
-    count = max((len(own) for own in windows), default=0)
-    each = [Measured(metric, tuple(r for own in windows for r in metric.rows(own[k]))) for k in range(count)]
-    return each[0] if count == 1 else _combined(metric, each, "windows")
+    rows: list[Row] = []
+    missing: list[tuple[tuple[Label, ...], str]] = []
+    for windows in capture.measured(pick).filled(ranks).values():
+        each = [Measured(metric, tuple(metric.rows(window))) for window in windows]
+        own = each[0] if len(each) == 1 else _combined(metric, each, "windows")
+        rows += own.rows
+        missing += own.missing
+    return Measured(metric, tuple(rows), tuple(missing))
 
 
 def _combined(metric: Metric, each: Sequence[Measured], of_what: str) -> Measured:

@@ -60,7 +60,8 @@ class GateItem(pytest.Item):
                 self.add_marker(name)
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
-        if self.assertion.xfail is not None:
+        updating = session_of(self.config).updating and self.assertion.needs_baseline
+        if self.assertion.xfail is not None and not updating:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
 
     def setup(self) -> None:
@@ -105,7 +106,8 @@ class GateItem(pytest.Item):
     def _warn(self, verdict: Verdict) -> None:
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
         if verdict.outcome is Outcome.FAILED:
-            self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{self._explain(verdict)}"))
+            details = self._explain(verdict).split("\n", 2)[2]  # pytest names the item and its line by itself
+            self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{details}"))
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
 

@@ -132,8 +132,8 @@ class Kernels:
     """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
 
     ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
-    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_nodes`` counts the kernels that a
-    CUDA graph launched: those share the correlation of the one graph launch.
+    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_node`` is 1 where a CUDA graph launched
+    the kernel: those share the correlation of the one graph launch.
     """
 
     start_ns: array[int]
@@ -144,7 +144,7 @@ class Kernels:
     full_name: array[int]
     streams: Sequence[Stream]
     names: Mapping[int, str]
-    graph_nodes: int = 0
+    graph_node: bytearray
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -159,6 +159,7 @@ class Kernels:
             stream=array("q", [self.stream[i] for i in indices]),
             name=array("q", [self.name[i] for i in indices]),
             full_name=array("q", [self.full_name[i] for i in indices]),
+            graph_node=bytearray(self.graph_node[i] for i in indices),
         )
 
     def cut(self, start_ns: int, end_ns: int) -> Kernels:
@@ -232,7 +233,7 @@ class Trace(Protocol):
         ...
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
-        """The ranges whose name matches one of the ``%`` patterns, by process, ordered by (start, end)."""
+        """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
         ...
 
     def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
@@ -271,6 +272,11 @@ class Row(NamedTuple):
 
     labels: tuple[Label, ...]
     value: Value
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 row``, ``3 rows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def printable(text: str, limit: int = 200) -> str:

@@ -94,7 +94,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if not traces and not folder:
         return []
     where = ", ".join(traces) if traces else "as each gate file says"
-    lines = [f"nsys: trace {where}; baselines {folder or 'beside the gate files'}"]
+    lines = [f"nsys: trace {where}; baselines {folder or 'in the nearest baselines/ above each gate file'}"]
     if config.getoption("nsys_update_baselines"):
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
     return lines
@@ -124,7 +124,7 @@ def pytest_runtest_makereport(
     report = yield
     record = getattr(item, "record", None)
     if record is not None and item.path.name.endswith(GATE_SUFFIX) and (report.when == "call" or report.failed):
-        report.nsys = record.plain()  # type: ignore[attr-defined]
+        report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
     return report
 
 

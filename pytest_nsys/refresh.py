@@ -158,6 +158,7 @@ class Refresh:
         return {
             "reason": self.reason,
             "commit": _commit(self.gate.path.parent),
+            "convention": evidence.convention.name,
             "profiler": list(evidence.profilers()),
             "captures": len(evidence.captures),
         }

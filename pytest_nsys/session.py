@@ -18,6 +18,7 @@ from pytest_nsys.errors import NsysError, UsageMistake
 from pytest_nsys.evaluation import Evidence, Library
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.baselines import shelf_of
+from pytest_nsys.model import counted
 from pytest_nsys.refresh import Change, Refresh
 from pytest_nsys.verdicts import Bench
 
@@ -44,8 +45,10 @@ class Written:
     @property
     def words(self) -> str:
         if self.is_new:
-            return f"new file, {len(self.changes)} row(s)"
-        return f"{len(self.changes)} row(s) changed" if self.changes else "no row moved beyond its tolerance; unchanged"
+            return f"new file, {counted(len(self.changes), 'row')}"
+        if not self.changes:
+            return "no row moved beyond its tolerance; unchanged"
+        return f"{counted(len(self.changes), 'row')} changed"
 
 
 @dataclass

@@ -49,8 +49,8 @@ class Bench:
         if series is None:
             others = [other for other in baseline.series if other.metric == metric.name]
             if others:
-                how = ", ".join(f"{name} {was} (now {now})" for name, was, now in _changes(others[0], sid))
-                return Unlike(Outcome.INCOMPARABLE, f"{path} holds {metric.name} of another {how}")
+                how = ", ".join(f"{name} {was}, now {now}" for name, was, now in _changes(others[0], sid))
+                return Unlike(Outcome.INCOMPARABLE, f"{metric.name} in {path} was measured with {how}")
             return Unlike(Outcome.NO_DATA, f"{path} holds no {metric.name}")
         if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
             return Unlike(Outcome.INCOMPARABLE, f"{path} holds {metric.name} of other dimensions or unit")
@@ -62,8 +62,13 @@ class Bench:
         found = nearest(self.evidence.key(self.stated), self.shelf)
         if found is None:
             return Unlike(Outcome.NO_DATA, f"no baseline is stored in {self.shown(self.shelf.folder)}")
-        path, fields = found
-        how = "; ".join(f"{name}: now {_shown(now)}, baseline {_shown(stored)}" for name, now, stored in fields)
+        path, stored, fields = found
+        names = {"convention": (self.evidence.convention.name, stored.provenance.get("convention"))}
+        how = "; ".join(
+            f"{name}: now {_shown(now, named)}, baseline {_shown(was, was_named)}"
+            for name, now, was in fields
+            for named, was_named in [names.get(name, (None, None))]
+        )
         return Unlike(Outcome.INCOMPARABLE, f"the nearest baseline {self.shown(path)} is of another run ({how})")
 
 
@@ -72,7 +77,9 @@ def _changes(was: object, now: object) -> list[tuple[str, object, object]]:
     return [(n, getattr(was, n), getattr(now, n)) for n in names if getattr(was, n) != getattr(now, n)]
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, name: object = None) -> str:
+    if name is not None:
+        return f"{name} ({value})"
     if isinstance(value, Mapping):
         return " ".join(f"{k}={v}" for k, v in value.items())
     return "not stated" if value is None else str(value)

@@ -133,7 +133,7 @@ UNREADABLE = {
     "a labelled process without kernels": Bad(stranger, "no kernel belongs to process 999 with the setup label"),
     "kernel names that do not join": Bad(
         lambda path: changed(path, "UPDATE StringIds SET id = id + 1000"),
-        "kernel name id(s) are not in StringIds: ids do not join; export the report again",
+        "kernel name ids not in StringIds: ids do not join; export the report again",
     ),
     "processes that do not join": Bad(
         lambda path: changed(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = globalPid + 16777216"),

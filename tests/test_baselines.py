@@ -51,6 +51,7 @@ def test_a_file_is_sorted_with_one_row_a_line(project: Project) -> None:
         "reason": "a new normal",
         "commit": None,
         "profiler": ["2026.2.1"],
+        "convention": "pithtrain",
         "captures": 1,
     }
     assert [series["metric"] for series in stored["series"]] == ["exposed_ns", "overlap"]
@@ -199,7 +200,7 @@ def test_a_file_under_the_name_of_another_key(project: Project, accepted: Path) 
 @pytest.mark.usefixtures("accepted")
 def test_rows_that_are_gone_or_new_are_refreshed_away(project: Project) -> None:
     project.trace(stages=("stage2_f", "stage3_f"))
-    assert "no data: 2 row(s) of the baseline are gone" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "no data: 2 rows of the baseline gone" in project.pytest("--nsys-trace=run.sqlite", code=1)
     said = project.refresh("--nsys-trace=run.sqlite")
     assert "exposed_ns rank 0 stage stage3_f: new → 200 us" in said
     assert "exposed_ns rank 0 stage stage4_f: 200 us → gone" in said

@@ -88,7 +88,7 @@ def test_rows_that_one_capture_lacks_fail_the_test(project: Project) -> None:
 ROWS_MISTAKES = {
     "nsys_run.rows('overlp')": "ValueError: unknown metric 'overlp' (did you mean 'overlap'?)",
     "nsys_run.rows('overlap', stag='stage2')": "overlap: no data: no row has stag stage2",
-    "nsys_run.rows('overlap', window='99')": "there is no anchor 99: 5 anchor(s), counted from 0",
+    "nsys_run.rows('overlap', window='99')": "there is no anchor 99: 5 anchors, from 0 on",
     "nsys_run.rows('overlap', span='half')": "ValueError: 'half' is not a valid Span",
     "nsys_run.under('pithtrian')": "ValueError: unknown convention 'pithtrian' (did you mean 'pithtrain'?)",
 }

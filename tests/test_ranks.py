@@ -186,3 +186,13 @@ def test_range_that_only_looks_like_a_label_is_none(tmp_path: Path) -> None:
     for i, name in enumerate((SETUP.format(1, 1) + " ", "Rank=1; pp=1/2", SETUP.format(1, 1).replace("pp", "tp"))):
         path = write(tmp_path / f"{i}.sqlite", (100, 10, (name,)))
         assert rows(path, "compute_ns") == {0: 10}
+
+
+def test_label_that_was_never_closed_is_a_label(tmp_path: Path) -> None:
+    """A capture range that ends the profiler inside the label leaves its range open."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range(SETUP.format(1, 1), 1, None)
+    gpu.range("step", 100, 900)
+    gpu.kernel("gemm", 200, 210)
+    assert rows(trace.write(tmp_path / "open.sqlite"), "compute_ns") == {1: 10}

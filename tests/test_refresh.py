@@ -46,13 +46,13 @@ def test_accepting_a_run(project: Project) -> None:
 
     said = project.refresh("--nsys-trace=before.sqlite")
     ((name, _),) = project.baselines().items()
-    assert f"baseline baselines/{name}: new file, 4 row(s)\n  exposed_ns rank 0 stage stage2_f: new → 200 us\n" in said
+    assert f"baseline baselines/{name}: new file, 4 rows\n  exposed_ns rank 0 stage stage2_f: new → 200 us\n" in said
 
     project.pytest("--nsys-trace=before.sqlite", code=0)
     assert "failed: 1 of 4 rows above" in project.pytest("--nsys-trace=after.sqlite", code=1)
 
     said = project.refresh("--nsys-trace=after.sqlite", "--nsys-reason=a slower link")
-    assert f"baseline baselines/{name}: 1 row(s) changed\n  exposed_ns rank 1 stage stage4_f: 200 us → 300 us\n" in said
+    assert f"baseline baselines/{name}: 1 row changed\n  exposed_ns rank 1 stage stage4_f: 200 us → 300 us\n" in said
     assert "nsys: baselines are updated: a slower link" in said
     assert json.loads(project.baselines()[name])["provenance"]["reason"] == "a slower link"
 
@@ -77,7 +77,7 @@ def test_only_rows_beyond_their_tolerance_are_written(project: Project) -> None:
     project.refresh("--nsys-trace=run.sqlite")
     project.trace(exposed_us={(0, "stage2_f"): 249, (0, "stage4_f"): 251, (1, "stage2_f"): 151, (1, "stage4_f"): 149})
     said = project.refresh("--nsys-trace=run.sqlite")
-    assert "2 row(s) changed" in said
+    assert "2 rows changed" in said
     (text,) = project.baselines().values()
     assert [row[2] for row in json.loads(text)["series"][0]["rows"]] == [[200_000], [251_000], [200_000], [149_000]]
 
@@ -88,7 +88,7 @@ def test_every_row_is_written_where_only_their_aggregate_moved(project: Project)
     project.refresh("--nsys-trace=run.sqlite")
     project.trace(exposed_us=240)
     assert "failed: above its limit" in project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "4 row(s) changed" in project.refresh("--nsys-trace=run.sqlite")
+    assert "4 rows changed" in project.refresh("--nsys-trace=run.sqlite")
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
@@ -99,7 +99,7 @@ def test_another_key_gets_a_file_of_its_own(project: Project) -> None:
     project.refresh("--nsys-trace=h100.sqlite")
     first = project.baselines()
     said = project.refresh("--nsys-trace=b200.sqlite")
-    assert ": new file, 4 row(s)" in said
+    assert ": new file, 4 rows" in said
     both = project.baselines()
     assert len(both) == 2
     assert both.items() > first.items()
@@ -276,7 +276,7 @@ def test_the_command(project: Project) -> None:
     project.gate(GATE, "perf/gate.nsys.yaml")
     project.trace()
     said = project.command("baseline", "refresh", "perf", "--trace=run.sqlite", "--reason=the first", code=0)
-    assert "new file, 4 row(s)" in said
+    assert "new file, 4 rows" in said
     assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
     (path,) = (project.root / "baselines").rglob("*.json")
 
@@ -286,6 +286,25 @@ def test_the_command(project: Project) -> None:
     assert "gpu NVIDIA H100 80GB HBM3; the first" in said
     said = project.command("baseline", "show", path, "--format=json", code=0)
     assert "200000" in said
+
+
+def test_exit_codes_of_the_command(project: Project) -> None:
+    """pytest knows one bad end; the command tells a file that cannot be read and a run without data apart."""
+    project.gate(GATE)
+    project.file("broken.sqlite", "no database")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=broken.sqlite", "--reason=x", code=2)
+    project.trace()
+    project.gate("assertions: [stage9 overlap >= 1%, exposed_ns <= baseline + 5%]")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=3)
+    project.gate("assertions: [overlap >= 99.9%, exposed_ns <= baseline + 5%]")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=1)
+
+
+def test_an_expected_failure_is_refreshed(project: Project) -> None:
+    """What is written passes; that is no surprise that a strict xfail would have to tell."""
+    project.gate("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
 
 
 def test_the_command_writes_where_it_is_told(project: Project) -> None:

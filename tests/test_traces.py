@@ -209,7 +209,7 @@ def test_ranges_are_pushed_or_started_ones_recorded_or_imported(tmp_path: Path, 
 def test_name_of_a_kernel_that_is_lost_is_an_error(tmp_path: Path) -> None:
     path = one_step(tmp_path)
     execute(path, f"DELETE FROM {schema.STRINGS} WHERE value = 'ncclKernel'")
-    with pytest.raises(TraceError, match=r"trace\.sqlite: 1 kernel name id\(s\) are not in StringIds"):
+    with pytest.raises(TraceError, match=r"trace\.sqlite: 1 kernel name id not in StringIds"):
         rows(path, "exposed_ns")
 
 
@@ -362,3 +362,34 @@ def test_file_that_may_not_be_read(read_only: Path) -> None:
     path.chmod(0)
     with as_nobody(), pytest.raises(TraceError, match=r"trace\.sqlite: cannot be read: Permission denied"):
         rows(path, "exposed_ns")
+
+
+def test_reading_leaves_nothing_beside_a_file_of_write_ahead_mode(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(path, "PRAGMA journal_mode = WAL")
+    assert rows(path, "exposed_ns") == EXPOSED
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE {schema.KERNEL} SET start = 340.5",
+        f"UPDATE {schema.KERNEL} SET demangledName = 'text'",
+        f"UPDATE {schema.RUNTIME} SET start = 'text'",
+        f"UPDATE {schema.NVTX} SET globalTid = 'text'",
+    ],
+)
+def test_value_that_is_no_whole_number_is_an_error(tmp_path: Path, damage: str) -> None:
+    """SQLite keeps any type in any column."""
+    path = one_step(tmp_path)
+    execute(path, damage)
+    with pytest.raises(TraceError) as error:
+        rows(path, "exposed_ns")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_name_in_bytes_is_read_as_text(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(path, f"UPDATE {schema.NVTX} SET text = x'ff' || text WHERE text LIKE 'layer%'")
+    assert rows(path, "exposed_ns") == EXPOSED

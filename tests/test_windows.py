@@ -196,7 +196,7 @@ def test_no_anchor_is_said_in_every_mode(tmp_path: Path, kernels: str) -> None:
 
 
 def test_index_beyond_the_last_anchor(tmp_path: Path) -> None:
-    assert "there is no anchor 3: 3 anchor(s), counted from 0" in why(write(tmp_path, 3), window="3")
+    assert "there is no anchor 3: 3 anchors, from 0 on" in why(write(tmp_path, 3), window="3")
 
 
 @pytest.mark.parametrize(("count", "window"), [(3, "last"), (3, "2"), (1, "median"), (3, "steady")])
@@ -259,5 +259,31 @@ def test_rank_that_ran_nothing_is_said_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "told"), [(4, True), (5, False)])
 def test_few_anchors_are_told(tmp_path: Path, count: int, told: bool) -> None:
-    said = f"rank 0 has {count} anchor(s): the median of fewer than 5 says little"
+    said = f"rank 0 has {count} anchors: the median of under 5 says little"
     assert (said in notes(write(tmp_path, count), "busy_ns")) is told
+
+
+def test_steady_windows_of_ranks_with_other_numbers_of_anchors(tmp_path: Path) -> None:
+    """Each rank's value is the median over its own middle half, of 8 anchors here and of 5 there."""
+    trace = TraceBuilder()
+    for pid, anchors in ((100, 8), (101, 5)):
+        gpu = trace.process(pid=pid, device=pid - 100)
+        for i in range(anchors):
+            gpu.range("step", 1000 * i, 1000 * i + 900)
+            gpu.kernel("gemm", 1000 * i + 100, 1000 * i + 110 + i, device=pid - 100)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "busy_ns", window="steady") == {0: 10 + Fraction(2 + 3 + 4 + 5, 4), 1: 10 + 2}
+
+
+def test_launched_counts_the_kernels_without_a_launch_row(tmp_path: Path) -> None:
+    """They are in no window, and it is told how many."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 900)
+    gpu.kernel("gemm", 1000, 1100, launch_ns=200)
+    gpu.kernel("lost", 1100, 1200, launch=False)
+    gpu.kernel("gemm", 1200, 1300, launch_ns=300)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "compute_ns", kernels="launched") == {0: 200}
+    told = "33.3 % of 3 kernels that ran during the windows have no launch row and are left out"
+    assert told in notes(path, "compute_ns", kernels="launched")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.windows import RUN, Pick
-from pytest_nsys.model import KernelsMode, Range, Rank, Window, printable
+from pytest_nsys.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_window import RankTrack
@@ -112,7 +112,8 @@ def _other_anchors(run: Run, rank: Rank, track: RankTrack) -> str:
     groups: dict[str, list[Range]] = {}
     own = run.traces[rank.process.trace].ranges(["%"]).get(rank.process.global_pid, ())
     for r in own:
-        if run.convention.setup_of(r.name) is None and not r.name.startswith("nccl"):
+        named = run.convention.setup_of(r.name) is None and not r.name.startswith("nccl")
+        if named and r.end_ns != OPEN_END_NS:
             groups.setdefault(pattern_of(r.name), []).append(r)
     busy = _busy(track)
     ranked = []

@@ -9,7 +9,7 @@ from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import window_typicality
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.model import NO_LAUNCH, Note, ProcessId, printable
+from pytest_nsys.model import NO_LAUNCH, KernelsMode, Note, ProcessId, counted, printable
 
 FEW_ANCHORS = 5
 UNTYPICAL = 5
@@ -32,7 +32,10 @@ def notes_on(run: Run, pick: Pick) -> Iterator[Note]:
     group = run.measured(pick)
     yield from _about_anchors(group)
     tracks = list(group.tracks.values())
-    yield from _about_launches(tracks)
+    if pick.kernels is KernelsMode.LAUNCHED:
+        yield from _about_unlaunched(group)
+    else:
+        yield from _about_launches(tracks)
     yield from _about_streams(group)
     yield from _about_tax(group)
 
@@ -45,12 +48,11 @@ def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
 
 
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
-    counted = [(n, len(t.anchors)) for n, t in group.tracks.items() if t.anchors]
-    few = [(n, count) for n, count in counted if count < FEW_ANCHORS]
+    having = [(n, len(t.anchors)) for n, t in group.tracks.items() if t.anchors]
+    few = [(n, count) for n, count in having if count < FEW_ANCHORS]
     if few:
-        yield Note(
-            f"rank {few[0][0]} has {few[0][1]} anchor(s): the median of fewer than {FEW_ANCHORS} says little", True
-        )
+        number, count = few[0]
+        yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
     for number, windows in group.ranks.items():
         for row in window_typicality(windows[0]) if len(windows) == 1 else ():
             if row.value > UNTYPICAL:
@@ -81,9 +83,18 @@ def _about_launches(tracks: list[RankTrack]) -> Iterator[Note]:
         looked_up = sum(track.looked_up for track in known)
         share = f"{_share(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
-    nodes = sum(track.kernels.graph_nodes for track in tracks)
+    nodes = sum(sum(track.kernels.graph_node) for track in tracks)
     if nodes:
         yield Note(f"{nodes} kernels came from CUDA graphs: their stage is that of the graph's launch")
+
+
+def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
+    without, ran = group.unlaunched
+    if without:
+        yield Note(
+            f"{_share(without, ran)} of {ran} kernels that ran during the windows have no launch row and are left out",
+            without * 10 > ran,
+        )
 
 
 def _about_streams(group: WindowGroup) -> Iterator[Note]:

@@ -18,6 +18,7 @@ from pytest_nsys.conventions import Convention, like
 from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.model import (
     NO_LAUNCH,
+    OPEN_END_NS,
     Interval,
     Kernels,
     KernelsMode,
@@ -86,7 +87,7 @@ class Run:
         return f"{names}: no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU"
 
     def anchors(self, rank: Rank, pattern: str | None = None) -> Sequence[Range]:
-        """The anchors of a rank by start: ranges like ``pattern``, the convention's anchor by default."""
+        """The anchors of a rank by start: closed ranges like ``pattern``, the convention's anchor by default."""
         pattern = pattern or self.convention.anchor
         if pattern is None:
             return ()
@@ -98,7 +99,7 @@ class Run:
             ranges = self._named[pattern]
         matches = like(pattern)
         own = ranges[rank.process.trace].get(rank.process.global_pid, ())
-        return [r for r in own if matches(r.name)]
+        return [r for r in own if r.end_ns != OPEN_END_NS and matches(r.name)]
 
     def windows(self, rank: Rank, pick: Pick) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
@@ -253,6 +254,21 @@ class WindowGroup:
             self._around[trace] = self.run.traces[trace].ranges_around(spans)
         return self._around[trace]
 
+    @cached_property
+    def unlaunched(self) -> tuple[int, int]:
+        """Kernels without a launch row that ran while the windows' kernels did, and how many ran then in all."""
+        without = ran = 0
+        for number, trace in enumerate(self.run.traces):
+            spans: dict[Lane, Interval] = {}
+            for rank in self._trace_ranks(number):
+                filled = [window for window in self.ranks[rank.number] if len(window)]
+                if filled:
+                    spans[lane_of(rank)] = (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
+            for launches in trace.launches(trace.kernels(dict(spans))).values():
+                ran += len(launches)
+                without += launches.count(NO_LAUNCH)
+        return without, ran
+
     def _rank_windows(self, track: RankTrack) -> list[RankWindow]:
         rank = track.rank
         if self.pick.whole_run:
@@ -283,4 +299,4 @@ class WindowGroup:
 
 def _no_kernels() -> Kernels:
     none = array("q")
-    return Kernels(none, none, none, none, none, none, (), {})
+    return Kernels(none, none, none, none, none, none, (), {}, bytearray())

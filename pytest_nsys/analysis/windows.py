@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.model import KernelsMode, Range, Span, Window, printable
+from pytest_nsys.model import KernelsMode, Range, Span, Window, counted, printable
 
 MEDIAN = "median"
 RUN = "run"
 STEADY = "steady"
 _EXPLICIT = re.compile(r"(-?\d+):(-?\d+)")
-_WORDS = {MEDIAN, RUN, STEADY, "first", "last"}
+WORDS = (MEDIAN, RUN, STEADY, "first", "last")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Pick:
     @property
     def anchor(self) -> str | None:
         """The range name that stands in for the convention's anchor, where the window is given by name."""
-        if self.window in _WORDS or self.explicit or self.index is not None:
+        if self.window in WORDS or self.explicit or self.index is not None:
             return None
         return self.window
 
@@ -84,7 +84,7 @@ def anchor_windows(anchors: Sequence[Range], pick: Pick) -> list[Window]:
 def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:
     count = len(anchors)
     if index >= count:
-        raise NothingMeasured(f"there is no anchor {index}: {count} anchor(s), counted from 0")
+        raise NothingMeasured(f"there is no anchor {index}: {counted(count, 'anchor')}, from 0 on")
     anchor = anchors[index]
     end = anchor.end_ns
     if span is Span.PERIOD:

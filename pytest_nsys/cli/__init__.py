@@ -19,5 +19,6 @@ from pytest_nsys.cli.group import LazyGroup, show_version
 def main() -> None:
     """Look into Nsight Systems traces of GPU training, and keep their performance.
 
-    Exit codes: 0 good; 1 worse or failed; 2 a mistake in the command, or a trace that cannot be read; 3 no data.
+    Exit codes: 0 good; 1 worse or failed; 2 a mistake in the command, or a trace that cannot be read; 3 no
+    data, or nothing comparable.
     """

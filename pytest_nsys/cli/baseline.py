@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from pytest_nsys.cli.exit_status import NOT_JUDGED
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.errors import UsageMistake
@@ -16,8 +17,8 @@ from pytest_nsys.gates.baselines import Baseline, load
 from pytest_nsys.reports.tables import Column, Format, Kind, Measure
 from pytest_nsys.session import BASELINES
 
-PYTEST_TO_COMMAND = {0: 0, 1: 1}
-"""Exit codes: pytest's collection errors, usage errors and empty sessions are all mistakes (2) here."""
+PYTEST_TO_COMMAND = {0: 0, 1: 1, NOT_JUDGED: 3}
+"""Every other end of pytest is a mistake or an unreadable file (2)."""
 
 COLUMNS = (
     Column("file"),
@@ -55,7 +56,8 @@ def refresh(
     arguments += [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
     arguments += ["-n", "0"] if find_spec("xdist") else []  # the project's own settings may ask for workers
     # A process of its own: pytest warns about plugins that were imported before it started, as this module was.
-    done = subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False)
+    words = [sys.executable, "-m", "pytest", "-p", "pytest_nsys.cli.exit_status", *arguments]
+    done = subprocess.run(words, check=False)
     context.exit(PYTEST_TO_COMMAND.get(done.returncode, 2))
 
 

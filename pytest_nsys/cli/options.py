@@ -24,7 +24,7 @@ from pytest_nsys.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
 from pytest_nsys.reports.tables import Format
 
 LATEST_NS = OPEN_END_NS - 1
-_WINDOW_HELP = "median, first, last, steady, run, an index, the name of a range, or START:END in ns."
+_WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
 
@@ -66,7 +66,7 @@ _OPTIONS = (
     click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
     click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {MEDIAN}."),
     click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
-    click.option("--end", type=int, metavar="NS", help="With --start."),
+    click.option("--end", type=int, metavar="NS", help="End of that span."),
     click.option("--span", type=click.Choice([s.value for s in Span]), help="The anchor's own range, or its period."),
     click.option(
         "--kernels",

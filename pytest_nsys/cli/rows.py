@@ -41,7 +41,7 @@ class Found:
     "--where",
     multiple=True,
     metavar="DIM=VALUE",
-    help="Rows of this label only; of one dimension either, of several all.",
+    help="Rows of this label only. Repeated for one dimension: any of them; for several: all.",
 )
 @measuring
 def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:

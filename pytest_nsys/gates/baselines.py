@@ -292,10 +292,10 @@ def differences(wanted: Key, stored: Mapping[str, Any]) -> list[tuple[str, Any, 
     return [(name, now[name], stored.get(name)) for name in now if now[name] != stored.get(name)]
 
 
-def nearest(key: Key, shelf: Shelf) -> tuple[Path, list[tuple[str, Any, Any]]] | None:
+def nearest(key: Key, shelf: Shelf) -> tuple[Path, Baseline, list[tuple[str, Any, Any]]] | None:
     """The stored baseline whose key differs in the fewest fields, with those fields."""
-    found = [(path, differences(key, baseline.key)) for path, baseline in shelf.others()]
-    return min(found, key=lambda item: (len(item[1]), item[0].name), default=None)
+    found = [(path, baseline, differences(key, baseline.key)) for path, baseline in shelf.others()]
+    return min(found, key=lambda item: (len(item[2]), item[0].name), default=None)
 
 
 def accepted_runs(series: Series) -> Sequence[Mapping[RowLabels, Value]]:

@@ -14,7 +14,7 @@ from pytest_nsys.analysis.statistics import distance, exact, median
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Tolerance
 from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, select
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.model import Label, Value
+from pytest_nsys.model import Label, Value, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def judge(
         outcome, reason = (
             (accepted.outcome, accepted.reason) if accepted else (Outcome.NO_DATA, "no baseline is stored")
         )
-        return Judgement(outcome, tuple(JudgedRow(labels, value, None, outcome) for labels, value in rows), reason)
+        return Judgement(outcome, reason=reason)
     return _against_baseline(assertion, limit, unit, rows, accepted)
 
 
@@ -201,7 +201,7 @@ def _lost(rows: Sequence[JudgedRow]) -> str:
     new = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
     said = []
     if gone:
-        said.append(f"{len(gone)} row(s) of the baseline are gone, the first {_spelled(gone[0].labels)}")
+        said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {_spelled(gone[0].labels)}")
     if new:
-        said.append(f"{len(new)} row(s) are not in the baseline, the first {_spelled(new[0].labels)}")
+        said.append(f"{counted(len(new), 'row')} not in the baseline, the first {_spelled(new[0].labels)}")
     return "; ".join(said)

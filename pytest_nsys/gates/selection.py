@@ -7,6 +7,7 @@ numbers, so rank 1 is not rank 10. Each element of a selector must match a row o
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -55,7 +56,7 @@ def label_key(label: Label) -> tuple[int, int, str]:
 def matches(element: str, label: Label) -> bool:
     """Whether one element of a selector means this label."""
     if isinstance(label, int):
-        return element.lstrip("-").isdigit() and int(element) == label
+        return re.fullmatch(r"-?[0-9]{1,18}", element) is not None and int(element) == label
     return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
 
 

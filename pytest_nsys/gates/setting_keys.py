@@ -8,7 +8,9 @@ from fractions import Fraction
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
+from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
 from pytest_nsys.gates.assertion import Tolerance
+from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.units import Quantity, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import printable
@@ -35,6 +37,10 @@ def read_window(reader: Reader, node: Node) -> str | None:
     if _NUMBERS.fullmatch(text):
         what = f"a window is an index from 0 on, a word, or {{start: NS, end: NS}}, not '{printable(text, 40)}'"
         reader.mistakes.at(node, what)
+        return None
+    hint = "" if text in WINDOW_WORDS or "%" in text else did_you_mean(text, WINDOW_WORDS, cutoff=0.75)
+    if hint:
+        reader.mistakes.at(node, f"unknown window '{printable(text, 40)}'{hint}")
         return None
     return text
 

@@ -150,8 +150,14 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str) -
     parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
     if absolute is not None:
         points = _decimal(absolute * 100, 18) + POINTS
-        parts.append(points if unit == RATIO else format_value(absolute, unit, 14).replace(" ", ""))
+        parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else _decimal(absolute, 18))
     return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
+
+
+def _written(time_ns: Fraction) -> str:
+    """A time in the largest unit that it fills: ``50us``, ``1.5ms``."""
+    unit = next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if time_ns >= scale), "ns")
+    return _decimal(time_ns / NANOSECONDS[unit], 18) + unit
 
 
 def _format_time(value: Value, digits: int) -> str:

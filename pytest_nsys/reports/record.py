@@ -9,7 +9,7 @@ from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.units import format_apart, format_value
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.model import printable
-from pytest_nsys.reports.text import limit_source, limit_words, margin_words, place, window_lines, worst_row
+from pytest_nsys.reports.text import limit_source, limit_words, margin_words, place, row_to_name, window_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.
 
 def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
     """The record of a verdict, with the row that is nearest to failing, or fails worst."""
-    worst = worst_row(verdict) or next(iter(verdict.rows), None)
+    worst = row_to_name(verdict)
     value, limit = _value_and_limit(verdict, worst)
     return Record(
         file=str(verdict.assertion.location.path),
@@ -81,7 +81,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         severity=str(verdict.assertion.severity),
         value=value,
         limit=limit,
-        margin=margin_words(worst, verdict.unit) if worst is not None else "",
+        margin=margin_words(worst, verdict) if worst is not None else "",
         row=place(worst) if worst is not None else "",
         rows=len(verdict.rows),
         run=printable(run, 1000),

@@ -12,6 +12,7 @@ from pytest_nsys.reports.text import aligned
 
 SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
+NOT_JUDGED = ("no data", "incomparable", "error")
 
 
 def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False) -> list[str]:
@@ -34,8 +35,12 @@ def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False
 
 def _cells(record: Mapping[str, Any]) -> list[str]:
     outcome = record["outcome"]
-    if outcome == "failed" and record["severity"] == "warn":
+    if record.get("xfailed"):
+        outcome = "xfailed"
+    elif outcome == "failed" and record["severity"] == "warn":
         outcome = "warned"
+    elif outcome in NOT_JUDGED:
+        return [outcome, record["name"], "", "", "", record["message"]]
     cells = [outcome, record["name"], record["value"], record["limit"]]
     cells.append(f"margin {record['margin']}" if record["margin"] else "")
     if record["row"]:

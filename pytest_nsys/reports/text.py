@@ -57,7 +57,7 @@ def change(row: JudgedRow, unit: str) -> str:
         return "+" + format_value(row.value, unit) if moved else "none"
     percent = float(100 * moved / abs(Fraction(row.baseline)))
     if percent >= 1000:
-        return f"{percent / 100 + 1:.0f} times"
+        return f"× {percent / 100 + 1:.0f}"
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.1f} %"
 
 
@@ -170,18 +170,22 @@ def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
     return [verdict.measured_as, *lines[:4], *more] if lines else []
 
 
-def worst_row(verdict: Verdict) -> JudgedRow | None:
-    """The row that is nearest to failing, or fails worst."""
+def row_to_name(verdict: Verdict) -> JudgedRow | None:
+    """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
     judged = [row for row in verdict.rows if row.margin is not None]
     if not judged:
-        return None
-    return min(judged, key=lambda row: (row.margin, [label_key(label) for label in row.labels.values()]))
+        return next(iter(verdict.rows), None)
+    sign = -1 if verdict.outcome is Outcome.IMPROVED else 1
+    return min(judged, key=lambda row: (sign * Fraction(row.margin or 0), [label_key(v) for v in row.labels.values()]))
 
 
-def margin_words(row: JudgedRow, unit: str) -> str:
-    """How far a value may still move: in percentage points for a ratio, else in the metric's unit."""
-    if row.margin is None:
+def margin_words(row: JudgedRow, verdict: Verdict) -> str:
+    """How far a value may still move: in percentage points for a ratio, else in the metric's unit.
+
+    Empty where it may not move at all: a margin of 0 would read as a gate about to turn.
+    """
+    if row.margin is None or verdict.assertion.require.comparator in (Comparator.EQ, Comparator.NE):
         return ""
-    if unit == "%":
+    if verdict.unit == "%":
         return f"{float(100 * Fraction(row.margin)):.2f} pp"
-    return format_value(row.margin, unit)
+    return format_value(row.margin, verdict.unit)

@@ -7,10 +7,11 @@ version lacks is done without or named. Row order is never relied on.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
 from operator import le
@@ -28,6 +29,7 @@ from pytest_nsys.model import (
     Range,
     Stream,
     TraceFacts,
+    counted,
 )
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
@@ -98,6 +100,15 @@ class NsysSqlite:
             diagnostics=self._diagnostics(),
         )
 
+    @contextlib.contextmanager
+    def _damage(self, table: str) -> Iterator[None]:
+        """SQLite keeps any type in any column: a number that is none is a damaged row."""
+        try:
+            yield
+        except TypeError as error:
+            what = f"table {table} holds a value that is no whole number"
+            raise TraceError(f"{self.path}: {what}: damaged, or changed after its export; export it again") from error
+
     def _has(self, table: str, *columns: str) -> bool:
         return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
 
@@ -146,7 +157,7 @@ class NsysSqlite:
     # -- ranges
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
-        """The closed ranges whose name matches a pattern; those before the profiler's start are left out."""
+        """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out."""
         if NVTX not in self._file.tables or not patterns:
             return {}
         ids: dict[int, str] = {}
@@ -163,7 +174,7 @@ class NsysSqlite:
             conditions.append(_one_of("textId", ids))
         if not conditions:
             return {}
-        rows = self._nvtx(f"({' OR '.join(conditions)}) AND end IS NOT NULL", values)
+        rows = self._nvtx(" OR ".join(conditions), values)
         wanted = [like(pattern) for pattern in patterns]
         return self._ranges_of(rows, ids, lambda name: any(matches(name) for matches in wanted))
 
@@ -204,16 +215,16 @@ class NsysSqlite:
         columns = f"start, end, globalTid, {text}, {text_id}"
         return self._file.scan(columns, NVTX, f"({where}) AND start >= 0 AND {RANGE_EVENTS}", values)
 
-    @staticmethod
     def _ranges_of(
-        rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
+        self, rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
     ) -> dict[int, list[Range]]:
         found: dict[int, list[Range]] = defaultdict(list)
-        for start, end, tid, text, text_id in rows:
-            name = text if text is not None else ids.get(text_id)
-            if name is not None and tid is not None and wanted(name):
-                end = OPEN_END_NS if end is None else end
-                found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
+        with self._damage(NVTX):
+            for start, end, tid, text, text_id in rows:
+                name = ids.get(text_id) if text is None else _text(text)
+                if name is not None and tid is not None and wanted(name):
+                    end = OPEN_END_NS if end is None else end
+                    found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
         for ranges in found.values():
             ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
         return dict(found)
@@ -223,7 +234,8 @@ class NsysSqlite:
         found: dict[int, str] = {}
         for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
             some = _listed(wanted[at : at + 50_000])
-            found |= dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
+            for number, value in self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"):
+                found[number] = _text(value)
         return found
 
     # -- kernels
@@ -273,7 +285,8 @@ class NsysSqlite:
         node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
         columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
         tables = {lane: _Columns() for lane in conditions}
-        self._unasked |= _fill(tables, self._parts(columns, KERNEL, where, whole=whole))
+        with self._damage(KERNEL):
+            self._unasked |= _fill(tables, self._parts(columns, KERNEL, where, whole=whole))
         names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
 
@@ -300,9 +313,10 @@ class NsysSqlite:
             where = f"correlationId BETWEEN {low} AND {high} AND {own}"
             lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
             many = sum(table.count for table in tables.values()) > MANY
-            for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
-                for start, tid, correlation in rows:
-                    tables[tid & ~THREAD_BITS].see(correlation, start)
+            with self._damage(RUNTIME):
+                for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
+                    for start, tid, correlation in rows:
+                        tables[tid & ~THREAD_BITS].see(correlation, start)
         return {
             lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
             for lane, some in kernels.items()
@@ -326,12 +340,19 @@ class NsysSqlite:
         return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
 
 
+def _text(value: object) -> str:
+    """A name as text, whatever a damaged row holds in its place."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
 def _name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
     """A filter that lets through at least the names that match: a range on the text where the pattern has a prefix."""
     prefix = pattern.split("%", 1)[0]
     if prefix == pattern:
         return f"{column} = ?", [pattern]
-    if prefix:
+    if prefix and prefix[-1] not in "\ud7ff\U0010ffff":  # these have no successor that UTF-8 can write
         return f"({column} >= ? AND {column} < ?)", [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
     glob = "".join("*" if c == "%" else f"[{c}]" if c in "*?[" else c for c in pattern)
     return f"{column} GLOB ?", [glob]
@@ -380,7 +401,7 @@ class _Columns:
         self.start, self.end, self.correlation = array("q"), array("q"), array("q")
         self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
         self.streams: dict[tuple[int, int, int], int] = {}
-        self.graph_nodes = 0
+        self.graph_node = bytearray()
 
     def extend(self, rows: Sequence[SqlRow]) -> None:
         """More kernels, column by column: a loop over rows costs three times as much."""
@@ -395,7 +416,7 @@ class _Columns:
         self.stream.extend(map(self.streams.__getitem__, zip(device, context, stream, strict=True)))
         self.name.extend(short)
         self.full_name.extend(full)
-        self.graph_nodes += len(node) - node.count(None)
+        self.graph_node.extend(n is not None for n in node)
 
     def name_ids(self) -> set[int]:
         return {*self.name, *self.full_name}
@@ -403,9 +424,8 @@ class _Columns:
     def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
         lost = set(self.name) - names.keys()
         if lost:
-            raise TraceError(
-                f"{path}: {len(lost)} kernel name id(s) are not in {STRINGS}: ids do not join; export the report again"
-            )
+            what = f"{counted(len(lost), 'kernel name id')} not in {STRINGS}"
+            raise TraceError(f"{path}: {what}: ids do not join; export the report again")
         kernels = Kernels(
             start_ns=self.start,
             end_ns=self.end,
@@ -415,7 +435,7 @@ class _Columns:
             full_name=self.full_name,
             streams=tuple(Stream(*key) for key in self.streams),
             names=names,
-            graph_nodes=self.graph_nodes,
+            graph_node=self.graph_node,
         )
         if all(map(le, self.start, islice(self.start, 1, None))):  # as most exports write them, and quick to see
             return kernels

@@ -17,6 +17,9 @@ from typing import Any, TypeVar
 from pytest_nsys.errors import TraceError
 
 MAGIC = b"SQLite format 3\x00"
+WRITE_AHEAD_AT = 18
+"""Byte of the header that is 2 in a file of write-ahead mode."""
+
 TWO_THREADS_FROM_BYTES = 100 << 20
 BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
@@ -41,14 +44,15 @@ class SqliteFile:
         try:
             size = self.path.stat().st_size
             with self.path.open("rb") as file:
-                head = file.read(len(MAGIC))
+                head = file.read(WRITE_AHEAD_AT + 1)
         except OSError as error:
             raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
         if size == 0:
             raise TraceError(f"{self.path}: is empty (0 bytes): export the report again")
-        if head != MAGIC:
+        if not head.startswith(MAGIC):
             raise TraceError(f"{self.path}: is no SQLite file: give what `nsys export --type=sqlite` wrote")
         self.size_bytes = size
+        self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
     def _connection(self, number: int = 0) -> sqlite3.Connection:
         while len(self._connections) <= number:
@@ -57,16 +61,11 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         uri = "file:" + urllib.parse.quote(str(self.path.absolute())) + "?mode=ro"
-        try:
-            connection = self._open(uri)
-        except sqlite3.OperationalError:
-            # A file in write-ahead mode on a read-only disk can only be opened as immutable, which would ignore a
-            # log that holds rows: so only where there is none.
-            log = self.path.with_name(self.path.name + "-wal")
-            if log.exists() and log.stat().st_size:
-                raise
-            connection = self._open(uri + "&immutable=1")
-        return connection
+        # In write-ahead mode SQLite leaves files beside the one it reads, and cannot read on a read-only disk; opened
+        # as immutable it does neither, but would ignore a log that holds rows: so only where there is none.
+        log = self.path.with_name(self.path.name + "-wal")
+        immutable = self._write_ahead and not (log.exists() and log.stat().st_size)
+        return self._open(uri + ("&immutable=1" if immutable else ""))
 
     @staticmethod
     def _open(uri: str) -> sqlite3.Connection:
@@ -75,10 +74,8 @@ class SqliteFile:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        except sqlite3.Error as error:
+        except sqlite3.Error:
             connection.close()
-            if "locked" in str(error):  # opening as immutable would read through the other's lock
-                raise sqlite3.DatabaseError(str(error)) from error
             raise
         # Names come from any program in any encoding; a broken byte must not hide the row.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
