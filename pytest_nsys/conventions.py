@@ -184,7 +184,6 @@ BUILT_IN: Mapping[str, Convention] = {
             stage=r"(?P<stage>stage[1-5]_[fbw])",
             purposes=(
                 Purpose("ep_a2a", stages=("stage2_*", "stage4_*")),
-                Purpose("ep_weights", stages=("stage3_*",)),
                 Purpose("cp_ring", stages=("stage1_*",)),
                 Purpose("pp_p2p", ranges=("pipeline send/recv",)),
             ),

@@ -16,7 +16,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.statistics import median
 from pytest_nsys.analysis.windows import RUN, Pick
 from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import NsysError, TraceError
+from pytest_nsys.errors import NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.baselines import Key, SeriesId
 from pytest_nsys.gates.selection import Coordinates, Table, label_key
@@ -27,6 +27,14 @@ from pytest_nsys.traces.opening import find_traces, open_trace
 
 
 @dataclass(frozen=True)
+class Mesh:
+    """Coordinates by rank number, and the size of each axis."""
+
+    coordinates: Coordinates
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Measured:
     """The rows of one metric, ordered by label, and the rows that some capture or window lacks, with why."""
 
@@ -34,9 +42,10 @@ class Measured:
     rows: tuple[Row, ...]
     missing: tuple[tuple[tuple[Label, ...], str], ...] = ()
 
-    def table(self, coordinates: Coordinates) -> Table:
+    def table(self, mesh: Mesh) -> Table:
         """The rows as a gate sees them."""
-        return Table(self.metric.dimensions, [(row.labels, row.value) for row in self.rows], coordinates)
+        rows = [(row.labels, row.value) for row in self.rows]
+        return Table(self.metric.dimensions, rows, mesh.coordinates, mesh.sizes)
 
 
 class Evidence:
@@ -68,9 +77,15 @@ class Evidence:
         return self._measured[key]
 
     @cached_property
-    def coordinates(self) -> Mapping[int, Mapping[str, int]]:
-        """Mesh coordinates by rank number."""
-        return {rank.number: rank.coordinates for rank in self.captures[0].ranks}
+    def mesh(self) -> Mesh:
+        """Where each rank stands, as the setup labels say."""
+        ranks = self.captures[0].ranks
+        sizes = next((rank.setup.sizes for rank in ranks if rank.setup is not None), {})
+        return Mesh({rank.number: rank.coordinates for rank in ranks}, sizes)
+
+    def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> Table:
+        """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
+        return Table(metric.dimensions, list(rows.items()), self.mesh.coordinates, self.mesh.sizes)
 
     def windows(self, pick: Pick) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
@@ -81,10 +96,12 @@ class Evidence:
             for window in windows
         )
 
-    def notes(self, pick: Pick) -> tuple[Note, ...]:
-        """What a person should know about these measurements."""
-        found = dict.fromkeys(note for capture in self.captures for note in notes_on(capture, pick))
-        return tuple(found)
+    def notes(self, pick: Pick, *metrics: Metric) -> tuple[Note, ...]:
+        """What a person should know about the measurements of these metrics."""
+        stages = any({"stage", "purpose"} & set(metric.dimensions) for metric in metrics)
+        tax = any(metric.name == "overlap_tax_ns" for metric in metrics)
+        found = (note for capture in self.captures for note in notes_on(capture, pick, stages=stages, tax=tax))
+        return tuple(dict.fromkeys(found))
 
     def key(self, stated: Mapping[str, Label]) -> Key:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
@@ -176,6 +193,8 @@ class Library:
         Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
         paths = tuple(tuple(p.resolve() for p in find_traces(value, base)) for value in captures)
+        if len(set(paths)) < len(paths):
+            raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
         key = (paths, convention)
         if key not in self._known:
             try:

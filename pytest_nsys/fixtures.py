@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Label, Span, Value
-from pytest_nsys.outcomes import GateFailed, GateNotJudged
+from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.reports.text import explanation
 from pytest_nsys.session import session_of
 from pytest_nsys.verdicts import Bench, evaluate
@@ -63,7 +64,7 @@ class NsysRun:
         try:
             return session_of(self._config).evidence(convention=self.convention)
         except NsysError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
     def rows(
         self,
@@ -87,14 +88,14 @@ class NsysRun:
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
         try:
             measured = evidence.rows(METRICS[metric], pick)
-            table = measured.table(evidence.coordinates)
+            table = measured.table(evidence.mesh)
             if lost := lacking(table, measured.missing, selectors):
                 raise NothingSelected(lost)
             return [MetricRow(labels, value) for labels, value in select(table, selectors)]
         except NothingSelected as nothing:
             raise GateNotJudged(f"{metric}: no data: {nothing}") from None
         except NsysError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _listed(labels: Label | Sequence[Label]) -> Sequence[Label]:
@@ -123,11 +124,13 @@ class NsysGate:
             bench = session.bench(gate) if gate_file is not None else Bench(session.evidence(gate), {})
             verdict = evaluate(assertion, bench)
         except NsysError as error:
-            pytest.fail(f"{sentence}\n  error: {error}", pytrace=False)
+            raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             steps = [verdict.next_step] if verdict.next_step else []
             raise (GateFailed if failed else GateNotJudged)(explanation(verdict, "nsys_gate", steps))
+        for text in verdict.warnings:
+            warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict
 
     def _gate(self, gate_file: str | Path | None) -> GateFile:
@@ -137,7 +140,7 @@ class NsysGate:
         try:
             return load_gate_file(path, METRICS)
         except GateFileError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
 
     @staticmethod
     def _assertion(sentence: str, gate: GateFile) -> Assertion:

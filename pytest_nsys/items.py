@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pytest_nsys.errors import BaselineError, GateFileError, NsysError
+from pytest_nsys.errors import BaselineError, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+from pytest_nsys.refresh import Refusal
 from pytest_nsys.reports.record import Record, error_record, record_of
 from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.session import session_of
@@ -50,6 +51,7 @@ class GateItem(pytest.Item):
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
         self.record: Record | None = None
+        self.nothing_measured = False
         self._bench: Bench | None = None
 
     def mark(self) -> None:
@@ -79,6 +81,7 @@ class GateItem(pytest.Item):
 
     def _error(self, error: NsysError) -> NoReturn:
         self._keep(error_record(self.assertion, str(error)))
+        self.nothing_measured = isinstance(error, NothingMeasured)
         text = f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
@@ -119,7 +122,9 @@ class GateItem(pytest.Item):
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
             command = "overlap" if per_stage else "streams"
-            steps.append(session.look_command(self.gate, command, rank if isinstance(rank, int) else None))
+            steps.append(
+                session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
+            )
         if verdict.next_step:
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             what = "accept this run as the new normal" if accepts else "store a baseline"
@@ -135,11 +140,12 @@ class GateItem(pytest.Item):
                 self._bench.shelf.writable()
             refusal = refresh.refusal
         except BaselineError as error:
-            refusal = str(error)
+            refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
-            session_of(self.config).refused[self.gate.path] = refusal
-            self._keep(error_record(self.assertion, f"refused: {refusal}", Outcome.FAILED))
-            raise GateNotJudged(f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  refused: {refusal}")
+            session_of(self.config).refused[self.gate.path] = refusal.reason
+            self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
+            what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
+            raise GateNotJudged(f"{what}\n  refused: {refusal.reason}")
         refresh.wanted.append(self.assertion)
 
     def _run_words(self) -> str:

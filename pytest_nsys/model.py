@@ -260,8 +260,11 @@ class Trace(Protocol):
         """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
         ...
 
-    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]]:
-        """The calls whose name matches a glob and that start in the span, one per correlation, by process."""
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls whose name matches a glob and that start in the span, one per correlation, by process.
+
+        None where the trace has no record of any call.
+        """
         ...
 
     def close(self) -> None: ...

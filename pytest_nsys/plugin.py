@@ -64,7 +64,9 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
     """A trace as a positional argument: pytest would say that it found no tests in it."""
     for argument in config.getoption("file_or_dir", default=None) or ():
         if str(argument).endswith((".sqlite", ".nsys-rep", ".qdrep")):
-            raise pytest.UsageError(f"{argument} is a trace, not a test: write --nsys-trace={argument}")
+            raise pytest.UsageError(
+                f"{argument} is a trace, not a test: write --nsys-trace={argument} (a glob in quotes)"
+            )
 
 
 def _check_update(config: pytest.Config) -> None:

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.analysis.statistics import distance
-from pytest_nsys.errors import BaselineError, NsysError
+from pytest_nsys.errors import BaselineError, NothingMeasured, NsysError
 from pytest_nsys.evaluation import series_id
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.baselines import Baseline, Key, RowLabels, Series, SeriesId
 from pytest_nsys.gates.judgement import judge
-from pytest_nsys.gates.selection import Table, label_key
+from pytest_nsys.gates.selection import label_key
 from pytest_nsys.gates.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.metrics import METRICS, Metric, Unit
@@ -45,6 +46,13 @@ class Change:
         return f"{self.series.metric} {where}: {old} → {new}"
 
 
+class Refusal(NamedTuple):
+    """Why a gate file is not refreshed, and the outcome that stands in the way."""
+
+    reason: str
+    outcome: Outcome
+
+
 @dataclass
 class Refresh:
     """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes."""
@@ -55,7 +63,7 @@ class Refresh:
     wanted: list[Assertion] = field(default_factory=list)
 
     @cached_property
-    def refusal(self) -> str | None:
+    def refusal(self) -> Refusal | None:
         """Why nothing of this gate file is refreshed; None where nothing speaks against it.
 
         All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
@@ -64,12 +72,13 @@ class Refresh:
             try:
                 judgement = rows_now(assertion, self.bench)
             except NsysError as error:
-                return f"'{assertion.name}' is in error: {error}"
+                outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
+                return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
             if judgement.outcome is Outcome.NO_DATA:
-                return f"'{assertion.name}' has no data: {judgement.reason}"
+                return Refusal(f"'{assertion.name}' has no data: {judgement.reason}", Outcome.NO_DATA)
             structural = METRICS[assertion.metric].unit is Unit.COUNT and not assertion.needs_baseline
             if structural and judgement.outcome is Outcome.FAILED:
-                return f"the structural assertion '{assertion.name}' fails"
+                return Refusal(f"the structural assertion '{assertion.name}' fails", Outcome.FAILED)
         return None
 
     @cached_property
@@ -138,8 +147,8 @@ class Refresh:
         metric = METRICS[assertion.metric]
         evidence = self.bench.evidence
         measured = evidence.rows(metric, evidence.pick_of(assertion))
-        stored = Table(metric.dimensions, list(rows.items()), evidence.coordinates)
-        verdict = judge(assertion, str(metric.unit), measured.table(evidence.coordinates), measured.missing, [stored])
+        stored = evidence.stored(metric, rows)
+        verdict = judge(assertion, str(metric.unit), measured.table(evidence.mesh), measured.missing, [stored])
         return verdict.outcome is Outcome.PASSED
 
     def _prune(self, baseline: Baseline) -> list[Change]:

@@ -6,6 +6,7 @@ Command line over gate file over ini file. Each value of ``--nsys-trace`` is one
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.windows import MEDIAN
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.errors import NsysError, UsageMistake
 from pytest_nsys.evaluation import Evidence, Library
-from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.baselines import shelf_of
 from pytest_nsys.model import counted
 from pytest_nsys.refresh import Change, Refresh
@@ -93,10 +95,10 @@ class NsysSession:
         """Option, ini key, else the nearest ``baselines/`` above the gate file, else one in the root directory."""
         given = self.config.getoption("nsys_baseline_dir")
         if given:
-            return Path(self.config.invocation_params.dir, given)
+            return _plain(self.config.invocation_params.dir / given)
         ini = self.config.getini("nsys_baseline_dir")
         if ini:
-            return Path(self._ini_folder, ini)
+            return _plain(self._ini_folder / ini)
         for folder in gate_path.parents:
             if (folder / BASELINES).is_dir():
                 return folder / BASELINES
@@ -120,16 +122,21 @@ class NsysSession:
         words += [f"--baseline-dir={given}"] if given else []
         return shlex.join(words) + ' --reason "…"'
 
-    def look_command(self, gate: GateFile, command: str, rank: int | None) -> str:
-        """What a person types to look into the trace behind a verdict."""
+    def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
+        """What a person types to look into the trace behind a verdict, measured as the verdict was."""
         source = self.source(gate)
         value = source.values[0]
         if source.base != self.config.invocation_params.dir:
             value = self.shown(source.base / value)
         words = ["pytest-nsys", command, value]
         words += ["--rank", str(rank)] if rank is not None else []
-        if gate.convention.name != DEFAULT:
+        if gate.convention != BUILT_IN[DEFAULT]:
             words += ["--convention", self.shown(gate.path)]
+        words += ["--window", assertion.window] if assertion.window != MEDIAN else []
+        if assertion.span not in (None, gate.convention.span):
+            words += ["--span", str(assertion.span)]
+        if assertion.kernels not in (None, gate.convention.kernels):
+            words += ["--kernels", str(assertion.kernels)]
         return shlex.join(words)
 
     def shown(self, path: Path) -> str:
@@ -167,8 +174,13 @@ class NsysSession:
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self.refreshes.values())
-        why = "the session was cut short" if cut_short else "no selected assertion has one"
+        why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
+
+
+def _plain(path: Path) -> Path:
+    """Without ``..``: a gate file's place is told from where the folder lies, not from how its path was typed."""
+    return Path(os.path.normpath(path))
 
 
 SESSION = pytest.StashKey[NsysSession]()

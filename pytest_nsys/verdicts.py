@@ -54,8 +54,20 @@ class Bench:
             return Unlike(Outcome.NO_DATA, f"{path} holds no {metric.name}")
         if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
             return Unlike(Outcome.INCOMPARABLE, f"{path} holds {metric.name} of other dimensions or unit")
-        coordinates = self.evidence.coordinates
-        return [Table(metric.dimensions, list(rows.items()), coordinates) for rows in accepted_runs(series)]
+        return [self.evidence.stored(metric, rows) for rows in accepted_runs(series)]
+
+    @cached_property
+    def disagreements(self) -> tuple[str, ...]:
+        """What the gate file states of the run while the traces say something else, which counts."""
+        key = self.evidence.key(self.stated).as_json()
+        known = {**(key["mesh"] or {}), **key}
+        said = []
+        for name, stated in self.stated.items():
+            found = known.get(name)
+            same = str(stated).lower() in str(found).lower() if name == "gpu" else stated == found
+            if found is not None and not same:
+                said.append(f"warning: the gate file states {name} {stated}, the traces say {found}, which counts")
+        return tuple(said)
 
     def _unlike(self) -> Unlike:
         assert self.shelf is not None
@@ -91,9 +103,9 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     pick = bench.evidence.pick_of(assertion)
     measured = bench.evidence.rows(metric, pick)
     accepted = bench.accepted(metric, assertion) if assertion.needs_baseline else None
-    table = measured.table(bench.evidence.coordinates)
+    table = measured.table(bench.evidence.mesh)
     judgement = judge(assertion, str(metric.unit), table, measured.missing, accepted)
-    notes = bench.evidence.notes(pick)
+    notes = bench.evidence.notes(pick, metric)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -103,7 +115,7 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         windows=bench.evidence.windows(pick),
         measured_as=str(pick),
         warnings=(*_warnings(assertion, judgement), *judgement.warnings),
-        notes=tuple(("warning: " if note.warning else "") + note.text for note in notes),
+        notes=(*(("warning: " if note.warning else "") + note.text for note in notes), *bench.disagreements),
         next_step=bench.refresh if assertion.needs_baseline else "",
     )
 
@@ -153,7 +165,7 @@ def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
     metric = METRICS[assertion.metric]
     measured = bench.evidence.rows(metric, bench.evidence.pick_of(assertion))
-    table = measured.table(bench.evidence.coordinates)
+    table = measured.table(bench.evidence.mesh)
     nothing = Unlike(Outcome.PASSED, "")
     accepted = nothing if isinstance(assertion.require.limit, FromBaseline) else None
     return judge(assertion, str(metric.unit), table, measured.missing, accepted)

@@ -70,7 +70,7 @@ def notes(
         pick = run.pick(window, None, KernelsMode(kernels) if kernels else None)
         for metric in metrics:
             run.rows(METRICS[metric], pick)
-        return [note.text for note in run.notes(pick)]
+        return [note.text for note in run.notes(pick, *(METRICS[metric] for metric in metrics))]
 
 
 def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:

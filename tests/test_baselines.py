@@ -135,7 +135,7 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
     "cut short": (lambda text: text[:-20], "line "),
     "merge conflict": (conflicted, "line "),
     "no object": (lambda _: "[]", "the file is no object"),
-    "no series": (lambda text: text.replace('"series"', '"serie"'), "'series' is missing"),
+    "no series": (lambda text: text.replace('"series"', '"serie"'), "$: 'series' is a required property"),
     "a later format": (
         lambda text: text.replace('"format": 1', '"format": 2'),
         "format 2 is not 1: written by another",

@@ -41,7 +41,7 @@ def test_label_names_the_rank_whatever_the_order_of_processes(tmp_path: Path) ->
     path = write(tmp_path / "t.sqlite", (300, 10, label(1)), (400, 20, label(0)))
     assert rows(path, "compute_ns") == {0: 20, 1: 10}
     with evidence(path) as run:
-        assert run.coordinates == {rank: {"pp": rank, "dp": 0, "cp": 0, "ep": 0} for rank in (0, 1)}
+        assert run.mesh.coordinates == {rank: {"pp": rank, "dp": 0, "cp": 0, "ep": 0} for rank in (0, 1)}
         assert [(rank.pid, rank.device) for rank in run.captures[0].ranks] == [(400, None), (300, None)]
 
 

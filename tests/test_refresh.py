@@ -153,7 +153,9 @@ def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> 
 def test_nothing_to_refresh_is_said(project: Project) -> None:
     project.gate("- overlap >= 60%")
     project.trace()
-    assert "no baseline was written: no selected assertion has one" in project.refresh("--nsys-trace=run.sqlite")
+    assert "no baseline was written: no assertion with a baseline was measured" in project.refresh(
+        "--nsys-trace=run.sqlite"
+    )
 
 
 @pytest.mark.parametrize("reason", [(), ("--nsys-reason=",), ("--nsys-reason=  ",)])

@@ -94,7 +94,11 @@ def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def syncs(window: RankWindow) -> Iterator[Row]:
-    """Number of API calls in the window's CPU time that make the CPU wait for the GPU, per rank."""
+    """Number of API calls in the window's CPU time that make the CPU wait for the GPU, per rank.
+
+    No row where the trace has no record of any call: 0 would be green on nothing.
+    """
     span = (window.window.start_ns, window.window.end_ns)
     calls = window.track.fetch_api(SYNCHRONISING_CALLS, span)
-    yield Row((window.rank.number,), sum("Async" not in call.name for call in calls))
+    if calls is not None:
+        yield Row((window.rank.number,), sum("Async" not in call.name for call in calls))

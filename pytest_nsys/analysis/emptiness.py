@@ -36,7 +36,8 @@ def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
     counts: Counter[str] = Counter()
     for name, count in run.traces[rank.process.trace].common_range_names(rank.process.global_pid):
         counts[pattern_of(name)] += count
-    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+    named = {name: n for name, n in counts.items() if not name.startswith(("aten::", "nccl"))} or counts
+    common = sorted(named.items(), key=lambda item: (-item[1], item[0]))[: 2 * SHOWN]
     shown = ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
     what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
     if not shown:
@@ -44,8 +45,8 @@ def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
     else:
         seen = f"most frequent ranges: {shown}"
     return (
-        f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set convention: {{anchor: …}}, or "
-        f"use window {RUN}"
+        f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set "
+        f"convention: {{anchor: …}} (in a command --anchor), or use window {RUN}"
     )
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import window_typicality
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.model import NO_LAUNCH, KernelsMode, Note, ProcessId, counted, printable
+from pytest_nsys.model import KernelsMode, Note, ProcessId, counted, printable
 
 FEW_ANCHORS = 5
 UNTYPICAL = 5
 """A window this many MAD away from the steady median is no typical one."""
 
 
-def notes_on(run: Run, pick: Pick) -> Iterator[Note]:
-    """What a person should know about the windows of a run that were measured under ``pick``."""
+def notes_on(run: Run, pick: Pick, *, stages: bool = True, tax: bool = False) -> Iterator[Note]:
+    """What a person should know about the windows of a run that were measured under ``pick``.
+
+    ``stages``: the metric looks stages or purposes up at launches; ``tax``: it is the overlap tax. What is told depends
+    on what was asked alone, never on what happens to be read already.
+    """
     yield from run.rank_notes
     for number, (trace, facts) in enumerate(zip(run.traces, run.facts, strict=True)):
         own = {rank.process.global_pid for rank in run.ranks if rank.process.trace == number}
@@ -34,10 +39,11 @@ def notes_on(run: Run, pick: Pick) -> Iterator[Note]:
     tracks = list(group.tracks.values())
     if pick.kernels is KernelsMode.LAUNCHED:
         yield from _about_unlaunched(group)
-    else:
+    elif stages:
         yield from _about_launches(tracks)
     yield from _about_streams(group)
-    yield from _about_tax(group)
+    if tax:
+        yield from _about_tax(group)
 
 
 def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
@@ -65,22 +71,17 @@ def _share(part: int, whole: int) -> str:
 
 
 def _about_launches(tracks: list[RankTrack]) -> Iterator[Note]:
-    """Only of tracks whose launches were read for some metric: a note never causes a pass over a table."""
-    known = [track for track in tracks if "launch_ns" in track.__dict__ or track.looked_up]
-    full = [track for track in known if "launch_ns" in track.__dict__]
-    part = [track for track in known if "launch_ns" not in track.__dict__]
-    kernels = sum(len(track.kernels) for track in full) + sum(track.looked_up for track in part)
-    without = sum(t == NO_LAUNCH for track in full for t in track.launch_ns)
-    without += sum(track.without_launch for track in part)
+    """Of the kernels that were looked up: all of a few, of many those that communicate."""
+    looked_up = sum(track.looked_up for track in tracks)
+    without = sum(track.without_launch for track in tracks)
     if without:
         yield Note(
-            f"{_share(without, kernels)} of {kernels} kernels around the windows have no launch row: their stage was "
-            "looked up at their GPU start",
-            without * 10 > kernels,
+            f"{_share(without, looked_up)} of {looked_up} kernels around the windows have no launch row: their stage "
+            "was looked up at their GPU start",
+            without * 10 > looked_up,
         )
-    twice = sum(track.claimed_twice for track in known)
+    twice = sum(track.claimed_twice for track in tracks)
     if twice:
-        looked_up = sum(track.looked_up for track in known)
         share = f"{_share(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
     nodes = sum(sum(track.kernels.graph_node) for track in tracks)
@@ -99,20 +100,24 @@ def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
 
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
     windows = [window for own in group.ranks.values() for window in own if len(window)]
-    flagged = [w for w in windows if "communicates" in w.track.__dict__]
-    barriers = sum(len(w.barriers) for w in flagged)
-    if barriers and not any(w.communication for w in flagged):
-        length = sum(w.durations_ns[i] for w in flagged for i in w.barriers)
-        yield Note(
-            f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
-            f"{round(length / 1e6, 3)} ms"
-        )
+    for pattern in group.run.convention.communication:
+        if not any(fnmatchcase(name, pattern) for window in windows for name in set(window.kernels.names.values())):
+            yield Note(f"no kernel around the windows is like the communication pattern '{printable(pattern)}'", True)
+    if any(w.communication for w in windows):
+        return
+    barriers = sum(len(w.barriers) for w in windows)
+    if not barriers:
+        yield Note("0 communication streams: nothing communicates in the windows")
+        return
+    length = sum(w.durations_ns[i] for w in windows for i in w.barriers)
+    yield Note(
+        f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
+        f"{round(length / 1e6, 3)} ms"
+    )
 
 
 def _about_tax(group: WindowGroup) -> Iterator[Note]:
-    """Only of windows whose overlap tax was asked for: it reads the whole run."""
-    taxed = [w for own in group.ranks.values() for w in own if "under_communication" in w.__dict__]
-    counts = [tax_without_sample(window) for window in taxed]
+    counts = [tax_without_sample(window) for own in group.ranks.values() for window in own]
     without, under = sum(n for n, _ in counts), sum(n for _, n in counts)
     if without:
         yield Note(

@@ -44,11 +44,12 @@ class RankTrack:
     kernels: Kernels
     convention: Convention
     anchors: Sequence[Range]
+    many: bool
     fetch_launches: Callable[[], array[int]]
     fetch_communication_launches: Callable[[], array[int]]
     fetch_ranges: Callable[[], Sequence[Range]]
     fetch_run: Callable[[], RankWindow]
-    fetch_api: Callable[[Sequence[str], Interval], Sequence[Api]]
+    fetch_api: Callable[[Sequence[str], Interval], Sequence[Api] | None]
     looked_up: int = field(default=0, init=False)
     without_launch: int = field(default=0, init=False)
     claimed_twice: int = field(default=0, init=False)
@@ -94,8 +95,10 @@ class RankTrack:
 
     @property
     def communication_contexts(self) -> dict[int, Context]:
-        """Stage and purpose of every communication kernel at least."""
-        return self.__dict__.get("contexts") or self._communication_contexts
+        """Stage and purpose of every communication kernel at least; of few kernels of all, which costs no more."""
+        if "contexts" in self.__dict__ or not self.many:
+            return self.contexts
+        return self._communication_contexts
 
     def _look_up(self, indices: Sequence[int], launches: Sequence[int]) -> dict[int, Context]:
         starts = self.kernels.start_ns

@@ -19,6 +19,7 @@ from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.model import (
     NO_LAUNCH,
     OPEN_END_NS,
+    Api,
     Interval,
     Kernels,
     KernelsMode,
@@ -206,11 +207,12 @@ class WindowGroup:
             kernels=self._kernels[number].get(lane) or _no_kernels(),
             convention=self.run.convention,
             anchors=self.run.anchors(rank, self.pick.anchor),
+            many=self._many(number),
             fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
             fetch_communication_launches=lambda: self._communication_launches_of(number).get(lane) or array("q"),
             fetch_ranges=lambda: self._ranges_of(number).get(pid, ()),
             fetch_run=lambda: self.run.whole().ranks[rank.number][0],
-            fetch_api=lambda globs, span: trace.api_calls(globs, {pid: span}).get(pid, ()),
+            fetch_api=lambda globs, span: _own(trace.api_calls(globs, {pid: span}), pid),
         )
 
     def _launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
@@ -295,6 +297,10 @@ class WindowGroup:
             if number in self._without:
                 raise self._without[number]
         return {number: self.ranks[number] for number in chosen}
+
+
+def _own(calls: Mapping[int, Sequence[Api]] | None, pid: int) -> Sequence[Api] | None:
+    return None if calls is None else calls.get(pid, ())
 
 
 def _no_kernels() -> Kernels:

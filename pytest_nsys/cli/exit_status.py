@@ -12,8 +12,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """An error weighs more than a verdict without data, which weighs more than a failure."""
     if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
         return
-    records = [getattr(item, "record", None) for item in session.items]
-    outcomes = {record.outcome for record in records if record is not None}
+    outcomes = set()
+    for item in session.items:
+        record = getattr(item, "record", None)
+        if record is not None:
+            outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
     if "error" in outcomes:
         session.exitstatus = UNREADABLE
     elif outcomes & {"no data", "incomparable"}:

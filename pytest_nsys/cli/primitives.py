@@ -18,6 +18,7 @@ from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.errors import NothingMeasured
+from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.selection import matches
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Note, Rank, Value, Window, printable
@@ -112,7 +113,8 @@ def window(asked: Asked, trace: str) -> None:
 def _windows_of(run: Run, rank: Rank, pick: Pick) -> Iterator[tuple[Window, tuple[int, int] | None]]:
     """The windows of a rank with their bounds on the GPU; kernels are read only where those depend on them."""
     if pick.whole_run or pick.kernels is KernelsMode.LAUNCHED:
-        for measured in run.measured(pick).ranks[rank.number]:
+        group = run.measured(pick)
+        for measured in group.ranks.get(rank.number) or group.filled({rank.number})[rank.number]:
             yield measured.window, (measured.start_ns, measured.end_ns) if len(measured) else None
     else:
         for w in run.windows(rank, pick):
@@ -126,6 +128,10 @@ def _measured(asked: Asked, run: Run, pick: Pick) -> list[RankWindow]:
     return [w for rank in _by_pid(ranks.values()) for w in filled[rank.number]]
 
 
+def _notes(evidence: Evidence, pick: Pick, metric: str) -> list[Note]:
+    return [Note(str(pick)), *evidence.notes(pick, METRICS[metric])]
+
+
 def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
     return [json_window(w.rank, w.window, (w.start_ns, w.end_ns)) for w in windows]
 
@@ -137,7 +143,7 @@ def streams(asked: Asked, trace: str) -> None:
         pick = evidence.pick(asked.window, asked.span, asked.kernels)
         windows = _measured(asked, evidence.captures[0], pick)
         rows = [row for w in windows for row in _stream_rows(w)]
-        _print(asked, trace, pick, STREAMS, rows, _json_windows(windows), [Note(str(pick)), *evidence.notes(pick)])
+        _print(asked, trace, pick, STREAMS, rows, _json_windows(windows), _notes(evidence, pick, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -156,7 +162,7 @@ def overlap(asked: Asked, trace: str, stages: tuple[str, ...]) -> None:
         windows = _measured(asked, evidence.captures[0], pick)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
-        notes = [Note(str(pick)), *evidence.notes(pick), *([] if rows else _why_no_overlap(windows))]
+        notes = [*_notes(evidence, pick, "overlap"), *([] if rows else _why_no_overlap(windows))]
         _print(asked, trace, pick, OVERLAP, rows, _json_windows(windows), notes)
     if not rows:
         click.get_current_context().exit(NO_DATA)

@@ -53,7 +53,7 @@ def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: t
         ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
         _check_dimensions(evidence, metrics, selectors)
         found = _find(evidence, metrics, pick, ranks, selectors)
-        notes = [Note(str(pick)), *evidence.notes(pick), *(Note(text, True) for text in found.absent)]
+        notes = [Note(str(pick)), *evidence.notes(pick, *metrics), *(Note(text, True) for text in found.absent)]
         about = {
             "trace": traces[0] if len(traces) == 1 else list(traces),
             "kernels": mode_of(pick),
@@ -85,7 +85,7 @@ def _selectors(where: Sequence[str]) -> dict[str, Selector]:
 
 
 def _check_dimensions(evidence: Evidence, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
-    axes = {axis for coordinates in evidence.coordinates.values() for axis in coordinates}
+    axes = {axis for coordinates in evidence.mesh.coordinates.values() for axis in coordinates}
     for metric in metrics:
         known = (*metric.dimensions, *(sorted(axes) if "rank" in metric.dimensions else ()))
         for dimension in selectors:
@@ -107,7 +107,7 @@ def _find(
         measured = evidence.rows(metric, pick, ranks)
         found.absent += [_missing(measured, labels, why) for labels, why in measured.missing]
         try:
-            selected: list[Labelled] = select(measured.table(evidence.coordinates), selectors)
+            selected: list[Labelled] = select(measured.table(evidence.mesh), selectors)
         except NothingSelected as nothing:
             found.absent.append(f"{metric.name}: {nothing}")
         else:

@@ -284,7 +284,7 @@ class _Entry:
             if name in FORBIDDEN_MARKS:
                 why = "use the key 'xfail'" if name == "xfail" else "nothing is ever skipped or multiplied here"
                 self._reader.mistakes.at(item, f"'{name}' cannot be a mark: {why}")
-            elif not (name.isascii() and name.isidentifier()):
+            elif not (name.isascii() and name.isidentifier()) or name.startswith("_"):
                 self._reader.mistakes.at(item, f"a mark is a plain name, not '{printable(name, 40)}'")
             found.append(name)
         return tuple(found)

@@ -22,7 +22,7 @@ from typing import Any
 from pytest_nsys.analysis.statistics import exact
 from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.selection import label_key
-from pytest_nsys.model import Label, Value
+from pytest_nsys.model import Label, Value, printable
 
 FORMAT = 1
 GATE_SUFFIX = ".nsys.yaml"
@@ -127,6 +127,7 @@ def _value(text: object) -> Value:
 
 def load(path: Path) -> Baseline:
     """The baseline in a file. Raises BaselineError with what is wrong in it and what to do."""
+    data: Any = None
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text, object_pairs_hook=_no_duplicates)
@@ -144,15 +145,21 @@ def load(path: Path) -> Baseline:
         raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BaselineError(
-            f"{path}: is no baseline: {_problem(error)}; restore it from git, or delete it and refresh"
+            f"{path}: is no baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
         ) from error
 
 
-def _problem(error: Exception) -> str:
+def _problem(error: Exception, data: Any) -> str:
+    """What is wrong, in words: of a wrong shape the schema knows the place better than an exception does."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}: {error.msg}"
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
+    if isinstance(error, KeyError | TypeError):
+        import jsonschema  # only a broken file pays for this import
+
+        schema = json.loads(Path(__file__).with_name("baseline.schema.json").read_text(encoding="utf-8"))
+        found = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
+        if found is not None:
+            return printable(f"{found.json_path}: {found.message}", 300)
     return str(error)
 
 
@@ -204,8 +211,11 @@ class Shelf:
     def load(self, key: Key) -> Baseline | None:
         """The baseline of a key, None where there is none."""
         path = self.path(key)
-        if not path.exists():
-            return None
+        try:
+            if not path.exists():
+                return None
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
         self._inside(path)
         found = load(path)
         if found.key != key.as_json():
@@ -293,8 +303,13 @@ def differences(wanted: Key, stored: Mapping[str, Any]) -> list[tuple[str, Any, 
 
 
 def nearest(key: Key, shelf: Shelf) -> tuple[Path, Baseline, list[tuple[str, Any, Any]]] | None:
-    """The stored baseline whose key differs in the fewest fields, with those fields."""
+    """The stored baseline whose key differs in the fewest fields, with those fields.
+
+    Raises BaselineError where there are files but none can be read.
+    """
     found = [(path, baseline, differences(key, baseline.key)) for path, baseline in shelf.others()]
+    for path in sorted(shelf.folder.glob("*.json")) if not found else ():
+        load(path)  # a folder whose files cannot be read is not one without a baseline
     return min(found, key=lambda item: (len(item[2]), item[0].name), default=None)
 
 

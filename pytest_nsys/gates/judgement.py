@@ -52,9 +52,11 @@ def judge(
     try:
         chosen = select(now, assertion.where)
     except NothingSelected as nothing:
-        if assertion.allow_no_data:
-            return Judgement(Outcome.PASSED, reason=str(nothing), warnings=(f"nothing was judged: {nothing}",))
-        return Judgement(Outcome.NO_DATA, reason=str(nothing))
+        if not assertion.allow_no_data:
+            return Judgement(Outcome.NO_DATA, reason=str(nothing))
+        if not isinstance(accepted, Unlike) and any(meant(table, assertion.where) for table in accepted or ()):
+            return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
+        return Judgement(Outcome.PASSED, reason=str(nothing), warnings=(f"nothing was judged: {nothing}",))
     try:
         rows = fold(now, chosen, assertion)
     except NothingSelected as nothing:
@@ -179,7 +181,10 @@ WORST_FIRST = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.IM
 
 
 def _amount(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
-    """The worst outcome of any row; what was not measured weighs less than what failed, and more than the rest."""
+    """The rows worst first, and the outcome: a row that could not be judged decides it.
+
+    Else ``severity: warn`` or an expected failure, which are for rows outside their limit, would cover a lost one.
+    """
 
     def order(row: JudgedRow) -> tuple[object, ...]:
         return (
@@ -189,11 +194,9 @@ def _amount(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgem
         )
 
     ordered = tuple(sorted(rows, key=order))
-    outcome = ordered[0].outcome
-    reason = ""
-    if outcome is Outcome.NO_DATA:
-        reason = _lost(ordered)
-    return Judgement(outcome, ordered, reason, warnings)
+    if any(row.outcome is Outcome.NO_DATA for row in ordered):
+        return Judgement(Outcome.NO_DATA, ordered, _lost(ordered), warnings)
+    return Judgement(ordered[0].outcome, ordered, "", warnings)
 
 
 def _lost(rows: Sequence[JudgedRow]) -> str:
@@ -204,4 +207,7 @@ def _lost(rows: Sequence[JudgedRow]) -> str:
         said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {_spelled(gone[0].labels)}")
     if new:
         said.append(f"{counted(len(new), 'row')} not in the baseline, the first {_spelled(new[0].labels)}")
+    failed = sum(row.outcome is Outcome.FAILED for row in rows)
+    if failed:
+        said.append(f"{counted(failed, 'row')} outside the limit")
     return "; ".join(said)

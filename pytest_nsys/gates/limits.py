@@ -12,6 +12,7 @@ from typing import Protocol
 from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.units import (
+    MICRO,
     RATIO,
     TIME,
     Quantity,
@@ -111,6 +112,7 @@ def parse_requirement(
 
     ``tolerance`` is what ``plus tolerance`` stands for; ``constant`` refuses a baseline.
     """
+    text = MICRO.sub("us", text)
     match = _COMPARISON.match(text, start)
     if match is None:
         raise SentenceMistake(_first(text, start), f"the comparison is missing: {EVERY_COMPARISON}")

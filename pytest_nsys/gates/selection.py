@@ -9,13 +9,13 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import aggregate, exact
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Selector
-from pytest_nsys.model import Label, Value
+from pytest_nsys.model import Label, Value, counted
 
 Labelled = tuple[Mapping[str, Label], Value]
 """A value with its dimensions by name."""
@@ -35,6 +35,7 @@ class Table:
     dimensions: tuple[str, ...]
     rows: Sequence[tuple[tuple[Label, ...], Value]]
     coordinates: Coordinates
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def labelled(self) -> list[Labelled]:
         """The rows with their dimensions by name, in order."""
@@ -74,13 +75,24 @@ def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
 def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
-    for dimension, selector in where.items():
-        for element in selector.values:
-            if not any(_any(table, row, dimension, (element,)) for row in kept):
-                raise NothingSelected(f"no row has {dimension} {element}; {_what_exists(table, dimension)}")
+    alone = meant(table, {d: s for d, s in where.items() if d == "stage" and NO_STAGE in s.values})
+    for rows in (alone, kept):  # what no row has at all is named before what no row has together with the rest
+        for dimension, selector in where.items():
+            for element in selector.values:
+                if not any(_any(table, row, dimension, (element,)) for row in rows):
+                    others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""
+                    raise NothingSelected(f"no row{others} has {dimension} {element}; {_what_exists(table, dimension)}")
     if not kept:
-        raise NothingSelected("it has no row in the window")
+        raise NothingSelected(_why_no_rows(table))
     return kept
+
+
+def _why_no_rows(table: Table) -> str:
+    if table.rows and "stage" in table.dimensions:
+        return (
+            f"its {counted(len(table.rows), 'row')} in the window have no stage: select stage {NO_STAGE} to judge them"
+        )
+    return "it has no row in the window"
 
 
 def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
@@ -92,7 +104,7 @@ def _what_exists(table: Table, dimension: str) -> str:
     rows = meant(table, {})
     found = {label for labels, _ in rows if (label := table.label(labels, dimension)) is not None}
     if not found:
-        return f"no row has a {dimension}" if rows else "it has no row in the window"
+        return f"no row has a {dimension}" if rows else _why_no_rows(table)
     shown = [str(label) for label in sorted(found, key=label_key)]
     return f"{dimension}s with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
 
@@ -146,13 +158,22 @@ def _grouped(
 
 
 def _balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
-    """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts."""
-    groups: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
+    """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts.
+
+    Raises NothingSelected where a place on the axis has no row: a rank compared with itself is always in balance.
+    """
+    groups: dict[tuple[tuple[str, Label], ...], dict[Label, Value]] = {}
     for labels, value in rows:
-        rest = {d: label for d, label in _on_mesh(table, labels, axis).items() if d != axis}
-        groups.setdefault(tuple(sorted(rest.items())), []).append(value)
+        mesh = _on_mesh(table, labels, axis)
+        rest = {d: label for d, label in mesh.items() if d != axis}
+        groups.setdefault(tuple(sorted(rest.items())), {})[mesh[axis]] = value
+    places = max(table.sizes.get(axis, 0), 2)
     found: list[Labelled] = []
-    for key, values in groups.items():
+    for key, by_place in groups.items():
+        values = list(by_place.values())
+        if len(values) < places:
+            where = " ".join(f"{d} {label}" for d, label in key)
+            raise NothingSelected(f"{len(values)} of {places} places on {axis} have a row ({where})")
         if min(values) == 0:
             raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")
         found.append((dict(key), exact(Fraction(max(values)) / Fraction(min(values)))))

@@ -17,13 +17,14 @@ from fractions import Fraction
 from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, Requirement, Selector, Tolerance
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, parse_requirement
-from pytest_nsys.gates.units import BARE, COUNT, TIME
+from pytest_nsys.gates.units import BARE, COUNT, MICRO, TIME
 from pytest_nsys.model import printable
 
 __all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
-NUMBERED = frozenset({"rank", "device", "context", "stream"})
+NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
+NUMBERED = frozenset({"rank"})
 """Dimensions whose labels are numbers; mesh axes are too."""
 
 QUANTILES = ("p50", "p90", "p99")
@@ -83,6 +84,7 @@ def parse_sentence(
     """What ``text`` asks for. ``axes`` are the mesh axes, ``tolerance`` is that of ``plus tolerance``."""
     if len(text) > MAX_LENGTH:
         raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
+    text = MICRO.sub("us", text)
     words = [_Word(m[0], m.start()) for m in _WORD.finditer(text)]
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
@@ -131,6 +133,10 @@ def selector_value(dimension: str, text: str, axes: Collection[str]) -> str:
 
 def aggregate_word(text: str) -> bool:
     """Whether ``text`` takes many values together; ValueError where it nearly does."""
+    if text in NEARLY_AGGREGATES:
+        raise ValueError(f"'{text}' is no word here (did you mean '{NEARLY_AGGREGATES[text]}'?)")
+    if re.fullmatch(r"p[0-9]+\.[0-9]+", text):
+        raise ValueError(f"'{printable(text, 40)}': percentiles are whole, p1 to p99")
     if _PERCENTILE.fullmatch(text):
         if not 1 <= int(text[1:4]) <= 99 or text[1] == "0" or len(text) > 3:
             raise ValueError(f"'{printable(text, 40)}': percentiles are p1 to p99")

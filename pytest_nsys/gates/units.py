@@ -22,6 +22,9 @@ BARE = "1"
 NANOSECONDS: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Written units of time, in rising order."""
 
+MICRO = re.compile("[\u00b5\u03bc]s")
+"""Microseconds in either of Unicode's letters, for ``us``."""
+
 POINTS = "pp"
 WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, "GB/s", "tokens/s")
 
@@ -47,7 +50,7 @@ class Quantity:
 
 def parse_quantity(text: str) -> Quantity:
     """The quantity that ``text`` is, without regard to what it is for."""
-    written = " ".join(text.split())
+    written = MICRO.sub("us", " ".join(text.split()))
     if written.startswith("-"):
         raise UnitMistake(f"a quantity is never negative: '{printable(written, 40)}'")
     match = _QUANTITY.fullmatch(written)

@@ -57,7 +57,7 @@ class UsedWindow:
 class Verdict:
     """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
 
-    ``warnings`` belong to the line of the assertion; ``limit_text`` spells the limit out as a person would.
+    ``warnings`` belong to the line of the assertion.
     """
 
     assertion: Assertion
@@ -65,7 +65,6 @@ class Verdict:
     message: str
     unit: str
     rows: tuple[JudgedRow, ...] = ()
-    limit_text: str = ""
     windows: tuple[UsedWindow, ...] = ()
     measured_as: str = ""
     warnings: tuple[str, ...] = ()

@@ -150,6 +150,8 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
         return line + 1, glob.end(), what
     if "another document" in problem:
         what = "a gate file is one document: remove what follows '---'"
+    elif "cannot start any token" in problem and "\t" in "".join(text.splitlines()[line : line + 1])[: column + 1]:
+        what = "a tab: YAML is indented with blanks"
     elif "cannot start any token" in problem:
         what = "text cannot start with this character in YAML: quote it"
     elif "mapping values are not allowed" in problem:
@@ -250,7 +252,8 @@ class Reader:
     def items(self, node: Node, what: str) -> list[Node]:
         """The nodes of a list that is not empty."""
         if not isinstance(node, SequenceNode) or not node.value:
-            self.mistakes.at(node, f"{what} is a list, as in [one, two]")
+            empty = isinstance(node, SequenceNode) or is_empty(node)
+            self.mistakes.at(node, f"{what} is empty" if empty else f"{what} is a list, as in [one, two]")
             return []
         return list(node.value)
 

@@ -32,6 +32,7 @@ class Record:
     measured_as: str = ""
     windows: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers and lists."""
@@ -89,6 +90,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         measured_as=verdict.measured_as,
         windows=tuple(window_lines(verdict.windows)),
         notes=tuple(printable(note, 400) for note in verdict.notes),
+        warnings=verdict.warnings,
     )
 
 

@@ -37,7 +37,7 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
     outcome = record["outcome"]
     if record.get("xfailed"):
         outcome = "xfailed"
-    elif outcome == "failed" and record["severity"] == "warn":
+    elif (outcome == "failed" and record["severity"] == "warn") or (outcome == "passed" and record["warnings"]):
         outcome = "warned"
     elif outcome in NOT_JUDGED:
         return [outcome, record["name"], "", "", "", record["message"]]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_nsys.gates.units import BARE, RATIO, format_value
+from pytest_nsys.gates.units import BARE, format_value
 from pytest_nsys.model import Value, printable
 
 
@@ -134,7 +134,9 @@ def _shown(column: Column, cell: Cell) -> str:
         return cell
     if isinstance(cell, Mapping | Sequence):
         return ", ".join(cell)
-    return format_value(cell, RATIO if column.kind is Kind.RATIO else BARE)
+    if column.kind is Kind.RATIO:
+        return f"{round(100 * float(cell), 2)}%"  # to the digit as the reference prints it, which rounds a float
+    return format_value(cell, BARE)
 
 
 def _raw(column: Column, cell: Cell) -> str:

@@ -153,7 +153,9 @@ def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> s
     worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):
         lines.append(f"  {'window:' if number == 0 else '       '} {line}")
-    lines += [f"  note:   {printable(note, 400)}" for note in verdict.notes]
+    for note in (*(f"warning: {text}" for text in verdict.warnings), *verdict.notes):
+        label = "" if note.startswith("warning: ") else "note:   "
+        lines.append(f"  {label}{printable(note, 400)}")
     for number, step in enumerate(next_steps):
         lines.append(f"  {'next:  ' if number == 0 else '       '} {step}")
     return "\n".join(lines)

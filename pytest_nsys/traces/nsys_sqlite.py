@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
-from operator import le
+from operator import gt, le
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
@@ -106,8 +106,9 @@ class NsysSqlite:
         try:
             yield
         except TypeError as error:
-            what = f"table {table} holds a value that is no whole number"
-            raise TraceError(f"{self.path}: {what}: damaged, or changed after its export; export it again") from error
+            what = f"table {table} holds a value that cannot be"
+            why = "damaged, or changed after its export; export it again"
+            raise TraceError(f"{self.path}: {what} ({error}): {why}") from error
 
     def _has(self, table: str, *columns: str) -> bool:
         return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
@@ -152,6 +153,9 @@ class NsysSqlite:
         if KERNEL not in self._file.tables:
             return ()
         pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
+        with self._damage(KERNEL):
+            for pair in pairs:
+                _whole(*pair)
         return tuple(Lane(pid, device) for pid, device in sorted(pairs))
 
     # -- ranges
@@ -224,6 +228,7 @@ class NsysSqlite:
                 name = ids.get(text_id) if text is None else _text(text)
                 if name is not None and tid is not None and wanted(name):
                     end = OPEN_END_NS if end is None else end
+                    _whole(start, end, tid)
                     found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
         for ranges in found.values():
             ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
@@ -255,9 +260,11 @@ class NsysSqlite:
         where = _starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
         rows = self._file.scan("globalTid, correlationId", RUNTIME, where)
         launched: dict[int, set[int]] = defaultdict(set)
-        for tid, correlation in rows:
-            if correlation is not None:
-                launched[tid & ~THREAD_BITS].add(correlation)
+        with self._damage(RUNTIME):
+            for tid, correlation in rows:
+                if correlation is not None:
+                    _whole(correlation)
+                    launched[tid & ~THREAD_BITS].add(correlation)
         conditions = {
             lane: f"correlationId BETWEEN {min(ids)} AND {max(ids)}"
             for lane in spans
@@ -322,22 +329,32 @@ class NsysSqlite:
             for lane, some in kernels.items()
         }
 
-    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]]:
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
-        if RUNTIME not in self._file.tables or not spans:
-            return {}
+        if RUNTIME not in self._file.tables:
+            return None
         matches = " OR ".join("value GLOB ?" for _ in name_globs)
         names: dict[int, str] = dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
         if not names:
             return {}
         where = f"{_starting('globalTid', spans)} AND {_one_of('nameId', names)}"
         calls: dict[int, dict[object, Api]] = defaultdict(dict)
-        for start, tid, correlation, name in self._file.scan("start, globalTid, correlationId, nameId", RUNTIME, where):
-            own = calls[tid & ~THREAD_BITS]
-            key = (tid, start) if correlation is None else correlation
-            if key not in own or start < own[key].start_ns:
-                own[key] = Api(start, names[name])
+        columns = "start, globalTid, correlationId, nameId"
+        with self._damage(RUNTIME):
+            for start, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
+                _whole(start, tid)
+                own = calls[tid & ~THREAD_BITS]
+                key = (tid, start) if correlation is None else correlation
+                if key not in own or start < own[key].start_ns:
+                    own[key] = Api(start, names[name])
         return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
+
+
+def _whole(*values: object) -> None:
+    """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
+    for value in values:
+        if type(value) is not int:
+            raise TypeError(f"{str(value)[:40]!r} is no whole number")
 
 
 def _text(value: object) -> str:
@@ -408,6 +425,8 @@ class _Columns:
         start, end, correlation, device, context, stream, short, full, node, _ = zip(*rows, strict=True)
         self.start.extend(start)
         self.end.extend(end)
+        if any(map(gt, start, end)):
+            raise TypeError("a kernel ends before it starts")
         if None in correlation:
             correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
         self.correlation.extend(correlation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_nsys.errors import TraceError, UsageMistake
-from pytest_nsys.model import Trace
+from pytest_nsys.model import Trace, printable
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
 
 READERS: Mapping[str, Callable[[Path], Trace]] = {
@@ -30,7 +30,13 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
     Raises UsageMistake where there are none.
     """
-    path = base / value
+    try:
+        return _find(value, base / Path(value).expanduser())
+    except OSError as error:
+        raise UsageMistake(f"{printable(value)}: cannot be looked at: {error.strerror}") from error
+
+
+def _find(value: str, path: Path) -> tuple[Path, ...]:
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix in IN_FOLDERS and p.is_file())
         if not found:

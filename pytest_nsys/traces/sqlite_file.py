@@ -8,6 +8,7 @@ steps through rows that a filter drops.
 from __future__ import annotations
 
 import sqlite3
+import stat
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +43,10 @@ class SqliteFile:
 
     def _check_header(self) -> None:
         try:
-            size = self.path.stat().st_size
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise TraceError(f"{self.path}: is no plain file: give what `nsys export --type=sqlite` wrote")
+            size = status.st_size
             with self.path.open("rb") as file:
                 head = file.read(WRITE_AHEAD_AT + 1)
         except OSError as error:
