@@ -31,8 +31,10 @@ class Labels:
 def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> Labels:
     """The labels among ``ranges``. Raises TraceError for a process with two different ones."""
     found: dict[int, Setup] = {}
+    prefix = (convention.setup_pattern or "").partition("%")[0]
     for pid, own in sorted(ranges.items()):
-        texts = {r.name: setup for r in own if (setup := convention.setup_of(r.name)) is not None}
+        names = {r.name for r in own if r.name.startswith(prefix)}
+        texts = {name: setup for name in sorted(names) if (setup := convention.setup_of(name)) is not None}
         if len(texts) > 1:
             both = ", ".join(f"'{printable(t)}'" for t in sorted(texts)[:3])
             raise TraceError(

@@ -43,6 +43,7 @@ class Run:
         self.traces = tuple(traces)
         self.convention = convention
         self._groups: dict[Pick, WindowGroup] = {}
+        self._anchors: dict[tuple[int, str], Sequence[Range]] = {}
         self._named: dict[str, list[Mapping[int, Sequence[Range]]]] = {}
 
     @cached_property
@@ -92,6 +93,11 @@ class Run:
         pattern = pattern or self.convention.anchor
         if pattern is None:
             return ()
+        if (rank.number, pattern) not in self._anchors:
+            self._anchors[rank.number, pattern] = self._find_anchors(rank, pattern)
+        return self._anchors[rank.number, pattern]
+
+    def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
         if pattern == self.convention.anchor:
             ranges = self._ranges
         else:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import islice
-from operator import gt, le
+from operator import gt, itemgetter, le
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
@@ -165,15 +165,14 @@ class NsysSqlite:
         if NVTX not in self._file.tables or not patterns:
             return {}
         ids: dict[int, str] = {}
-        for pattern in patterns if STRINGS in self._file.tables else ():
-            condition, bounds = _name_condition("value", pattern)
-            ids |= dict(self._file.scan("id, value", STRINGS, condition, bounds))
-        conditions, values = [], []
+        if STRINGS in self._file.tables:
+            condition, values = _any_name("value", patterns)
+            ids = dict(self._file.scan("id, value", STRINGS, condition, values))
+        conditions: list[str] = []
+        values = []
         if self._has(NVTX, "text"):
-            for pattern in patterns:
-                condition, bounds = _name_condition("text", pattern)
-                conditions.append(condition)
-                values += bounds
+            condition, values = _any_name("text", patterns)
+            conditions.append(condition)
         if ids and self._has(NVTX, "textId"):
             conditions.append(_one_of("textId", ids))
         if not conditions:
@@ -223,15 +222,20 @@ class NsysSqlite:
         self, rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
     ) -> dict[int, list[Range]]:
         found: dict[int, list[Range]] = defaultdict(list)
+        known: dict[str, bool] = {}  # names repeat, and a pattern costs more than a look-up
         with self._damage(NVTX):
             for start, end, tid, text, text_id in rows:
                 name = ids.get(text_id) if text is None else _text(text)
-                if name is not None and tid is not None and wanted(name):
+                if name is None or tid is None:
+                    continue
+                if name not in known:
+                    known[name] = wanted(name)
+                if known[name]:
                     end = OPEN_END_NS if end is None else end
                     _whole(start, end, tid)
                     found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
         for ranges in found.values():
-            ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
+            ranges.sort(key=itemgetter(0, 1, 3))
         return dict(found)
 
     def _strings(self, ids: Iterable[int | None]) -> dict[int, str]:
@@ -386,6 +390,12 @@ def _by_process(column: str, conditions: Mapping[int, str]) -> str:
         return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
 
     return choose(sorted(conditions))
+
+
+def _any_name(column: str, patterns: Sequence[str]) -> tuple[str, list[str]]:
+    """A filter that lets through at least the names that match one of the patterns."""
+    conditions = [_name_condition(column, pattern) for pattern in patterns]
+    return " OR ".join(c for c, _ in conditions), [bound for _, bounds in conditions for bound in bounds]
 
 
 def _touching(column: str, spans: Mapping[int, Interval]) -> str:
