@@ -8,35 +8,40 @@ version lacks is done without or named. Row order is never relied on.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from itertools import islice
-from operator import gt, itemgetter, le
+from operator import itemgetter
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import (
-    NO_LAUNCH,
     OPEN_END_NS,
     Api,
     Interval,
     Kernels,
     Lane,
     Range,
-    Stream,
     TraceFacts,
-    counted,
+)
+from pytest_nsys.traces.nsys_columns import STRINGS, Columns, LaunchTable, check_whole, fill, text_of
+from pytest_nsys.traces.nsys_filters import (
+    THREAD_BITS,
+    any_name,
+    by_process,
+    listed,
+    name_condition,
+    one_of,
+    starting,
+    touching,
 )
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NVTX = "NVTX_EVENTS"
-STRINGS = "StringIds"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 REQUIRED = {
@@ -45,7 +50,6 @@ REQUIRED = {
     NVTX: "start end eventType globalTid",
     STRINGS: "id value",
 }
-THREAD_BITS = 0xFFFFFF
 RANGE_EVENTS = "eventType IN (59, 60, 70, 71)"
 """Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
 
@@ -53,12 +57,6 @@ KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shor
 
 MANY = 100_000
 """From so many launches on, their rows are read in chunks instead of at once."""
-
-JSON_IN_SQLITE = (3, 38)
-"""Since this version every SQLite knows json_each."""
-
-DENSE = 32
-"""A table by correlation id may have this many slots for each kernel; sparser ids go into a dictionary."""
 
 
 class NsysSqlite:
@@ -155,7 +153,7 @@ class NsysSqlite:
         pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
         with self._damage(KERNEL):
             for pair in pairs:
-                _whole(*pair)
+                check_whole(*pair)
         return tuple(Lane(pid, device) for pid, device in sorted(pairs))
 
     # -- ranges
@@ -166,15 +164,15 @@ class NsysSqlite:
             return {}
         ids: dict[int, str] = {}
         if STRINGS in self._file.tables:
-            condition, values = _any_name("value", patterns)
+            condition, values = any_name("value", patterns)
             ids = dict(self._file.scan("id, value", STRINGS, condition, values))
         conditions: list[str] = []
         values = []
         if self._has(NVTX, "text"):
-            condition, values = _any_name("text", patterns)
+            condition, values = any_name("text", patterns)
             conditions.append(condition)
         if ids and self._has(NVTX, "textId"):
-            conditions.append(_one_of("textId", ids))
+            conditions.append(one_of("textId", ids))
         if not conditions:
             return {}
         rows = self._nvtx(" OR ".join(conditions), values)
@@ -185,13 +183,13 @@ class NsysSqlite:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
         if NVTX not in self._file.tables or not spans:
             return {}
-        where = _touching("globalTid", spans)
+        where = touching("globalTid", spans)
         if self._has(NVTX, "text"):
-            condition, values = _name_condition("text", COMMUNICATION_PREFIX + "%")
+            condition, values = name_condition("text", COMMUNICATION_PREFIX + "%")
             where += f" AND (text IS NULL OR NOT ({condition}))"
         else:
             values = []
-        rows = self._nvtx(where, values)
+        rows = list(self._nvtx(where, values))
         ids = self._strings({row[4] for row in rows if row[3] is None})
         return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
 
@@ -213,7 +211,7 @@ class NsysSqlite:
     def _name_columns(self) -> tuple[str, str]:
         return "text" if self._has(NVTX, "text") else "NULL", "textId" if self._has(NVTX, "textId") else "NULL"
 
-    def _nvtx(self, where: str, values: Sequence[object]) -> list[SqlRow]:
+    def _nvtx(self, where: str, values: Sequence[object]) -> Iterator[SqlRow]:
         text, text_id = self._name_columns()
         columns = f"start, end, globalTid, {text}, {text_id}"
         return self._file.scan(columns, NVTX, f"({where}) AND start >= 0 AND {RANGE_EVENTS}", values)
@@ -225,14 +223,14 @@ class NsysSqlite:
         known: dict[str, bool] = {}  # names repeat, and a pattern costs more than a look-up
         with self._damage(NVTX):
             for start, end, tid, text, text_id in rows:
-                name = ids.get(text_id) if text is None else _text(text)
+                name = ids.get(text_id) if text is None else text_of(text)
                 if name is None or tid is None:
                     continue
                 if name not in known:
                     known[name] = wanted(name)
                 if known[name]:
                     end = OPEN_END_NS if end is None else end
-                    _whole(start, end, tid)
+                    check_whole(start, end, tid)
                     found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
         for ranges in found.values():
             ranges.sort(key=itemgetter(0, 1, 3))
@@ -242,9 +240,9 @@ class NsysSqlite:
         wanted = sorted(i for i in set(ids) if i is not None) if STRINGS in self._file.tables else []
         found: dict[int, str] = {}
         for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
-            some = _listed(wanted[at : at + 50_000])
+            some = listed(wanted[at : at + 50_000])
             for number, value in self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"):
-                found[number] = _text(value)
+                found[number] = text_of(value)
         return found
 
     # -- kernels
@@ -261,13 +259,13 @@ class NsysSqlite:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
         if RUNTIME not in self._file.tables:
             return {}
-        where = _starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
+        where = starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
         rows = self._file.scan("globalTid, correlationId", RUNTIME, where)
         launched: dict[int, set[int]] = defaultdict(set)
         with self._damage(RUNTIME):
             for tid, correlation in rows:
                 if correlation is not None:
-                    _whole(correlation)
+                    check_whole(correlation)
                     launched[tid & ~THREAD_BITS].add(correlation)
         conditions = {
             lane: f"correlationId BETWEEN {min(ids)} AND {max(ids)}"
@@ -290,14 +288,14 @@ class NsysSqlite:
         for lane, condition in conditions.items():
             device = "" if lane.device is None else f"deviceId = {lane.device} AND "
             by_pid[lane.global_pid].append(f"({device}{condition})")
-        own = _by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
-        strangers = f"globalPid NOT IN ({_listed(by_pid)})"
+        own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
+        strangers = f"globalPid NOT IN ({listed(by_pid)})"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
         columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
-        tables = {lane: _Columns() for lane in conditions}
+        tables = {lane: Columns() for lane in conditions}
         with self._damage(KERNEL):
-            self._unasked |= _fill(tables, self._parts(columns, KERNEL, where, whole=whole))
+            self._unasked |= fill(tables, self._parts(columns, KERNEL, where, whole=whole))
         names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
 
@@ -307,7 +305,7 @@ class NsysSqlite:
         """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
         if whole:
             return self._file.chunks(f"SELECT {columns} FROM {table} WHERE {where}", values)
-        return [self._file.scan(columns, table, where, values)]
+        return [list(self._file.scan(columns, table, where, values))]
 
     # -- launches and other calls
 
@@ -317,10 +315,10 @@ class NsysSqlite:
         for lane, some in kernels.items():
             if len(some):
                 wanted[lane.global_pid].append(some.correlation)
-        tables = {pid: _LaunchTable(parts) for pid, parts in wanted.items()}
+        tables = {pid: LaunchTable(parts) for pid, parts in wanted.items()}
         if RUNTIME in self._file.tables and tables:
             low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
-            own = _by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
+            own = by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
             where = f"correlationId BETWEEN {low} AND {high} AND {own}"
             lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
             many = sum(table.count for table in tables.values()) > MANY
@@ -341,189 +339,14 @@ class NsysSqlite:
         names: dict[int, str] = dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
         if not names:
             return {}
-        where = f"{_starting('globalTid', spans)} AND {_one_of('nameId', names)}"
+        where = f"{starting('globalTid', spans)} AND {one_of('nameId', names)}"
         calls: dict[int, dict[object, Api]] = defaultdict(dict)
         columns = "start, globalTid, correlationId, nameId"
         with self._damage(RUNTIME):
             for start, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
-                _whole(start, tid)
+                check_whole(start, tid)
                 own = calls[tid & ~THREAD_BITS]
                 key = (tid, start) if correlation is None else correlation
                 if key not in own or start < own[key].start_ns:
                     own[key] = Api(start, names[name])
         return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
-
-
-def _whole(*values: object) -> None:
-    """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
-    for value in values:
-        if type(value) is not int:
-            raise TypeError(f"{str(value)[:40]!r} is no whole number")
-
-
-def _text(value: object) -> str:
-    """A name as text, whatever a damaged row holds in its place."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else ""
-
-
-def _name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
-    """A filter that lets through at least the names that match: a range on the text where the pattern has a prefix."""
-    prefix = pattern.split("%", 1)[0]
-    if prefix == pattern:
-        return f"{column} = ?", [pattern]
-    if prefix and prefix[-1] not in "\ud7ff\U0010ffff":  # these have no successor that UTF-8 can write
-        return f"({column} >= ? AND {column} < ?)", [prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)]
-    glob = "".join("*" if c == "%" else f"[{c}]" if c in "*?[" else c for c in pattern)
-    return f"{column} GLOB ?", [glob]
-
-
-def _by_process(column: str, conditions: Mapping[int, str]) -> str:
-    """Each process's own condition, found by halving: eight ranks cost three comparisons a row, not eight."""
-
-    def choose(pids: Sequence[int]) -> str:
-        if len(pids) == 1:
-            (pid,) = pids
-            return f"({column} BETWEEN {pid} AND {pid | THREAD_BITS} AND ({conditions[pid]}))"
-        middle = len(pids) // 2
-        return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
-
-    return choose(sorted(conditions))
-
-
-def _any_name(column: str, patterns: Sequence[str]) -> tuple[str, list[str]]:
-    """A filter that lets through at least the names that match one of the patterns."""
-    conditions = [_name_condition(column, pattern) for pattern in patterns]
-    return " OR ".join(c for c, _ in conditions), [bound for _, bounds in conditions for bound in bounds]
-
-
-def _touching(column: str, spans: Mapping[int, Interval]) -> str:
-    """Ranges that touch the span of their process; the hull of all spans is looked at first."""
-    low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: f"start <= {hi} AND (end >= {lo} OR end IS NULL)" for pid, (lo, hi) in spans.items()}
-    return f"start <= {high} AND (end >= {low} OR end IS NULL) AND {_by_process(column, own)}"
-
-
-def _starting(column: str, spans: Mapping[int, Interval]) -> str:
-    """Calls that start in the span of their process; the hull of all spans is looked at first."""
-    low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: f"start BETWEEN {lo} AND {hi}" for pid, (lo, hi) in spans.items()}
-    return f"start BETWEEN {low} AND {high} AND {_by_process(column, own)}"
-
-
-def _one_of(column: str, ids: Collection[int]) -> str:
-    """A list of ids, behind the two comparisons that most rows fail."""
-    return f"({column} BETWEEN {min(ids)} AND {max(ids)} AND {column} IN ({_listed(ids)}))"
-
-
-def _listed(numbers: Iterable[int]) -> str:
-    return ",".join(str(int(n)) for n in numbers)
-
-
-class _Columns:
-    """Kernels of one lane while they are read."""
-
-    def __init__(self) -> None:
-        self.start, self.end, self.correlation = array("q"), array("q"), array("q")
-        self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
-        self.streams: dict[tuple[int, int, int], int] = {}
-        self.graph_node = bytearray()
-
-    def extend(self, rows: Sequence[SqlRow]) -> None:
-        """More kernels, column by column: a loop over rows costs three times as much."""
-        start, end, correlation, device, context, stream, short, full, node, _ = zip(*rows, strict=True)
-        self.start.extend(start)
-        self.end.extend(end)
-        if any(map(gt, start, end)):
-            raise TypeError("a kernel ends before it starts")
-        if None in correlation:
-            correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
-        self.correlation.extend(correlation)
-        for key in dict.fromkeys(zip(device, context, stream, strict=True)):
-            self.streams.setdefault(key, len(self.streams))
-        self.stream.extend(map(self.streams.__getitem__, zip(device, context, stream, strict=True)))
-        self.name.extend(short)
-        self.full_name.extend(full)
-        self.graph_node.extend(n is not None for n in node)
-
-    def name_ids(self) -> set[int]:
-        return {*self.name, *self.full_name}
-
-    def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
-        lost = set(self.name) - names.keys()
-        if lost:
-            what = f"{counted(len(lost), 'kernel name id')} not in {STRINGS}"
-            raise TraceError(f"{path}: {what}: ids do not join; export the report again")
-        kernels = Kernels(
-            start_ns=self.start,
-            end_ns=self.end,
-            correlation=self.correlation,
-            stream=self.stream,
-            name=self.name,
-            full_name=self.full_name,
-            streams=tuple(Stream(*key) for key in self.streams),
-            names=names,
-            graph_node=self.graph_node,
-        )
-        if all(map(le, self.start, islice(self.start, 1, None))):  # as most exports write them, and quick to see
-            return kernels
-        times = list(zip(self.start, self.end, strict=True))
-        return kernels.take(sorted(range(len(times)), key=times.__getitem__))
-
-
-def _fill(tables: Mapping[Lane, _Columns], parts: Iterable[list[SqlRow]]) -> set[int]:
-    """Sort rows into their lanes; the processes of those that have none are returned."""
-    strangers: set[int] = set()
-    for rows in parts:
-        lanes: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
-        for row in rows:
-            lanes[row[9], row[3]].append(row)
-        for (pid, device), own in lanes.items():
-            table = tables.get(Lane(pid, device)) or tables.get(Lane(pid, None))
-            if table is not None:
-                table.extend(own)
-            else:
-                strangers.add(pid)
-    return strangers - {lane.global_pid for lane in tables}
-
-
-class _LaunchTable:
-    """Earliest launch by correlation id, of one process: an array where the ids lie close, else a dictionary."""
-
-    def __init__(self, parts: Sequence[array[int]]) -> None:
-        self._ids = sorted({c for part in parts for c in part if c != NO_LAUNCH})
-        self.count = len(self._ids)
-        self.low, self.high = (self._ids[0], self._ids[-1]) if self._ids else (0, 0)
-        self._sparse: dict[int, int] | None = None
-        if self.high - self.low < DENSE * self.count + 1024:
-            self._dense = array("q", [NO_LAUNCH]) * (self.high - self.low + 1)
-        else:
-            self._sparse = dict.fromkeys(self._ids, NO_LAUNCH)
-        self._listed = self.high - self.low > 2 * self.count and sqlite3.sqlite_version_info >= JSON_IN_SQLITE
-
-    def condition(self) -> str:
-        """SQL that lets through at least the rows of these ids: their bounds, and their list where it says more."""
-        between = f"correlationId BETWEEN {self.low} AND {self.high}"
-        return f"{between} AND correlationId IN (SELECT value FROM json_each(?))" if self._listed else between
-
-    def parameters(self) -> Sequence[str]:
-        """What the condition's placeholders stand for: a list of any length is one text of JSON."""
-        return [f"[{_listed(self._ids)}]"] if self._listed else []
-
-    def see(self, correlation: int, start_ns: int) -> None:
-        """One launch row, perhaps of an id that nobody asked for."""
-        if self._sparse is None:
-            known = self._dense[correlation - self.low]
-            if known == NO_LAUNCH or start_ns < known:
-                self._dense[correlation - self.low] = start_ns
-        elif correlation in self._sparse:
-            known = self._sparse[correlation]
-            if known == NO_LAUNCH or start_ns < known:
-                self._sparse[correlation] = start_ns
-
-    def get(self, correlation: int) -> int:
-        """The earliest launch of an id, NO_LAUNCH where none was seen."""
-        if self._sparse is not None:
-            return self._sparse.get(correlation, NO_LAUNCH)
-        return self._dense[correlation - self.low] if self.low <= correlation <= self.high else NO_LAUNCH

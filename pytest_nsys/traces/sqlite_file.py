@@ -115,14 +115,14 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise self._say(error) from error
 
-    def scan(self, columns: str, table: str, where: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
-        """The few rows of a large table that pass a filter, in the order of their row ids."""
+    def scan(self, columns: str, table: str, where: str, parameters: Sequence[object] = ()) -> Iterator[SqlRow]:
+        """The few rows of a large table that pass a filter, in the order of their row ids; let go as they are used."""
 
         def read(connection: sqlite3.Connection, bound: str) -> list[SqlRow]:
             sql = f'SELECT {columns} FROM "{table}" WHERE {bound} AND ({where})'
             return connection.execute(sql, tuple(parameters)).fetchall()
 
-        return [row for part in self._halves(table, read) for row in part]
+        return _drained(self._halves(table, read))
 
     def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:
         """The few distinct rows of some never-NULL columns.
@@ -166,3 +166,9 @@ class SqliteFile:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+
+
+def _drained(parts: list[list[SqlRow]]) -> Iterator[SqlRow]:
+    parts.reverse()
+    while parts:
+        yield from parts.pop()
