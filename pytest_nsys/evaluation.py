@@ -55,6 +55,7 @@ class Evidence:
         self.captures = tuple(captures)
         self.convention = captures[0].convention
         self._measured: dict[tuple[str, Pick, frozenset[int] | None], Measured] = {}
+        self._windows: dict[Pick, tuple[UsedWindow, ...]] = {}
         self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
 
     def pick(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> Pick:
@@ -89,12 +90,14 @@ class Evidence:
 
     def windows(self, pick: Pick) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
-        return tuple(
-            UsedWindow(number, rank, window)
-            for number, capture in enumerate(self.captures)
-            for rank, windows in sorted(capture.measured(pick).windows.items())
-            for window in windows
-        )
+        if pick not in self._windows:
+            self._windows[pick] = tuple(
+                UsedWindow(number, rank, window)
+                for number, capture in enumerate(self.captures)
+                for rank, windows in sorted(capture.measured(pick).windows.items())
+                for window in windows
+            )
+        return self._windows[pick]
 
     def notes(self, pick: Pick, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""

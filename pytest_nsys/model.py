@@ -287,5 +287,7 @@ def printable(text: str, limit: int = 200) -> str:
 
     Names in a trace come from somebody else's program and may hold escape sequences.
     """
+    if len(text) <= limit and text.isprintable():
+        return text
     clean = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pytest_nsys.gates.assertion import Assertion
@@ -36,7 +36,8 @@ class Record:
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers and lists."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
     def properties(self) -> list[tuple[str, object]]:
         """What JUnit shows of it; what is empty is left out."""
@@ -88,7 +89,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         run=printable(run, 1000),
         baseline=baseline,
         measured_as=verdict.measured_as,
-        windows=tuple(window_lines(verdict.windows)),
+        windows=window_lines(verdict.windows),
         notes=tuple(printable(note, 400) for note in verdict.notes),
         warnings=verdict.warnings,
     )

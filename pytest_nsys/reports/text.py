@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.selection import label_key
@@ -119,7 +120,8 @@ def window_words(used: UsedWindow, captures: int = 1) -> str:
     return f"{where}{printable(window.name, 100)}{nth}, {format_value(window.length_ns, 'ns')}"
 
 
-def window_lines(windows: Iterable[UsedWindow]) -> list[str]:
+@lru_cache(maxsize=256)
+def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
     """The windows that were judged, those of one name and place together: ranks, name, place, lengths."""
     groups: dict[tuple[str, int | None, int | None], list[UsedWindow]] = {}
     for used in windows:
@@ -132,7 +134,7 @@ def window_lines(windows: Iterable[UsedWindow]) -> list[str]:
         nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
         length = low if len(lengths) == 1 else f"{low} to {high}"
         lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
-    return lines
+    return tuple(lines)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -167,7 +169,7 @@ def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
     own = [used for used in verdict.windows if used.rank == rank]
     if len(own) == 1:
         return [f"{window_words(own[0])} ({verdict.measured_as})"]
-    lines = window_lines(own or verdict.windows)
+    lines = window_lines(tuple(own) or verdict.windows)
     more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
     return [verdict.measured_as, *lines[:4], *more] if lines else []
 
