@@ -6,6 +6,7 @@ that a second assertion, or a second gate file on the same trace, costs no readi
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -193,7 +194,7 @@ class Library:
     def evidence(self, captures: Sequence[str], base: Path, convention: Convention) -> Evidence:
         """The captures (file, folder or glob, relative to ``base``) under a convention.
 
-        Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
+        Raises UsageMistake for a path that means nothingError for a trace that cannot be read.
         """
         paths = tuple(tuple(p.resolve() for p in find_traces(value, base)) for value in captures)
         if len(set(paths)) < len(paths):
@@ -201,7 +202,7 @@ class Library:
         key = (paths, convention)
         if key not in self._known:
             try:
-                self._known[key] = Evidence([Run([open_trace(p) for p in own], convention) for own in paths])
+                self._known[key] = Evidence(_opened(paths, convention))
             except NsysError as error:
                 self._known[key] = error
         found = self._known[key]
@@ -214,3 +215,17 @@ class Library:
         for known in self._known.values():
             if isinstance(known, Evidence):
                 known.close()
+
+
+def _opened(captures: Sequence[Sequence[Path]], convention: Convention) -> list[Run]:
+    """The runs of the captures; where one trace cannot be opened, none stays open."""
+    with contextlib.ExitStack() as opened:
+        runs = []
+        for paths in captures:
+            traces = []
+            for path in paths:
+                traces.append(open_trace(path))
+                opened.callback(traces[-1].close)
+            runs.append(Run(traces, convention))
+        opened.pop_all()
+    return runs

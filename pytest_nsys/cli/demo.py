@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 
@@ -56,10 +57,9 @@ def write_demo(root: Path) -> None:
     write_dualpipe(root / "traces" / GOOD, SAMPLE_SHAPE)
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
     gate = load_gate_file((root / GATE).resolve(), METRICS)
-    library = Library()
-    evidence = library.evidence(gate.traces, gate.path.parent, gate.convention)
-    shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
-    refresh = Refresh(gate, Bench(evidence, gate.run, shelf), "the good run of the demo")
-    refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
-    refresh.write()
-    library.close()
+    with contextlib.closing(Library()) as library:
+        evidence = library.evidence(gate.traces, gate.path.parent, gate.convention)
+        shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
+        refresh = Refresh(gate, Bench(evidence, gate.run, shelf), "the good run of the demo")
+        refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
+        refresh.write()

@@ -66,16 +66,24 @@ class NsysSqlite:
         self.path = path
         self._file = SqliteFile(path)
         self._unasked: set[int] = set()
+        try:
+            self._check_tables()
+        except TraceError:
+            self.close()
+            raise
+
+    def _check_tables(self) -> None:
+        """Raises TraceError for a file that is no export, or lacks what every version has."""
         tables = self._file.tables
         if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
-            raise TraceError(f"{path}: is SQLite, but no Nsight Systems export (it has no table of one)")
+            raise TraceError(f"{self.path}: is SQLite, but no Nsight Systems export (it has no table of one)")
         for table, names in REQUIRED.items():
             if table in tables:
                 missing = [n for n in names.split() if n.lower() not in self._file.columns(table)]
                 if missing:
-                    raise TraceError(f"{path}: table {table} lacks the column {', '.join(missing)}")
+                    raise TraceError(f"{self.path}: table {table} lacks the column {', '.join(missing)}")
         if STRINGS not in tables and KERNEL in tables:
-            raise TraceError(f"{path}: has no table {STRINGS}, so no kernel has a name: export the report again")
+            raise TraceError(f"{self.path}: has no table {STRINGS}, so no kernel has a name: export the report again")
 
     def close(self) -> None:
         """Let the file go."""

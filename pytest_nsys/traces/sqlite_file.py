@@ -38,7 +38,11 @@ class SqliteFile:
         self._connections: list[sqlite3.Connection] = []
         self._columns: dict[str, dict[str, str]] = {}
         self._last_rowid: dict[str, int] = {}
-        names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        try:
+            names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        except TraceError:
+            self.close()
+            raise
         self.tables = frozenset(str(name) for (name,) in names)
 
     def _check_header(self) -> None:
