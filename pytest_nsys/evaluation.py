@@ -194,7 +194,7 @@ class Library:
     def evidence(self, captures: Sequence[str], base: Path, convention: Convention) -> Evidence:
         """The captures (file, folder or glob, relative to ``base``) under a convention.
 
-        Raises UsageMistake for a path that means nothingError for a trace that cannot be read.
+        Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
         paths = tuple(tuple(p.resolve() for p in find_traces(value, base)) for value in captures)
         if len(set(paths)) < len(paths):

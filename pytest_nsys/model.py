@@ -194,7 +194,6 @@ class TraceFacts(NamedTuple):
     """
 
     profiler_version: str | None
-    schema_version: str | None
     gpus: Mapping[tuple[int, int], str]
     models: Sequence[str]
     whole_graphs: int

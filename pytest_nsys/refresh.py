@@ -26,7 +26,7 @@ from pytest_nsys.gates.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.metrics import METRICS, Metric, Unit
 from pytest_nsys.model import Value
-from pytest_nsys.verdicts import Bench, rows_now
+from pytest_nsys.verdicts import Bench, judged_unit, rows_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,9 @@ class Refresh:
         evidence = self.bench.evidence
         measured = evidence.rows(metric, evidence.pick_of(assertion))
         stored = evidence.stored(metric, rows)
-        verdict = judge(assertion, str(metric.unit), measured.table(evidence.mesh), measured.missing, [stored])
+        verdict = judge(
+            assertion, judged_unit(assertion, metric), measured.table(evidence.mesh), measured.missing, [stored]
+        )
         return verdict.outcome is Outcome.PASSED
 
     def _prune(self, baseline: Baseline) -> list[Change]:

@@ -104,13 +104,13 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     measured = bench.evidence.rows(metric, pick)
     accepted = bench.accepted(metric, assertion) if assertion.needs_baseline else None
     table = measured.table(bench.evidence.mesh)
-    judgement = judge(assertion, str(metric.unit), table, measured.missing, accepted)
+    judgement = judge(assertion, judged_unit(assertion, metric), table, measured.missing, accepted)
     notes = bench.evidence.notes(pick, metric)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
         message=_message(assertion, judgement),
-        unit=_unit(assertion, metric),
+        unit=judged_unit(assertion, metric),
         rows=judgement.rows,
         windows=bench.evidence.windows(pick),
         measured_as=str(pick),
@@ -120,8 +120,8 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     )
 
 
-def _unit(assertion: Assertion, metric: Metric) -> str:
-    """A balance is a bare ratio, whatever it balances."""
+def judged_unit(assertion: Assertion, metric: Metric) -> str:
+    """The unit of what is held against the limit: a balance is a bare ratio, whatever it balances."""
     return "1" if assertion.balance_across is not None else str(metric.unit)
 
 
@@ -168,4 +168,4 @@ def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
     table = measured.table(bench.evidence.mesh)
     nothing = Unlike(Outcome.PASSED, "")
     accepted = nothing if isinstance(assertion.require.limit, FromBaseline) else None
-    return judge(assertion, str(metric.unit), table, measured.missing, accepted)
+    return judge(assertion, judged_unit(assertion, metric), table, measured.missing, accepted)

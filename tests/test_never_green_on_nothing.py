@@ -18,15 +18,15 @@ def outcome(project: Project, *arguments: str, code: int = 1) -> str:
     return str(case.properties["nsys_outcome"])
 
 
-def labelled(path: Path, *places: tuple[int, int]) -> Path:
-    """Ranks of a mesh of pp=2 ep=2, each with 10 us of compute per pipeline stage and one more."""
+def labelled(path: Path, *places: tuple[int, int], step_ns: int = 10_000) -> Path:
+    """Ranks of a mesh of pp=2 ep=2: 10 us of compute on the first pipeline stage, ``step_ns`` more on the second."""
     trace = TraceBuilder()
     for pp, ep in places:
         rank = 2 * pp + ep
         gpu = trace.process(pid=100 + rank, device=rank)
         gpu.range(f"rank={rank}; pp={pp}/2 dp=0/1 cp=0/1 ep={ep}/2; mbs=1 seq=2048", 1, 900_000)
         gpu.range("forward chunk 0 (phase0) backward chunk 0 (phase0)", 10_000, 800_000)
-        gpu.kernel("gemm", 20_000, 30_000 + 10_000 * pp, device=rank)
+        gpu.kernel("gemm", 20_000, 30_000 + step_ns * pp, device=rank)
     return trace.write(path)
 
 
@@ -200,3 +200,15 @@ def test_the_fixture_warns_as_the_item_does(project: Project) -> None:
     project.file("test_it.py", test)
     said = project.pytest("test_it.py", "--nsys-trace=run.sqlite", code=0)
     assert "NsysWarning: exposed_ns <= baseline + 5%: the baseline is stale" in said
+
+
+def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
+    """50 us are nothing to a ratio; taken as 50 000 they would pass every balance."""
+    tolerance = "tolerance: {rel: 5%, abs: [50us, 0.1]}\n"
+    project.gate(f"{tolerance}assertions: [balance of compute_ns across pp below baseline plus tolerance]")
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1))
+    project.refresh("--nsys-trace=run.sqlite")
+    assert outcome(project, code=0) == "passed"
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1), step_ns=15_000)
+    assert outcome(project) == "failed"
+    assert "2.1 (baseline + max(5%, 0.1))" in "\n".join(project.result.outlines)

@@ -94,12 +94,11 @@ class NsysSqlite:
         stated: dict[str, str] = {}
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if table in self._file.tables:
-                sql = f"SELECT name, value FROM {table} WHERE name IN (?, ?)"
-                stated |= dict(self._file.rows(sql, ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")))
+                sql = f"SELECT name, value FROM {table} WHERE name = ?"
+                stated |= dict(self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",)))
         graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
         return TraceFacts(
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
-            schema_version=stated.get("EXPORT_SCHEMA_VERSION"),
             gpus=self._gpus(),
             models=self._models(),
             whole_graphs=graphs,
