@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from pytest_nsys.outcomes import GateFailed as GateFailed
     from pytest_nsys.outcomes import GateNotJudged as GateNotJudged
     from pytest_nsys.outcomes import NsysWarning as NsysWarning
+    from pytest_nsys.profiling import profiled_step as profiled_step
 
 __version__ = "0.1.0"
 
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from pytest_nsys import outcomes
 
         return getattr(outcomes, name)
+    if name == "profiled_step":
+        from pytest_nsys.profiling import profiled_step
+
+        return profiled_step
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -174,6 +174,15 @@ _PITHTRAIN_SETUP = (
     + r"; mbs=(?P<micro_batch>\d+) seq=(?P<sequence_length>\d+)"
 )
 
+_TORCH_STEP = "ProfilerStep#%"
+"""What ``torch.profiler`` itself marks each step with."""
+
+_JAX_STEP = "% step_num=%"
+"""What the reader calls a range of JAX that has a step number: its name, and the number."""
+
+_COLLECTIVE_LIBRARIES = ("rccl*",)
+"""Kernels of AMD's library that do not keep NVIDIA's names, as most of them do."""
+
 BUILT_IN: Mapping[str, Convention] = {
     c.name: c
     for c in (
@@ -189,6 +198,30 @@ BUILT_IN: Mapping[str, Convention] = {
             ),
         ),
         Convention(name="generic"),
+        Convention(
+            name="kineto",
+            anchor=_TORCH_STEP,
+            communication=_COLLECTIVE_LIBRARIES,
+            kernels=KernelsMode.LAUNCHED,
+        ),
+        Convention(
+            name="torchtitan",
+            anchor=_TORCH_STEP,
+            stage=r"FSDP::(?P<stage>[a-z_]+)",
+            purposes=(
+                Purpose("fsdp_all_gather", stages=("all_gather",)),
+                Purpose("fsdp_reduce", stages=("post_backward_reduce",)),
+                Purpose("pp_p2p", ranges=("PP:%SEND%", "PP:%RECV%")),
+            ),
+            communication=_COLLECTIVE_LIBRARIES,
+            kernels=KernelsMode.LAUNCHED,
+        ),
+        Convention(
+            name="jax",
+            anchor=_JAX_STEP,
+            communication=_COLLECTIVE_LIBRARIES,
+            kernels=KernelsMode.LAUNCHED,
+        ),
     )
 }
 

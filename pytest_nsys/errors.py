@@ -6,6 +6,9 @@ characters from the names in it (:func:`pytest_nsys.model.printable`).
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class NsysError(Exception):
     """Base of all errors that end in one line for the person, never in a traceback."""
@@ -19,8 +22,20 @@ class TraceError(NsysError):
     """A trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
 
 
+class CaptureError(NsysError):
+    """A capture that cannot be taken, or that left no report: no nsys, a folder that cannot be written."""
+
+
 class BaselineError(NsysError):
     """A stored baseline that cannot be read, or must not be written."""
+
+
+class IncomparableError(BaselineError):
+    """A run that cannot be added to what is stored: nothing is, or it is of another run."""
+
+
+class HistoryError(NsysError):
+    """A history database that is not ours, cannot be read or written, or is locked."""
 
 
 class GateFileError(NsysError):
@@ -29,6 +44,15 @@ class GateFileError(NsysError):
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
         self.mistakes = mistakes
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """A TraceError inside says which of several traces it is about."""
+    try:
+        yield
+    except TraceError as error:
+        raise type(error)(f"{what}: {error}") from error
 
 
 class NothingMeasured(TraceError):

@@ -7,24 +7,28 @@ that a second assertion, or a second gate file on the same trace, costs no readi
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.preflight import notes_on
+from pytest_nsys.analysis.quality import Bounds, crossed
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.statistics import median
-from pytest_nsys.analysis.windows import RUN, Pick
+from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.baselines import Key, SeriesId
+from pytest_nsys.gates.baseline_file import Key
 from pytest_nsys.gates.selection import Coordinates, Table, label_key
+from pytest_nsys.gates.stored_series import pick_for, pick_under
 from pytest_nsys.gates.verdict import UsedWindow
 from pytest_nsys.metrics import Metric
 from pytest_nsys.model import KernelsMode, Label, Note, Row, Span, Value
-from pytest_nsys.traces.opening import find_traces, open_trace
+from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
+from pytest_nsys.traces.same_bytes import given_twice, in_both
 
 
 @dataclass(frozen=True)
@@ -56,27 +60,33 @@ class Evidence:
         self.captures = tuple(captures)
         self.convention = captures[0].convention
         self._measured: dict[tuple[str, Pick, frozenset[int] | None], Measured] = {}
+        self._each: dict[tuple[str, Pick, frozenset[int] | None], Sequence[Measured]] = {}
         self._windows: dict[Pick, tuple[UsedWindow, ...]] = {}
         self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
+        self._doubts: dict[tuple[Bounds, Pick, str], tuple[str, ...]] = {}
 
     def pick(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> Pick:
         """A pick, with what is left open as the convention has it."""
-        asked = Pick(window, span or self.convention.span, kernels or self.convention.kernels)
-        if asked.whole_run:
-            return Pick(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
-        return replace(asked, span=Span.RANGE) if asked.explicit else asked
+        return pick_under(self.convention, window, span, kernels)
 
     def pick_of(self, assertion: Assertion) -> Pick:
         """What the assertion is judged on."""
-        return self.pick(assertion.window, assertion.span, assertion.kernels)
+        return pick_for(self.convention, assertion)
 
     def rows(self, metric: Metric, pick: Pick, ranks: frozenset[int] | None = None) -> Measured:
         """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
         key = (metric.name, pick, ranks)
         if key not in self._measured:
-            each = [_capture_rows(capture, metric, pick, ranks) for capture in self.captures]
+            each = self.each(metric, pick, ranks)
             self._measured[key] = each[0] if len(each) == 1 else _combined(metric, each, "captures")
         return self._measured[key]
+
+    def each(self, metric: Metric, pick: Pick, ranks: frozenset[int] | None = None) -> Sequence[Measured]:
+        """The rows of a metric in each capture."""
+        key = (metric.name, pick, ranks)
+        if key not in self._each:
+            self._each[key] = [_capture_rows(capture, metric, pick, ranks) for capture in self.captures]
+        return self._each[key]
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -107,6 +117,19 @@ class Evidence:
         found = (note for capture in self.captures for note in notes_on(capture, pick, stages=stages, tax=tax))
         return tuple(dict.fromkeys(found))
 
+    def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
+        """Raises TraceError where the traces are not good enough to judge a metric: a line for each crossed bound."""
+        key = (bounds, pick, metric.name)
+        if key not in self._doubts:
+            self.rows(metric, pick)  # an empty window says more than what is wrong with it
+            found: list[str] = []
+            for capture in self.captures:
+                where = f"{capture.traces[0].path}: " if len(self.captures) > 1 else ""
+                found += [where + line for line in crossed(capture, pick, bounds, metric.name, metric.dimensions)]
+            self._doubts[key] = tuple(found)
+        if self._doubts[key]:
+            raise TraceError("\n         ".join(self._doubts[key]))
+
     def key(self, stated: Mapping[str, Label]) -> Key:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
         asked = tuple(sorted(stated.items()))
@@ -119,10 +142,27 @@ class Evidence:
             self._keys[asked] = keys[0]
         return self._keys[asked]
 
+    @cached_property
+    def facts(self) -> Mapping[str, Sequence[str | int] | None]:
+        """Circumstances that are compared but do not name a baseline: the ranks' numbers of anchors, the anchors' names
+        with their numbers left out, and the major version of the profiler. None where a trace does not say.
+        """
+        anchors = [capture.anchors(rank) for capture in self.captures for rank in capture.ranks]
+        steps = {len(own) for own in anchors if own}
+        shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
+        majors = {version.split(".")[0] for version in self.profilers()}
+        found: dict[str, set[int] | set[str]] = {"steps": steps, "anchor": shapes, "profiler": majors}
+        return {name: sorted(values) or None for name, values in found.items()}
+
     def profilers(self) -> tuple[str, ...]:
         """The versions of the profiler that wrote the traces."""
         versions = {facts.profiler_version for capture in self.captures for facts in capture.facts}
         return tuple(sorted(v for v in versions if v is not None))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files of all captures."""
+        return tuple(trace.path for capture in self.captures for trace in capture.traces)
 
     def close(self) -> None:
         """Let the files go."""
@@ -130,9 +170,11 @@ class Evidence:
             capture.close()
 
 
-def series_id(metric: Metric, pick: Pick) -> SeriesId:
-    """What the rows of a metric are stored under."""
-    return SeriesId(metric.name, metric.definition, pick.window, str(pick.span), str(pick.kernels))
+def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
+    """Raises UsageMistake where both sides of a comparison hold the same trace: it would be green whatever happened."""
+    if found := in_both(now, before):
+        and_copy = f" (of which {found.second} is a copy)" if found.is_copy else ""
+        raise UsageMistake(f"both sides are the same trace: {found.first}{and_copy}; nothing can differ")
 
 
 def _capture_rows(capture: Run, metric: Metric, pick: Pick, ranks: frozenset[int] | None) -> Measured:
@@ -196,12 +238,14 @@ class Library:
 
         Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
-        paths = tuple(tuple(p.resolve() for p in find_traces(value, base)) for value in captures)
+        named = [find_traces(value, base) for value in captures]
+        paths = tuple(tuple(p.resolve() for p in own) for own in named)
         if len(set(paths)) < len(paths):
             raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
         key = (paths, convention)
         if key not in self._known:
             try:
+                _check_copies(named)
                 self._known[key] = Evidence(_opened(paths, convention))
             except NsysError as error:
                 self._known[key] = error
@@ -217,6 +261,14 @@ class Library:
                 known.close()
 
 
+def _check_copies(captures: Sequence[Sequence[Path]]) -> None:
+    """Raises UsageMistake where two captures hold the same trace, which would be taken for two without any noise."""
+    if (found := given_twice(captures)) is None:
+        return
+    what = f"{found.first} and {found.second} hold the same bytes" if found.is_copy else f"{found.first} is given twice"
+    raise UsageMistake(f"{what}: one trace is one sample")
+
+
 def _opened(captures: Sequence[Sequence[Path]], convention: Convention) -> list[Run]:
     """The runs of the captures; where one trace cannot be opened, none stays open."""
     with contextlib.ExitStack() as opened:
@@ -226,6 +278,7 @@ def _opened(captures: Sequence[Sequence[Path]], convention: Convention) -> list[
             for path in paths:
                 traces.append(open_trace(path))
                 opened.callback(traces[-1].close)
+            check_one_format(traces)
             runs.append(Run(traces, convention))
         opened.pop_all()
     return runs

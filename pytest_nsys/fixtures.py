@@ -121,7 +121,7 @@ class NsysGate:
         if assertion.needs_baseline and gate_file is None:
             raise ValueError("a baseline belongs to a gate file: nsys_gate(sentence, gate_file=…)")
         try:
-            bench = session.bench(gate) if gate_file is not None else Bench(session.evidence(gate), {})
+            bench = session.bench(gate) if gate_file is not None else Bench(session.evidence(gate), gate)
             verdict = evaluate(assertion, bench)
         except NsysError as error:
             raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None

@@ -6,7 +6,9 @@ trace that cannot be judged is an error of the item's set-up; every other verdic
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +18,7 @@ from pytest_nsys.errors import BaselineError, GateFileError, NothingMeasured, Ns
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.history.entries import REFRESH
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.refresh import Refusal
@@ -45,12 +48,15 @@ class GateFileNode(pytest.File):
 
 
 class GateItem(pytest.Item):
-    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist."""
+    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so does
+    ``history``, where one is written.
+    """
 
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.gate, self.assertion = gate, assertion
         self.record: Record | None = None
+        self.history: dict[str, Any] | None = None
         self.nothing_measured = False
         self._bench: Bench | None = None
 
@@ -62,8 +68,8 @@ class GateItem(pytest.Item):
                 self.add_marker(name)
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
-        updating = session_of(self.config).updating and self.assertion.needs_baseline
-        if self.assertion.xfail is not None and not updating:  # what is written passes, which is no surprise
+        updates = session_of(self.config).updates(self.assertion)
+        if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
 
     def setup(self) -> None:
@@ -73,9 +79,13 @@ class GateItem(pytest.Item):
             self._bench = session.bench(self.gate)
             evidence = self._bench.evidence
             evidence.key(self._bench.stated)
-            evidence.rows(METRICS[self.assertion.metric], evidence.pick_of(self.assertion))
-            if self.assertion.needs_baseline:
-                self._bench.accepted(METRICS[self.assertion.metric], self.assertion)
+            metric, pick = METRICS[self.assertion.metric], evidence.pick_of(self.assertion)
+            evidence.rows(metric, pick)
+            evidence.check(self.gate.quality, pick, metric)
+            if session.updates(self.assertion):
+                session.refresh(self.gate).readable()
+            else:
+                self._bench.reference(self.assertion)
         except NsysError as error:
             self._error(error)
 
@@ -85,39 +95,69 @@ class GateItem(pytest.Item):
         text = f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
-    def _keep(self, record: Record) -> None:
-        self.record = record
+    def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
+        """The record of the verdict, with what was judged as far as that is known."""
+        key: dict[str, Any] = {}
+        with contextlib.suppress(NsysError):  # which is why there is no verdict
+            if self._bench is not None:
+                key = self._bench.evidence.key(self._bench.stated).as_json()
+        self.record = replace(record, traces=self._traces(), key=key)
         self.user_properties.extend(record.properties())
+        self._remember(record.outcome, record.message, verdict)
+
+    def _traces(self) -> tuple[str, ...]:
+        """The captures as a person would type them; empty where nobody says."""
+        session = session_of(self.config)
+        try:
+            source = session.source(self.gate)
+        except NsysError:
+            return ()
+        here = self.config.invocation_params.dir
+        return tuple(v if source.base == here else session.shown(source.base / v) for v in source.values)
+
+    def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
+        """What goes into the history, where one is written."""
+        session = session_of(self.config)
+        if session.recording:
+            from pytest_nsys.recorder import entry_of
+
+            self.history = entry_of(session, self.gate, self.assertion, self._bench, (outcome, message), verdict)
 
     def runtest(self) -> None:
         """Reach the verdict."""
         assert self._bench is not None
         session = session_of(self.config)
-        if session.updating and self.assertion.needs_baseline:
+        if session.updates(self.assertion):
             self._update()
             return
         try:
             verdict = evaluate(self.assertion, self._bench)
         except NsysError as error:
             self._error(error)
-        self._keep(record_of(verdict, self._run_words(), self._baseline_words()))
+        record = record_of(verdict, self._run_words(), verdict.compared_with)
+        if verdict.outcome is not Outcome.PASSED:
+            steps = self._next_steps(verdict)
+            explained = explanation(verdict, self.assertion.location.at_line, steps)
+            record = replace(record, next_steps=tuple(steps), explanation=explained)
+        self._keep(record, verdict)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            raise (GateFailed if failed else GateNotJudged)(self._explain(verdict))
+            raise (GateFailed if failed else GateNotJudged)(record.explanation)
         self._warn(verdict)
 
     def _warn(self, verdict: Verdict) -> None:
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
         if verdict.outcome is Outcome.FAILED:
-            details = self._explain(verdict).split("\n", 2)[2]  # pytest names the item and its line by itself
+            assert self.record is not None
+            details = self.record.explanation.split("\n", 2)[2]  # pytest names the item and its line by itself
             self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{details}"))
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
 
-    def _explain(self, verdict: Verdict) -> str:
+    def _next_steps(self, verdict: Verdict) -> list[str]:
         session = session_of(self.config)
         worst = next(iter(rows_to_show(verdict)), None)
-        rank = worst.labels.get("rank") if worst is not None else None
+        rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
         per_stage = "stage" in METRICS[self.assertion.metric].dimensions
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
@@ -125,11 +165,16 @@ class GateItem(pytest.Item):
             steps.append(
                 session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
             )
+        if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
+            steps.append(
+                "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
+            )
         if verdict.next_step:
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             what = "accept this run as the new normal" if accepts else "store a baseline"
-            steps.append(f"{verdict.next_step}  ({what})")
-        return explanation(verdict, self.assertion.location.at_line, steps)
+            nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
+            steps.insert(0 if nothing_stored else len(steps), f"{verdict.next_step}  ({what})")
+        return steps
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
@@ -147,23 +192,15 @@ class GateItem(pytest.Item):
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
             raise GateNotJudged(f"{what}\n  refused: {refusal.reason}")
         refresh.wanted.append(self.assertion)
+        self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:
         assert self._bench is not None
-        session = session_of(self.config)
-        source = session.source(self.gate)
-        here = self.config.invocation_params.dir
-        shown = ", ".join(v if source.base == here else session.shown(source.base / v) for v in source.values)
+        shown = ", ".join(self._traces())
         key = self._bench.evidence.key(self._bench.stated)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
         return f"{shown} ({', '.join(part for part in parts if part)})"
-
-    def _baseline_words(self) -> str:
-        if not self.assertion.needs_baseline or self._bench is None or self._bench.shelf is None:
-            return ""
-        path = self._bench.shelf.path(self._bench.evidence.key(self._bench.stated))
-        return session_of(self.config).shown(path) if path.exists() else ""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""

@@ -190,7 +190,9 @@ class TraceFacts(NamedTuple):
 
     ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
     say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
-    ``diagnostics`` are the profiler's own warnings and errors.
+    ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
+    ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
+    ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     """
 
     profiler_version: str | None
@@ -198,6 +200,11 @@ class TraceFacts(NamedTuple):
     models: Sequence[str]
     whole_graphs: int
     diagnostics: Sequence[str]
+    session_ns: int | None = None
+    notes: Sequence[str] = ()
+    to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
+    to_see_ranges: str = "capture with --trace=cuda,nvtx and mark the step with NVTX"
+    counts_gpus: bool = False
 
 
 class Api(NamedTuple):
@@ -222,6 +229,10 @@ class Trace(Protocol):
     def path(self) -> Path: ...
 
     def facts(self) -> TraceFacts: ...
+
+    def setups(self) -> Mapping[int, Setup]:
+        """What the trace states of its processes by itself; a setup label among their ranges says more."""
+        ...
 
     def has_kernels(self) -> bool:
         """Whether anything ran on a GPU."""

@@ -6,6 +6,7 @@ hook needs, when the hook needs it.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_nsys.fixtures import NsysGate, NsysRun
 
 GATE_SUFFIX = ".nsys.yaml"
+UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,15 +34,71 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="trace to judge (file, folder or glob: one run). Repeated: captures of one program; rows are medians. "
         "Write --nsys-trace=PATH, with the equals sign.",
     )
+    group.addoption(
+        "--nsys-against",
+        action="append",
+        metavar="PATH",
+        help="trace of the base, in place of the stored baselines: every assertion with a baseline is held against it. "
+        "Repeated: its captures; five or more on each side are tested.",
+    )
     group.addoption("--nsys-baseline-dir", metavar="DIR", help="folder of the stored baselines (default: baselines/)")
+    group.addoption(
+        "--nsys-baseline-ref",
+        metavar="REF",
+        help="read the baselines from git as they were at the merge base of REF and HEAD (REF: origin/main), so that a "
+        "branch that rewrites them is not its own judge",
+    )
+    _add_update_options(group)
+    _add_report_options(group)
+    parser.addini("nsys_trace", "traces to judge, one capture a line, relative to the ini file", type="linelist")
+    parser.addini("nsys_baseline_ref", "ref whose merge base with HEAD the baselines are read from", type="string")
+    parser.addini("nsys_baseline_dir", "folder of the stored baselines, relative to the ini file", type="string")
+    parser.addini("nsys_history", "database of every session's rows, relative to the ini file", type="string")
+
+
+def _add_update_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--nsys-update-baselines",
         action="store_true",
         help="write the rows of this run as the new baselines instead of judging them; needs --nsys-reason",
     )
     group.addoption("--nsys-reason", metavar="TEXT", help="why the baselines change; stored with them")
-    parser.addini("nsys_trace", "traces to judge, one capture a line, relative to the ini file", type="linelist")
-    parser.addini("nsys_baseline_dir", "folder of the stored baselines, relative to the ini file", type="string")
+    group.addoption(
+        "--nsys-update-mode",
+        choices=UPDATE_MODES,
+        help="which rows --nsys-update-baselines writes: those that moved beyond their tolerance (default), all, only "
+        "what is not stored, the run as one more accepted run, only what improved, or the noise of five or more "
+        "captures",
+    )
+    group.addoption(
+        "--nsys-update-only",
+        action="append",
+        metavar="NAME",
+        help="write the rows of this assertion or metric alone (name or glob; repeatable), and judge the others",
+    )
+
+
+def _add_report_options(group: pytest.OptionGroup) -> None:
+    group.addoption(
+        "--nsys-history",
+        metavar="PATH",
+        help="SQLite database that gets the rows and verdicts of this session, with commit and branch",
+    )
+    group.addoption(
+        "--nsys-json",
+        metavar="FILE",
+        help="write every assertion with all of its rows as JSON (its schema is in the package), whatever the verdicts",
+    )
+    group.addoption(
+        "--nsys-summary",
+        metavar="FILE",
+        help="append a summary in Markdown, under 1 MiB, as $GITHUB_STEP_SUMMARY takes it, whatever the verdicts",
+    )
+    group.addoption(
+        "--nsys-annotate",
+        action="store_true",
+        help="print GitHub annotations at the lines of the gate files, at most ten of each kind",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,21 +107,69 @@ def pytest_configure(config: pytest.Config) -> None:
     _refuse_stray_traces(config)
     if config.getoption("nsys_update_baselines"):
         _check_update(config)
-    if config.getoption("nsys_trace"):
-        from pytest_nsys.session import usage_errors
-        from pytest_nsys.traces.opening import find_traces
+    else:
+        _check_no_update(config)
+    _check_ref(config)
+    for option in ("nsys_trace", "nsys_against"):
+        if config.getoption(option):
+            _check_traces(config, option)
+    if config.getoption("nsys_trace") and config.getoption("nsys_against"):
+        _check_two_runs(config)
+    if any(config.getoption(name) not in (None, False) for name in ("nsys_json", "nsys_summary", "nsys_annotate")):
+        from pytest_nsys import reporting
 
-        with usage_errors():
-            for value in config.getoption("nsys_trace"):
-                if not value.strip():  # as $TRACE is where nobody set it; the path would mean this folder
-                    raise pytest.UsageError("--nsys-trace is empty: write --nsys-trace=PATH")
-                find_traces(value, config.invocation_params.dir)
+        reporting.start(config)
+    if config.getoption("nsys_history") is not None or config.getini("nsys_history"):
+        from pytest_nsys import recorder
+
+        recorder.start(config)
+
+
+def _check_traces(config: pytest.Config, option: str) -> None:
+    from pytest_nsys.session import usage_errors
+    from pytest_nsys.traces.opening import find_traces
+
+    name = "--" + option.replace("_", "-")
+    with usage_errors():
+        for value in config.getoption(option):
+            if not value.strip():  # as $TRACE is where nobody set it; the path would mean this folder
+                raise pytest.UsageError(f"{name} is empty: write {name}=PATH")
+            if _workers(config) and not _is_unicode(value):  # xdist hands options on as text
+                raise pytest.UsageError(f"{name}: the path is no UTF-8, which workers cannot take: leave -n out")
+            find_traces(value, config.invocation_params.dir)
+
+
+def _check_two_runs(config: pytest.Config) -> None:
+    from pytest_nsys.evaluation import check_two_runs
+    from pytest_nsys.session import usage_errors
+    from pytest_nsys.traces.opening import find_traces
+
+    here = config.invocation_params.dir
+    with usage_errors():
+        now, before = (
+            [path for value in config.getoption(option) for path in find_traces(value, here)]
+            for option in ("nsys_trace", "nsys_against")
+        )
+        check_two_runs(now, before)
+
+
+def _check_ref(config: pytest.Config) -> None:
+    ref = config.getoption("nsys_baseline_ref")
+    if ref is None:
+        return
+    if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
+        raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is no ref: write --nsys-baseline-ref=origin/main")
+    if config.getoption("nsys_against"):
+        raise pytest.UsageError("--nsys-against and --nsys-baseline-ref both say what the baseline is: give one")
+
+
+NSYS_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
     """A trace as a positional argument: pytest would say that it found no tests in it."""
     for argument in config.getoption("file_or_dir", default=None) or ():
-        if str(argument).endswith((".sqlite", ".nsys-rep", ".qdrep")):
+        if str(argument).endswith((*NSYS_SUFFIXES, "_trace.json", ".pt.trace.json", ".json.gz")):
             raise pytest.UsageError(
                 f"{argument} is a trace, not a test: write --nsys-trace={argument} (a glob in quotes)"
             )
@@ -72,9 +178,56 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 def _check_update(config: pytest.Config) -> None:
     if not (config.getoption("nsys_reason") or "").strip():
         raise pytest.UsageError('--nsys-update-baselines needs a reason: --nsys-reason "why the new normal is right"')
-    distributed = config.getoption("numprocesses", default=None) or config.getoption("dist", default="no") != "no"
-    if distributed or hasattr(config, "workerinput"):
+    if not _is_unicode(config.getoption("nsys_reason")):
+        raise pytest.UsageError("--nsys-reason is no text in UTF-8, as baselines are: write it again")
+    if config.getoption("nsys_baseline_ref"):
+        raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")
+    if config.getoption("nsys_against"):
+        raise pytest.UsageError("--nsys-against stands for the stored baselines: nothing to update")
+    if _workers(config) or hasattr(config, "workerinput"):
         raise pytest.UsageError("--nsys-update-baselines writes from one process: run it without -n (or with -n 0)")
+
+
+def _workers(config: pytest.Config) -> bool:
+    """Whether xdist distributes the tests."""
+    return bool(config.getoption("numprocesses", default=None)) or config.getoption("dist", default="no") != "no"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the bytes that were typed are text: Python keeps others as halves of a pair, which no file takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _check_no_update(config: pytest.Config) -> None:
+    for option in ("nsys_update_mode", "nsys_update_only"):
+        if config.getoption(option):
+            name = "--" + option.replace("_", "-")
+            raise pytest.UsageError(f"{name} says what --nsys-update-baselines writes: give that too")
+    if config.getoption("nsys_reason") is not None:
+        raise pytest.UsageError("--nsys-reason says why baselines change: give --nsys-update-baselines too")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a name to update that no gate file knows; where noise is measured, nothing else is judged.
+
+    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collection_modifyitems
+    """
+    calibrating = config.getoption("nsys_update_mode") == "calibrate"
+    if not calibrating and not config.getoption("nsys_update_only"):
+        return
+    from pytest_nsys.items import GateItem
+    from pytest_nsys.session import session_of, usage_errors
+
+    gates = {item.path: item.gate for item in items if isinstance(item, GateItem)}
+    if gates and not session.testsfailed:  # a mistake in a gate file is told first
+        with usage_errors():
+            session_of(config).check_only(gates.values())
+    if calibrating:
+        others = [i for i in items if not isinstance(i, GateItem) or not session_of(config).updates(i.assertion)]
+        items[:] = [item for item in items if item not in others]
+        if others:
+            config.hook.pytest_deselected(items=others)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -96,8 +249,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if not traces and not folder:
         return []
     where = ", ".join(traces) if traces else "as each gate file says"
+    if against := config.getoption("nsys_against"):
+        return [f"nsys: trace {where}; against {', '.join(against)}"]
     lines = [f"nsys: trace {where}; baselines {folder or 'in the nearest baselines/ above each gate file'}"]
-    if config.getoption("nsys_update_baselines"):
+    updating = config.getoption("nsys_update_baselines")
+    ref = config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref")
+    if ref and not updating:
+        lines[0] += f", as of the merge base of {ref}"
+    if updating:
         lines.append(f"nsys: baselines are updated: {config.getoption('nsys_reason')}")
     return lines
 
@@ -118,6 +277,21 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     return []
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Export reports before the first item, on a terminal: while items run, pytest keeps what goes there.
+
+    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_runtestloop
+    """
+    if session.testsfailed or session.config.getoption("collectonly") or not sys.stderr.isatty():
+        return
+    gates = {item.path: item.gate for item in session.items if item.path.name.endswith(GATE_SUFFIX)}  # type: ignore[attr-defined]
+    if gates:
+        from pytest_nsys.session import session_of
+
+        session_of(session.config).export_reports(gates.values())
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -127,6 +301,9 @@ def pytest_runtest_makereport(
     record = getattr(item, "record", None)
     if record is not None and item.path.name.endswith(GATE_SUFFIX) and (report.when == "call" or report.failed):
         report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+    entry = getattr(item, "history", None)
+    if entry is not None and (report.when == "call" or report.failed):
+        report.nsys_history = {**entry, "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
     return report
 
 
@@ -147,13 +324,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was judged and by how much it held, also when everything is green."""
     records = [
-        report.nsys for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "nsys")
+        {**report.nsys, "good": not report.failed}
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if hasattr(report, "nsys")
     ]
     if not records and not config.getoption("nsys_update_baselines"):
         return
     from pytest_nsys.reports.summary import summary_lines
 
     lines = summary_lines(records, verbose=config.get_verbosity() > 0)
+    if config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref"):
+        from pytest_nsys.session import session_of
+
+        lines += session_of(config).baseline_change_lines(record["file"] for record in records)
     if config.getoption("nsys_update_baselines"):
         from pytest_nsys.session import session_of
 

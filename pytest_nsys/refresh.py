@@ -1,49 +1,33 @@
-"""A run becomes the new normal: which rows does a refresh write, and when does it refuse?
+"""A run becomes the new normal: when does a refresh refuse, and what does it write?
 
-It writes rows that moved beyond their tolerance, rows that are new, and drops those that are gone; a row within its
-tolerance keeps its value, so that noise does not churn the file. It refuses, for a whole gate file, on any assertion
-without data and on a structural assertion (a count held against a constant) that fails. One write per file, at the end.
+It refuses, for a whole gate file, on any assertion without data and on a structural assertion (a count held against a
+constant) that fails. Which rows are written is the mode's (``refresh_modes``); the rows of one file never come from
+runs of different circumstances. One write per file, at the end, under a lock.
 """
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.statistics import distance
-from pytest_nsys.errors import BaselineError, NothingMeasured, NsysError
-from pytest_nsys.evaluation import series_id
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
-from pytest_nsys.gates.baselines import Baseline, Key, RowLabels, Series, SeriesId
-from pytest_nsys.gates.judgement import judge
-from pytest_nsys.gates.selection import label_key
-from pytest_nsys.gates.units import format_value
+from pytest_nsys.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.baseline_changes import Change, changes
+from pytest_nsys.gates.baseline_file import Baseline, Key, RowLabels, Series, SeriesId
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.gates.shelf import Shelf, WorkTree
+from pytest_nsys.gates.stored_series import series_for, stale
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.metrics import METRICS, Metric, Unit
-from pytest_nsys.model import Value
-from pytest_nsys.verdicts import Bench, judged_unit, rows_now
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One row of a baseline that a refresh changes: ``old`` None where it is new, ``new`` None where it is gone."""
-
-    series: SeriesId
-    unit: str
-    labels: Mapping[str, object]
-    old: Value | None
-    new: Value | None
-
-    def __str__(self) -> str:
-        where = " ".join(f"{d} {label}" for d, label in self.labels.items())
-        old = "new" if self.old is None else format_value(self.old, self.unit)
-        new = "gone" if self.new is None else format_value(self.new, self.unit)
-        return f"{self.series.metric} {where}: {old} → {new}"
+from pytest_nsys.metrics import METRICS, Unit
+from pytest_nsys.model import Value, counted
+from pytest_nsys.refresh_modes import Mode, Remeasured, renew
+from pytest_nsys.revision import commit_of
+from pytest_nsys.verdicts import Bench, rows_now
 
 
 class Refusal(NamedTuple):
@@ -53,13 +37,63 @@ class Refusal(NamedTuple):
     outcome: Outcome
 
 
+@dataclass(frozen=True)
+class Written:
+    """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
+
+    ``saved`` where the file was written, as it had to be.
+    """
+
+    path: Path
+    mode: Mode
+    old: Baseline | None
+    new: Baseline
+    saved: bool
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """The rows whose baseline is another one now."""
+        return list(changes(self.old.series if self.old else {}, self.new.series))
+
+    @property
+    def words(self) -> str:
+        """What happened to the file, in a few words."""
+        if self.old is None:
+            return f"new file, {counted(len(self.changes), 'row')}"
+        if not self.saved:
+            return f"{_UNCHANGED[self.mode]}; unchanged"
+        if self.mode is Mode.ACCEPT_RUN:
+            runs = max((len(series.runs) for series in self.new.series.values()), default=0)
+            return f"run accepted, {counted(runs, 'run')} kept"
+        if self.mode is Mode.CALIBRATE and not self.changes:
+            return "the accepted runs are as they were, their noise is new"
+        return f"{counted(len(self.changes), 'row')} changed"
+
+
+_UNCHANGED = {
+    Mode.MOVED: "no row moved beyond its tolerance",
+    Mode.ALL: "every row has its value already",
+    Mode.NEW_ONLY: "no row is new",
+    Mode.RATCHET: "no row improved beyond its tolerance",
+    Mode.CALIBRATE: "calibrated on these traces already",
+}
+
+
 @dataclass
 class Refresh:
-    """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes."""
+    """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes.
+
+    ``partial``: the person named what to write, so nothing else is touched, not even what is stale. ``shown`` spells
+    a path as the person would.
+    """
 
     gate: GateFile
     bench: Bench
     reason: str
+    mode: Mode = Mode.MOVED
+    partial: bool = False
+    shown: Callable[[Path], str] = str
     wanted: list[Assertion] = field(default_factory=list)
 
     @cached_property
@@ -68,9 +102,21 @@ class Refresh:
 
         All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
         """
+        if self.mode is not Mode.CALIBRATE:
+            return self._refusal_of(self.bench)
+        captures = self.bench.evidence.captures
+        if len(captures) < FEWEST_TRACES:
+            what = f"noise is measured on {FEWEST_TRACES} or more traces, not on {len(captures)}"
+            return Refusal(what, Outcome.ERROR)
+        for name, evidence in self._each.items():
+            if refusal := self._refusal_of(replace(self.bench, evidence=evidence)):
+                return Refusal(f"{name}: {refusal.reason}", refusal.outcome)
+        return None
+
+    def _refusal_of(self, bench: Bench) -> Refusal | None:
         for assertion in self.gate.assertions:
             try:
-                judgement = rows_now(assertion, self.bench)
+                judgement = rows_now(assertion, bench)
             except NsysError as error:
                 outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
                 return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
@@ -82,8 +128,17 @@ class Refresh:
         return None
 
     @cached_property
+    def _each(self) -> Mapping[str, Evidence]:
+        """Every capture by itself, by the file that it is in."""
+        return {self.shown(capture.traces[0].path): Evidence([capture]) for capture in self.bench.evidence.captures}
+
+    @cached_property
     def _key(self) -> Key:
         return self.bench.evidence.key(self.bench.stated)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return {name: value for name, value in self.bench.evidence.facts.items() if value is not None}
 
     @property
     def path(self) -> Path:
@@ -91,116 +146,111 @@ class Refresh:
         assert self.bench.shelf is not None
         return self.bench.shelf.path(self._key)
 
-    def write(self) -> list[Change]:
-        """Write what was wanted, and return what changed. Raises BaselineError; then nothing is written."""
-        shelf = self.bench.shelf
-        if shelf is None:
+    def readable(self) -> None:
+        """Raises BaselineError where what is stored cannot be read: nothing could be written over it."""
+        if self.bench.shelf is not None:
+            replace(self.bench.shelf, files=WorkTree()).load(self._key)
+
+    def write(self) -> Written:
+        """Write what was wanted. Raises BaselineError; then nothing is written."""
+        if self.bench.shelf is None:
             raise BaselineError("there is no baseline folder to write to")
-        old = shelf.load(self._key)
-        new = Baseline(
-            self._key.as_json(), shelf.gate, dict(old.provenance) if old else {}, dict(old.series) if old else {}
-        )
-        changes: list[Change] = []
-        for sid, assertions in self._by_series().items():
-            changes += self._renew(new, sid, assertions)
-        changes += self._prune(new)
-        if changes or old is None:
-            new.provenance = self._provenance()
-            shelf.save(self._key, new)
-        return changes
+        shelf = replace(self.bench.shelf, files=WorkTree())
+        if self.mode is Mode.RATCHET and shelf.load(self._key) is None:
+            where = self.shown(shelf.folder)
+            raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without --ratchet")
+        with shelf.locked():
+            return self._write(shelf)
+
+    def _write(self, shelf: Shelf) -> Written:
+        path, old = shelf.path(self._key), shelf.load(self._key)
+        anew, notes = self._begins_anew(path, old)
+        before = None if anew else old
+        stored = dict(before.series) if before else {}
+        measured = [self._remeasured(sid, readers, stored.get(sid)) for sid, readers in self._by_series().items()]
+        if self.mode is Mode.ACCEPT_RUN:
+            _refuse_twice(self.shown(path), measured)
+        series = dict(stored)
+        for each in measured:
+            renewed = renew(self.mode, each)
+            notes += renewed.notes
+            if renewed.series is not None:
+                series[each.sid] = renewed.series
+        known = before.facts if before else {}
+        new = Baseline(self._key.as_json(), shelf.gate, {}, series, {**known, **self._facts})
+        if self.mode.replaces and not self.partial:
+            for sid in stale(self.gate, new):
+                del series[sid]
+        written = Written(path, self.mode, old, new, before is None or series != stored, tuple(notes))
+        if written.saved:
+            new.provenance = self._provenance(before)
+            shelf.save(path, new)
+        return written
+
+    def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
+        """Whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of it.
+
+        Raises IncomparableError where the mode, or a part of the file, has to leave something.
+        """
+        compared = self.gate.comparable_on
+        if self.mode is Mode.CALIBRATE:
+            first, *rest = self._each.items()
+            for name, evidence in rest:
+                if how := _differing(evidence.facts, first[1].facts, compared, first[0]):
+                    raise IncomparableError(f"{name} is of another run than {first[0]} ({how})")
+        how = _differing(self._facts, old.facts, compared, "baseline") if old else ""
+        if old is None or not how:
+            return False, []
+        kept = {*old.series} - {*self._by_series()} - {*stale(self.gate, old)}
+        if not self.mode.replaces or self.partial or kept:
+            raise IncomparableError(
+                f"{self.shown(path)}: holds another run ({how}), and one file never mixes two: refresh the whole gate "
+                "file with --all"
+            )
+        again = ", and its noise is to be calibrated again" if any(s.calibration for s in old.series.values()) else ""
+        return True, [f"the stored run was another one ({how}): every row is written{again}"]
 
     def _by_series(self) -> dict[SeriesId, list[Assertion]]:
-        found: dict[SeriesId, list[Assertion]] = {}
-        for assertion in self.wanted:
-            found.setdefault(self._sid(assertion), []).append(assertion)
+        """The assertions that read each series that is wanted, also those that are not wanted themselves."""
+        wanted = {series_for(self.gate, assertion): assertion for assertion in self.wanted}
+        found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
+        for assertion in self.gate.assertions:
+            if assertion.reads_stored and (sid := series_for(self.gate, assertion)) in found:
+                found[sid].append(assertion)
         return found
 
-    def _sid(self, assertion: Assertion) -> SeriesId:
-        return series_id(METRICS[assertion.metric], self.bench.evidence.pick_of(assertion))
+    def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: Series | None) -> Remeasured:
+        metric, evidence = METRICS[sid.metric], self.bench.evidence
 
-    def _renew(self, baseline: Baseline, sid: SeriesId, assertions: Sequence[Assertion]) -> list[Change]:
-        metric = METRICS[sid.metric]
-        measured = self.bench.evidence.rows(metric, self.bench.evidence.pick_of(assertions[0]))
-        now = {row.labels: row.value for row in measured.rows}
-        old = baseline.series.get(sid)
-        kept: dict[RowLabels, Value] = {}
-        if old is not None and old.dimensions == metric.dimensions:
-            kept = {labels: values[-1] for labels, values in old.rows.items()}
-        merged = {
-            labels: kept[labels] if labels in kept and not _moved(kept[labels], v, metric, assertions) else v
-            for labels, v in now.items()
-        }
-        if not all(self._passes(a, merged) for a in assertions):
-            merged = now  # an aggregate may leave its tolerance while no row of it does
-        untouched = old is not None and merged == kept and list(merged) == list(now)
-        if not untouched:
-            better = str(metric.better) if metric.better else None
-            rows = {labels: [value] for labels, value in merged.items()}
-            if old is not None:
-                rows = {n: old.rows[n] if kept.get(n) == v[0] and n in old.rows else v for n, v in rows.items()}
-                if len({len(v) for v in rows.values()}) > 1:  # every row has a value of every accepted run
-                    rows = {labels: [value] for labels, value in merged.items()}
-            baseline.series[sid] = Series(str(metric.unit), better, metric.dimensions, rows)
-        return list(_changes(sid, metric, kept, merged))
+        def rows(of: Evidence) -> dict[RowLabels, Value]:
+            return {row.labels: row.value for row in of.rows(metric, of.pick_of(readers[0])).rows}
 
-    def _passes(self, assertion: Assertion, rows: Mapping[RowLabels, Value]) -> bool:
-        metric = METRICS[assertion.metric]
+        each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
+        return Remeasured(sid, metric, rows(evidence), stored, readers, lambda r: evidence.stored(metric, r), each)
+
+    def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         evidence = self.bench.evidence
-        measured = evidence.rows(metric, evidence.pick_of(assertion))
-        stored = evidence.stored(metric, rows)
-        verdict = judge(
-            assertion, judged_unit(assertion, metric), measured.table(evidence.mesh), measured.missing, [stored]
-        )
-        return verdict.outcome is Outcome.PASSED
-
-    def _prune(self, baseline: Baseline) -> list[Change]:
-        """Series that no assertion of the gate file reads any more."""
-        used = {self._sid(a) for a in self.gate.assertions if a.needs_baseline}
-        gone: list[Change] = []
-        for sid in [sid for sid in baseline.series if sid not in used]:
-            series = baseline.series.pop(sid)
-            for labels, values in series.rows.items():
-                named = dict(zip(series.dimensions, labels, strict=True))
-                gone.append(Change(sid, series.unit, named, values[-1], None))
-        return gone
-
-    def _provenance(self) -> dict[str, object]:
-        evidence = self.bench.evidence
-        return {
+        found: dict[str, Any] = {
             "reason": self.reason,
-            "commit": _commit(self.gate.path.parent),
+            "commit": commit_of(self.gate.path.parent),
             "convention": evidence.convention.name,
             "profiler": list(evidence.profilers()),
-            "captures": len(evidence.captures),
         }
+        before = old.provenance if old else {}
+        if self.mode is Mode.CALIBRATE:
+            noise = {**found, "traces": len(evidence.captures)}
+            return {**(before or {**found, "captures": 1}), "calibration": noise}
+        kept = {"calibration": before["calibration"]} if "calibration" in before else {}
+        return {**found, "captures": len(evidence.captures), **kept}
 
 
-def _moved(old: Value, new: Value, metric: Metric, assertions: Sequence[Assertion]) -> bool:
-    """Whether a row moved beyond the tolerance of an assertion that reads it."""
-    for assertion in assertions:
-        limit = assertion.require.limit
-        tolerance = limit.tolerance if isinstance(limit, FromBaseline) else None
-        allowed = tolerance.amount(old, str(metric.unit)) if tolerance is not None else Fraction(0)
-        if distance(old, new) > allowed:
-            return True
-    return False
+def _refuse_twice(path: str, measured: Sequence[Remeasured]) -> None:
+    """The same run again would count as one more of what it is one of already."""
+    stored = [each for each in measured if each.stored is not None]
+    if stored and all(each.stored is not None and dict(each.now) in each.stored.runs for each in stored):
+        raise BaselineError(f"{path}: this run is accepted already: every row has the same value; nothing was changed")
 
 
-def _changes(
-    sid: SeriesId, metric: Metric, old: Mapping[RowLabels, Value], new: Mapping[RowLabels, Value]
-) -> Iterator[Change]:
-    for labels in sorted({*old, *new}, key=lambda row: [label_key(label) for label in row]):
-        if old.get(labels) != new.get(labels):
-            named = dict(zip(metric.dimensions, labels, strict=True))
-            yield Change(sid, str(metric.unit), named, old.get(labels), new.get(labels))
-
-
-def _commit(folder: Path) -> str | None:
-    """The commit that is checked out around ``folder``, None where there is no git or no repository."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+def _differing(now: Mapping[str, Any], was: Mapping[str, Any], on: Sequence[str] | None, name: str) -> str:
+    """The circumstances that differ, in words."""
+    return "; ".join(f"{d.name}: now {d.now}, {name} {d.baseline}" for d in differences(now, was, on))

@@ -8,20 +8,29 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_nsys.analysis.windows import MEDIAN
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
-from pytest_nsys.errors import NsysError, UsageMistake
-from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.errors import BaselineError, NsysError, UsageMistake
+from pytest_nsys.evaluation import Evidence, Library, check_two_runs
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.baselines import shelf_of
-from pytest_nsys.model import counted
-from pytest_nsys.refresh import Change, Refresh
+from pytest_nsys.gates.baseline_changes import file_changes
+from pytest_nsys.gates.git_files import merge_advice
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
+from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.model import printable
+from pytest_nsys.references import OtherRun, PastRuns, StoredBaseline
+from pytest_nsys.refresh import Refresh, Written
+from pytest_nsys.refresh_modes import Mode, named
+from pytest_nsys.traces.opening import REPORTS, find_traces
 from pytest_nsys.verdicts import Bench
 
 BASELINES = "baselines"
@@ -36,23 +45,6 @@ class Source:
     base: Path
 
 
-@dataclass(frozen=True)
-class Written:
-    """A baseline after its refresh; ``is_new`` where no run of this key had been accepted."""
-
-    path: Path
-    is_new: bool
-    changes: list[Change]
-
-    @property
-    def words(self) -> str:
-        if self.is_new:
-            return f"new file, {counted(len(self.changes), 'row')}"
-        if not self.changes:
-            return "no row moved beyond its tolerance; unchanged"
-        return f"{counted(len(self.changes), 'row')} changed"
-
-
 @dataclass
 class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
@@ -62,12 +54,42 @@ class NsysSession:
     refreshes: dict[Path, Refresh] = field(default_factory=dict)
     refused: dict[Path, str] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
-    not_written: list[str] = field(default_factory=list)
+    not_written: list[NsysError] = field(default_factory=list)
     _benches: dict[Path, Bench] = field(default_factory=dict)
 
     @property
     def updating(self) -> bool:
         return bool(self.config.getoption("nsys_update_baselines"))
+
+    @property
+    def _only(self) -> Sequence[str]:
+        """Names or globs of the assertions, or metrics, whose rows alone are written; none: all."""
+        return self.config.getoption("nsys_update_only") or ()
+
+    def updates(self, assertion: Assertion) -> bool:
+        """Whether the rows of the assertion are written instead of judged."""
+        chosen = not self._only or any(named(assertion, pattern) for pattern in self._only)
+        return self.updating and assertion.reads_stored and chosen
+
+    def check_only(self, gates: Iterable[GateFile]) -> None:
+        """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
+        known = [assertion for gate in gates for assertion in gate.assertions if assertion.reads_stored]
+        for pattern in self._only:
+            if not any(named(assertion, pattern) for assertion in known):
+                hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
+                raise UsageMistake(
+                    f"'{printable(pattern)}' is no assertion with a stored baseline, and no metric of one{hint}"
+                )
+
+    @property
+    def recording(self) -> bool:
+        """Whether the session is written to a history."""
+        return self.history is not None
+
+    @property
+    def history(self) -> Path | None:
+        """The database of the history, None where none is named."""
+        return history_path(self.config)
 
     @property
     def _ini_folder(self) -> Path:
@@ -91,6 +113,22 @@ class NsysSession:
         chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
         return self.library.evidence(source.values, source.base, chosen)
 
+    def export_reports(self, gates: Iterable[GateFile]) -> None:
+        """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
+
+        What goes wrong is told by the items, which read them again.
+        """
+        from pytest_nsys.traces.nsys_report import exported
+
+        before = self.config.getoption("nsys_against") or ()
+        for gate in gates:
+            with contextlib.suppress(NsysError):
+                now = self.source(gate)
+                sources = (now, Source(tuple(before), self.config.invocation_params.dir))
+                paths = [path for s in sources for value in s.values for path in find_traces(value, s.base)]
+                for path in (path for path in paths if path.suffix in REPORTS):
+                    exported(path.resolve())
+
     def baseline_folder(self, gate_path: Path) -> Path:
         """Option, ini key, else the nearest ``baselines/`` above the gate file, else one in the root directory."""
         given = self.config.getoption("nsys_baseline_dir")
@@ -100,19 +138,93 @@ class NsysSession:
         if ini:
             return _plain(self._ini_folder / ini)
         for folder in gate_path.parents:
-            if (folder / BASELINES).is_dir():
+            if (folder / BASELINES).is_dir() or self._had_baselines(folder, gate_path):
                 return folder / BASELINES
             if (folder / ".git").exists():
                 break
         return self.config.rootpath / BASELINES
 
+    def _had_baselines(self, folder: Path, gate_path: Path) -> bool:
+        """Whether the folder had baselines at the merge base, which is asked for where the branch has none."""
+        if self.snapshots is None:
+            return False
+        try:
+            return bool(self.snapshots.around(gate_path.parent).entries([folder / BASELINES]))
+        except BaselineError:  # said where a baseline is read
+            return False
+
+    @cached_property
+    def snapshots(self) -> Snapshots | None:
+        """The merge bases that baselines are read from; None: baselines are read from the work tree."""
+        ref = self.config.getoption("nsys_baseline_ref") or self.config.getini("nsys_baseline_ref")
+        replaced = self.updating or self.config.getoption("nsys_against")
+        return Snapshots(ref) if ref and not replaced else None
+
+    def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """Since when, and what this branch changes in the baselines of gate files (as shown)."""
+        from pytest_nsys.reports.changed_baselines import plain_changes
+
+        if self.snapshots is None:
+            return
+        gates = sorted({_plain(self.config.invocation_params.dir / file) for file in files})
+        for folder, gate in sorted({self.baseline_folder(gate): gate for gate in gates}.items()):
+            with contextlib.suppress(BaselineError):  # said by the verdicts
+                snapshot = self.snapshots.around(gate.parent)
+                yield snapshot.words, plain_changes(file_changes(folder, snapshot), self.shown, snapshot.words)
+
+    def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
+        """Each baseline file of these gate files that this branch changes, as plain data; none without a ref."""
+        return [change for _, changes in self._changed_baselines(files) for change in changes]
+
+    def baseline_change_lines(self, files: Iterable[str]) -> list[str]:
+        """The same for a terminal, a row in a line; also where nothing changed, so that it is seen to be looked at."""
+        from pytest_nsys.reports.changed_baselines import change_lines
+
+        told: dict[str, list[str]] = {}
+        for since, changes in self._changed_baselines(files):
+            told.setdefault(since, []).extend(change_lines(changes))
+        lines = []
+        for since, changed in told.items():
+            head = f"baselines changed in this branch since {since}:"
+            lines += [head, *(f"  {line}" for line in changed)] if changed else [f"baselines of {since}, all unchanged"]
+        return lines
+
     def bench(self, gate: GateFile) -> Bench:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.path not in self._benches:
             evidence = self.evidence(gate)
-            shelf = shelf_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath)
-            self._benches[gate.path] = Bench(evidence, gate.run, shelf, self.refresh_command(gate), self.shown)
+            shelf = self.shelf(gate)
+            past = PastRuns(evidence, gate, shelf.gate, self.history, self.shown)
+            other = self.config.getoption("nsys_against")
+            if other:
+                before = self.library.evidence(other, self.config.invocation_params.dir, gate.convention)
+                check_two_runs(evidence.paths, before.paths)
+                bench = Bench(evidence, gate, OtherRun(evidence, gate, before, ", ".join(other)), past)
+            else:
+                stored = StoredBaseline(evidence, gate, shelf, self.shown, self.prune_command(gate))
+                bench = Bench(evidence, gate, stored, past, self.refresh_command(gate), self._gate_changes(shelf))
+            self._benches[gate.path] = bench
         return self._benches[gate.path]
+
+    @staticmethod
+    def _gate_changes(shelf: Shelf) -> tuple[str, ...]:
+        """That the branch is judged by a gate file of its own, where baselines are not."""
+        try:
+            said = shelf.files.gate_changes() if isinstance(shelf.files, AtMergeBase) else ""
+        except BaselineError:  # said where a baseline is read
+            return ()
+        return (f"warning: {said}",) if said else ()
+
+    def shelf(self, gate: GateFile) -> Shelf:
+        """Where the baselines of a gate file lie."""
+        files = AtMergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
+        return shelf_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
+
+    def prune_command(self, gate: GateFile) -> str:
+        """What a person types to drop the stored rows that a gate file does not read any more."""
+        given = self.config.getoption("nsys_baseline_dir")
+        words = ["pytest-nsys", "baseline", "prune", self.shown(gate.path)]
+        return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""
@@ -148,7 +260,9 @@ class NsysSession:
         """The refresh of a gate file's baseline, one for all of its items."""
         if gate.path not in self.refreshes:
             reason = str(self.config.getoption("nsys_reason"))
-            self.refreshes[gate.path] = Refresh(gate, self.bench(gate), reason)
+            mode = Mode(self.config.getoption("nsys_update_mode") or Mode.MOVED)
+            partial = bool(self._only)
+            self.refreshes[gate.path] = Refresh(gate, self.bench(gate), reason, mode, partial, self.shown)
         return self.refreshes[gate.path]
 
     def write_refreshes(self) -> bool:
@@ -157,18 +271,28 @@ class NsysSession:
             if not refresh.wanted or refresh.gate.path in self.refused:
                 continue
             try:
-                is_new = not refresh.path.exists()
-                self.written.append(Written(refresh.path, is_new, refresh.write()))
+                self.written.append(refresh.write())
             except NsysError as error:
-                self.not_written.append(str(error))
+                self.not_written.append(error)
         return not self.not_written
+
+    def _noise_lines(self, written: Written) -> list[str]:
+        from pytest_nsys.reports.calibration import noise_lines
+
+        refresh = next(refresh for refresh in self.refreshes.values() if refresh.path == written.path)
+        return noise_lines(refresh.gate, written.new, refresh.bench.evidence)
 
     def refresh_lines(self) -> list[str]:
         """Old and new value of every changed row, and what was not written."""
         lines = []
         for written in self.written:
             lines.append(f"baseline {self.shown(written.path)}: {written.words}")
+            lines += [f"  {note}" for note in written.notes]
             lines += [f"  {change}" for change in written.changes]
+            if written.mode is Mode.CALIBRATE:
+                lines += self._noise_lines(written)
+            advice = merge_advice(written.path.parent.parent) if written.old is None else None
+            lines += [f"  {advice}"] if advice else []
         lines += [f"baseline of {self.shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]
         lines += [f"baseline not written: {why}" for why in self.not_written]
         if lines:
@@ -176,6 +300,18 @@ class NsysSession:
         cut_short = any(refresh.wanted for refresh in self.refreshes.values())
         why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
+
+
+def history_path(config: pytest.Config) -> Path | None:
+    """The database that the session writes: option, else ini key. Raises pytest.UsageError for an empty path."""
+    given = config.getoption("nsys_history")
+    if given is not None:
+        if not given.strip():
+            raise pytest.UsageError("--nsys-history is empty: write --nsys-history=PATH")
+        return Path(config.invocation_params.dir / given)
+    ini = config.getini("nsys_history")
+    folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    return Path(folder / ini) if ini else None
 
 
 def _plain(path: Path) -> Path:

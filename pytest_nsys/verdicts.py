@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
-from pytest_nsys.evaluation import Evidence, series_id
-from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
-from pytest_nsys.gates.baselines import Baseline, Shelf, accepted_runs, nearest
-from pytest_nsys.gates.judgement import Judgement, Unlike, judge
-from pytest_nsys.gates.selection import Table
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
+from pytest_nsys.gates.judgement import Judgement, Reference, Unlike, judge
+from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import Label
+from pytest_nsys.references import ReferenceSource, StoredBaseline
 
 
 @dataclass
 class Bench:
-    """What an assertion is judged with.
+    """What the assertions of a gate file are judged with.
 
-    ``refresh`` is the command that makes its baseline; ``shown`` spells a path as the person would.
+    ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history.
+    ``refresh`` is the command that makes its baseline; ``notes`` are told with every verdict.
     """
 
     evidence: Evidence
-    stated: Mapping[str, Label]
-    shelf: Shelf | None = None
+    gate: GateFile
+    baseline: ReferenceSource | None = None
+    history: ReferenceSource | None = None
     refresh: str = ""
-    shown: Callable[[Path], str] = str
+    notes: tuple[str, ...] = ()
 
-    @cached_property
-    def _baseline(self) -> Baseline | None:
-        """The stored baseline of this run, read once. Raises BaselineError."""
-        return self.shelf.load(self.evidence.key(self.stated)) if self.shelf is not None else None
+    @property
+    def stated(self) -> Mapping[str, Label]:
+        """What the gate file says of the run where the trace does not."""
+        return self.gate.run
 
-    def accepted(self, metric: Metric, assertion: Assertion) -> Sequence[Table] | Unlike:
-        """The rows of each accepted run of the stored baseline, or why there are none. Raises BaselineError."""
-        if self.shelf is None:
-            return Unlike(Outcome.NO_DATA, "no baseline is at hand here")
-        key = self.evidence.key(self.stated)
-        baseline = self._baseline
-        if baseline is None:
-            return self._unlike()
-        sid = series_id(metric, self.evidence.pick_of(assertion))
-        series = baseline.series.get(sid)
-        path = self.shown(self.shelf.path(key))
-        if series is None:
-            others = [other for other in baseline.series if other.metric == metric.name]
-            if others:
-                how = ", ".join(f"{name} {was}, now {now}" for name, was, now in _changes(others[0], sid))
-                return Unlike(Outcome.INCOMPARABLE, f"{metric.name} in {path} was measured with {how}")
-            return Unlike(Outcome.NO_DATA, f"{path} holds no {metric.name}")
-        if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
-            return Unlike(Outcome.INCOMPARABLE, f"{path} holds {metric.name} of other dimensions or unit")
-        return [self.evidence.stored(metric, rows) for rows in accepted_runs(series)]
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where the stored baseline lies, None where another trace stands for it."""
+        return self.baseline.shelf if isinstance(self.baseline, StoredBaseline) else None
+
+    def reference(self, assertion: Assertion) -> Reference | Unlike | None:
+        """What the assertion is compared with; None where it needs nothing. Raises BaselineError, TraceError."""
+        limit = assertion.require.limit
+        if not isinstance(limit, FromBaseline):
+            if isinstance(self.baseline, StoredBaseline):
+                self.baseline.refuse_dropped()
+            return None
+        source = self.baseline if limit.history is None else self.history
+        if source is None:
+            what = "no baseline is" if limit.history is None else "no history is"
+            return Unlike(Outcome.NO_DATA, f"{what} at hand here")
+        return source.reference(METRICS[assertion.metric], assertion)
 
     @cached_property
     def disagreements(self) -> tuple[str, ...]:
@@ -69,42 +67,16 @@ class Bench:
                 said.append(f"warning: the gate file states {name} {stated}, the traces say {found}, which counts")
         return tuple(said)
 
-    def _unlike(self) -> Unlike:
-        assert self.shelf is not None
-        found = nearest(self.evidence.key(self.stated), self.shelf)
-        if found is None:
-            return Unlike(Outcome.NO_DATA, f"no baseline is stored in {self.shown(self.shelf.folder)}")
-        path, stored, fields = found
-        names = {"convention": (self.evidence.convention.name, stored.provenance.get("convention"))}
-        how = "; ".join(
-            f"{name}: now {_shown(now, named)}, baseline {_shown(was, was_named)}"
-            for name, now, was in fields
-            for named, was_named in [names.get(name, (None, None))]
-        )
-        return Unlike(Outcome.INCOMPARABLE, f"the nearest baseline {self.shown(path)} is of another run ({how})")
-
-
-def _changes(was: object, now: object) -> list[tuple[str, object, object]]:
-    names = ("definition", "window", "span", "kernels")
-    return [(n, getattr(was, n), getattr(now, n)) for n in names if getattr(was, n) != getattr(now, n)]
-
-
-def _shown(value: object, name: object = None) -> str:
-    if name is not None:
-        return f"{name} ({value})"
-    if isinstance(value, Mapping):
-        return " ".join(f"{k}={v}" for k, v in value.items())
-    return "not stated" if value is None else str(value)
-
 
 def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
     metric = METRICS[assertion.metric]
     pick = bench.evidence.pick_of(assertion)
     measured = bench.evidence.rows(metric, pick)
-    accepted = bench.accepted(metric, assertion) if assertion.needs_baseline else None
+    bench.evidence.check(bench.gate.quality, pick, metric)
+    reference = bench.reference(assertion)
     table = measured.table(bench.evidence.mesh)
-    judgement = judge(assertion, judged_unit(assertion, metric), table, measured.missing, accepted)
+    judgement = judge(assertion, judged_unit(assertion, metric), table, measured.missing, reference)
     notes = bench.evidence.notes(pick, metric)
     return Verdict(
         assertion=assertion,
@@ -114,10 +86,21 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         rows=judgement.rows,
         windows=bench.evidence.windows(pick),
         measured_as=str(pick),
-        warnings=(*_warnings(assertion, judgement), *judgement.warnings),
-        notes=(*(("warning: " if note.warning else "") + note.text for note in notes), *bench.disagreements),
-        next_step=bench.refresh if assertion.needs_baseline else "",
+        warnings=(*_warnings(assertion, judgement), *judgement.warnings, *_of(reference)),
+        notes=(
+            *(("warning: " if note.warning else "") + note.text for note in notes),
+            *bench.disagreements,
+            *bench.notes,
+            *(reference.notes if isinstance(reference, Reference) else ()),
+        ),
+        next_step=bench.refresh if assertion.reads_stored else "",
+        differences=reference.differences if isinstance(reference, Unlike) else (),
+        compared_with=reference.origin if isinstance(reference, Reference) else "",
     )
+
+
+def _of(reference: Reference | Unlike | None) -> tuple[str, ...]:
+    return reference.warnings if isinstance(reference, Reference) else ()
 
 
 def judged_unit(assertion: Assertion, metric: Metric) -> str:
@@ -146,8 +129,14 @@ def _message(assertion: Assertion, judgement: Judgement) -> str:
         case Outcome.IMPROVED:
             better = sum(row.outcome is Outcome.IMPROVED for row in rows)
             return f"{better} of {len(rows)} rows are better than the baseline by more than the tolerance"
+        case Outcome.INCONCLUSIVE:
+            unclear = sum(row.outcome is Outcome.INCONCLUSIVE for row in rows)
+            return f"{unclear} of {len(rows)} rows are worse than the tolerance, within the measured noise"
     if judgement.reason:
         return f"nothing was judged: {judgement.reason}"
+    waived = sum(row.waived for row in rows)
+    if waived:
+        return f"{len(rows) - waived} of {len(rows)} rows hold, {waived} outside the limit by a waiver"
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
@@ -155,6 +144,8 @@ def _warnings(assertion: Assertion, judgement: Judgement) -> list[str]:
     said = []
     if judgement.outcome is Outcome.IMPROVED:
         said.append(f"the baseline is stale: {_message(assertion, judgement)}; refresh it")
+    if judgement.outcome is Outcome.INCONCLUSIVE:
+        said.append(f"inconclusive: {_message(assertion, judgement)}; take more captures")
     early = [row for row in judgement.rows if row.early_warning]
     if early and assertion.warn is not None:
         said.append(f"{len(early)} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}")
@@ -164,8 +155,10 @@ def _warnings(assertion: Assertion, judgement: Judgement) -> list[str]:
 def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
     metric = METRICS[assertion.metric]
-    measured = bench.evidence.rows(metric, bench.evidence.pick_of(assertion))
+    pick = bench.evidence.pick_of(assertion)
+    measured = bench.evidence.rows(metric, pick)
+    bench.evidence.check(bench.gate.quality, pick, metric)
     table = measured.table(bench.evidence.mesh)
     nothing = Unlike(Outcome.PASSED, "")
-    accepted = nothing if isinstance(assertion.require.limit, FromBaseline) else None
-    return judge(assertion, judged_unit(assertion, metric), table, measured.missing, accepted)
+    reference = nothing if isinstance(assertion.require.limit, FromBaseline) else None
+    return judge(assertion, judged_unit(assertion, metric), table, measured.missing, reference)

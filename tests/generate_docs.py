@@ -84,8 +84,15 @@ _NAMED = {
     "quantity": "amount",
     "size": "whole number",
     "moment": "whole number of ns",
+    "runs": "whole number",
+    "day": "date",
+    "link": "http(s) address",
     "window": "word, index, mapping or pattern",
     "assertion": "mapping",
+    "quality_count": "whole number or `off`",
+    "quality_least": "whole number or `off`",
+    "quality_share": "share (`10%`) or `off`",
+    "quality_number": "number or `off`",
 }
 
 
@@ -121,8 +128,8 @@ def convention_keys() -> str:
 
 
 def baseline_keys() -> str:
-    """Keys of ``tolerance:`` and of ``baseline:``, which are the same."""
-    return _keys(SCHEMA["$defs"]["tolerance"])
+    """Keys of ``baseline:``."""
+    return _keys(SCHEMA["$defs"]["assertion"]["properties"]["baseline"]["anyOf"][1])
 
 
 def metrics() -> str:
@@ -226,7 +233,10 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "assertion keys": lambda: _keys(SCHEMA["$defs"]["assertion"]),
     "convention keys": convention_keys,
     "run keys": lambda: _keys(SCHEMA["properties"]["run"]),
-    "tolerance keys": baseline_keys,
+    "quality keys": lambda: _keys(SCHEMA["properties"]["quality"]),
+    "tolerance keys": lambda: _keys(SCHEMA["$defs"]["tolerance"]),
+    "baseline keys": baseline_keys,
+    "waiver keys": lambda: _keys(SCHEMA["$defs"]["waiver"]),
     "window keys": lambda: _keys(SCHEMA["$defs"]["window"]["anyOf"][1]),
     "metrics": metrics,
     "conventions": conventions,

@@ -26,3 +26,13 @@ def expected_traces() -> dict[str, Any]:
         return {}
     traces = json.loads(path.read_text())["traces"]
     return {name: figures for name, figures in traces.items() if name.endswith(".sqlite")}
+
+
+@functools.cache
+def expected_chrome_traces() -> dict[str, Any]:
+    """The figures of every real trace in JSON, by file name; empty where they are not at hand."""
+    path = REAL / "expected.json"
+    if not path.is_file():
+        return {}
+    traces = json.loads(path.read_text())["traces"]
+    return {name: figures for name, figures in traces.items() if name.endswith(".json.gz")}

@@ -177,27 +177,20 @@ def test_a_trace_that_cannot_be_judged(project: Project, case: str) -> None:
     [
         ("absent.sqlite", "absent.sqlite: there is no such file or folder"),
         ("absent/*.sqlite", "absent/*.sqlite: matches no file"),
-        ("empty", "empty: holds no trace (*.sqlite)"),
-        ("reports", "reports: holds no trace, but a.nsys-rep: export it with `nsys export --type=sqlite a.nsys-rep`"),
+        ("empty", "empty: holds no trace (*.sqlite, *.json, *.json.gz)"),
+        ("raw", "raw: holds no trace, but a.qdstrm, which nsys could not turn into a report: capture it again"),
         ("nodes", "nodes: holds no trace itself; its folder node0 does: one run is one folder"),
     ],
 )
 def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None:
     project.gate(GATE)
     (project.root / "empty").mkdir()
-    project.file("reports/a.nsys-rep", "report")
+    project.file("raw/a.qdstrm", "raw")
     project.trace("nodes/node0/run.sqlite")
     files = project.files()
     printed = project.pytest(f"--nsys-trace={value}", code=4)
     assert f"ERROR: {project.root}/{said}\n" in printed
     assert project.files() == files
-
-
-def test_a_report_in_place_of_its_export(project: Project) -> None:
-    project.gate(GATE)
-    project.file("run.nsys-rep", "report")
-    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
-    one_line(said, "is a report, not an export: run `nsys export --type=sqlite -o run.sqlite run.nsys-rep`")
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_nsys.errors import BaselineError
-from pytest_nsys.gates import baselines
+from pytest_nsys.gates import baseline_file
 from tests.gates import Project
 
 GATE = """
@@ -140,6 +141,11 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
         lambda text: text.replace('"format": 1', '"format": 2'),
         "format 2 is not 1: written by another",
     ),
+    "a format that is no number": (lambda text: text.replace('"format": 1', '"format": true'), "format True is not 1"),
+    "a calibration of four": (
+        lambda text: text.replace("[200000]", "[200000], [1, 2, 3, 4]"),
+        "has 4 calibration values, and 5 are the fewest",
+    ),
     "a row twice": (
         lambda text: text.replace(' [0, "stage4_f"', ' [0, "stage2_f"'),
         'the row [0, "stage2_f"] of exposed_ns comes twice',
@@ -148,11 +154,26 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
     "a row without values": (lambda text: text.replace("[200000]", "[]", 1), "does not fit its dimensions"),
     "a row too short": (lambda text: text.replace('[0, "stage2_f", ', "[0, ", 1), "does not fit its dimensions"),
     "a number with a point": (lambda text: text.replace("200000", "200000.5", 1), "200000.5 is no value"),
-    "not a number": (lambda text: text.replace("200000", "NaN", 1), "nan is no value"),
+    "not a number": (lambda text: text.replace("200000", "NaN", 1), "NaN is no value"),
     "text for a number": (lambda text: text.replace("200000", '"1/0"', 1), "'1/0' is no value"),
     "a value of null": (lambda text: text.replace("200000", "null", 1), "None is no value"),
     "a label that is a list": (lambda text: text.replace('"stage2_f"', "[]", 1), "a label that is no text or number"),
     "rows of several accepted runs": (lambda text: text.replace("[200000]", "[1, 2]", 1), "different numbers of"),
+    "calibrations of several lengths": (
+        lambda text: text.replace("[200000]", "[200000], [1, 2, 3, 4, 5]", 1).replace(
+            "[200000]]", "[200000], [1, 2, 3, 4, 5, 6]]", 1
+        ),
+        "different numbers of calibration traces",
+    ),
+    "a calibration of nothing": (
+        lambda text: text.replace("[200000]", "[200000], []", 1),
+        "does not fit its dimensions",
+    ),
+    "facts that are a list": (lambda text: text.replace('"facts": {', '"facts": [[1], {', 1), "line "),
+    "facts that are a number": (
+        lambda text: re.sub(r'"facts": .*,', '"facts": 3,', text),
+        "$.facts: 3 is not of type 'object'",
+    ),
     "a series twice": (
         lambda text: text.replace(
             '{"metric"',
@@ -173,7 +194,7 @@ def test_what_is_wrong_in_a_baseline_is_said_in_one_line(accepted: Path, case: s
     assert text != accepted.read_text()
     accepted.write_text(text)
     with pytest.raises(BaselineError) as caught:
-        baselines.load(accepted)
+        baseline_file.load(accepted)
     said = str(caught.value)
     assert said.startswith(f"{accepted}: is no baseline: ")
     assert what in said

@@ -78,7 +78,7 @@ UNREADABLE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty": (empty_file, "is empty (0 bytes)"),
     "truncated": (truncated, "is damaged or cut short"),
     "another database": (other_database, "no Nsight Systems export"),
-    "report": (report, "export"),
+    "report": (report, "is no Nsight Systems report"),
 }
 
 
@@ -211,6 +211,23 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         result = run("window", path, "--format", format)
         assert result.exit_code == 0
         assert "forward chunk" in result.stdout
+
+
+def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("of \x1b[31m\nours")
+
+    monkeypatch.setattr("pytest_nsys.cli.primitives.print_rows", broken)
+    path = good(tmp_path / "run.sqlite")
+    result = run("overlap", path)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: this is a defect of pytest-nsys, please report it: ZeroDivisionError: of ")
+    assert "\x1b" not in result.stderr
+    assert result.stderr.count("\n") == 1
+    monkeypatch.setenv("PYTEST_NSYS_DEBUG", "1")
+    result = run("overlap", path)
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
 
 
 def process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

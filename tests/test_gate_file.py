@@ -14,6 +14,7 @@ from pytest_nsys.gates.assertion import (
     Comparator,
     Constant,
     FromBaseline,
+    FromHistory,
     GateFile,
     Location,
     Severity,
@@ -221,6 +222,66 @@ def test_an_empty_baseline_takes_the_files_tolerance_on_the_worse_side(
     assert assertion.name == f"{metric} {text}"
 
 
+@pytest.mark.parametrize(
+    ("metric", "text"),
+    [
+        ("exposed_ns", "<= baseline + noise"),
+        ("overlap", ">= baseline - noise"),
+        ("launches", "within noise of baseline"),
+    ],
+)
+@pytest.mark.parametrize("head", ["tolerance: noise\n", ""])
+def test_the_noise_is_a_tolerance_of_the_file_or_of_an_assertion(
+    load: Loader, metric: str, text: str, head: str
+) -> None:
+    own = "" if head else "\ntolerance: noise"
+    assertion = load.one(f"metric: {metric}\nbaseline:{own}", head)
+    assert assertion.require.text == text
+    assert assertion.require.limit == FromBaseline(Tolerance(noise=True))
+
+
+def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise(load: Loader) -> None:
+    own = FromBaseline(Tolerance(Fraction(1, 20)))
+    assert load.one("metric: overlap\nbaseline: {rel: 5%}", "tolerance: noise\n").require.limit == own
+    beside = load.one("metric: overlap\nbaseline:\ntolerance: {rel: 5%}", "tolerance: noise\n")
+    assert beside.require.limit == own
+
+
+@pytest.mark.parametrize(
+    ("metric", "keys", "history", "text"),
+    [
+        (
+            "exposed_ns",
+            "{history: 010, branch: main, rel: 5%, abs: 50us}",
+            FromHistory(10, "main"),
+            "<= median of the last 10 runs on main + max(5%, 50us)",
+        ),
+        ("overlap", "{history: 3}", FromHistory(3), ">= median of the last 3 runs - noise"),
+        ("overlap", "{history: 1, branch: no}", FromHistory(1, "no"), ">= last run on no - noise"),
+        ("launches", "{history: 2}", FromHistory(2), "within noise of the median of the last 2 runs"),
+    ],
+)
+def test_the_history_stands_for_the_baseline(
+    load: Loader, metric: str, keys: str, history: FromHistory, text: str
+) -> None:
+    assertion = load.one(f"metric: {metric}\nbaseline: {keys}", "tolerance: noise\n")
+    assert isinstance(assertion.require.limit, FromBaseline)
+    assert assertion.require.limit.history == history
+    assert (assertion.require.text, assertion.name) == (text, f"{metric} {text}")
+    assert assertion.needs_baseline
+
+
+def test_the_history_takes_the_tolerance_of_its_assertion(load: Loader) -> None:
+    assertion = load.one("metric: overlap\nbaseline: {history: 5}\ntolerance: {abs: 1pp}", "tolerance: noise\n")
+    assert assertion.require.limit == FromBaseline(Tolerance(absolute={"%": Fraction(1, 100)}), FromHistory(5))
+
+
+def test_what_a_baseline_must_agree_on_can_be_narrowed(load: Loader) -> None:
+    gates = load("version: 1\ncomparable_on: [gpu, mesh]\nassertions: [no syncs]\n")
+    assert gates.comparable_on == ("mesh", "gpu")
+    assert load("version: 1\nassertions: [no syncs]\n").comparable_on is None
+
+
 def test_for_makes_every_combination(load: Loader) -> None:
     made = load.assertions(
         "assert: overlap >= 60%\nfor: {stage: [stage2_f, stage2_b], rank: [0, 1]}\nwhere: {pp: [0, 1]}"
@@ -253,6 +314,9 @@ def test_behaviour_of_the_item(load: Loader) -> None:
     assert assertion.on_improvement is Severity.FAIL
     assert assertion.severity is Severity.WARN
     assert assertion.marks == ("slow", "nightly")
+    assert load.one("assert: no syncs\ninconclusive: fail").inconclusive is Severity.FAIL
+    assert load.one("assert: no syncs\ninconclusive: pass").inconclusive is Severity.WARN
+    assert load.one("assert: no syncs").inconclusive is Severity.WARN
     assert load.one("assert: no syncs\non_improvement: pass").on_improvement is Severity.WARN
     assert not load.one("assert: no syncs\nallow_no_data: False").allow_no_data
 

@@ -147,6 +147,33 @@ def test_nesting_without_end_is_no_crash(tmp_path: Path, opening: str) -> None:
             ],
         ),
         (
+            "version: 1\ntolerance: 5%\nassertions: [overlap >= baseline - tolerance]\n",
+            ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not '5%'"],
+        ),
+        (
+            "version: 1\ntolerance: nois\nassertions: [no syncs]\n",
+            ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not 'nois' (did you mean 'noise'?)"],
+        ),
+        (
+            "version: 1\ntolerance: [noise]\nassertions: [no syncs]\n",
+            ["2:12: tolerance is a mapping, as in {key: value}"],
+        ),
+        (
+            "version: 1\ncomparable_on: [mehs, gpu, gpu, colour, [], ]\nassertions: [no syncs]\n",
+            [
+                "2:17: unknown circumstance 'mehs' (did you mean 'mesh'?)",
+                "2:28: 'gpu' is named twice",
+                "2:33: unknown circumstance 'colour': they are convention, mesh, micro_batch, sequence_length, "
+                "world, gpu, steps, anchor, profiler",
+                "2:41: a circumstance is text, not a list",
+            ],
+        ),
+        ("version: 1\ncomparable_on: []\nassertions: [no syncs]\n", ["2:16: comparable_on is empty"]),
+        (
+            "version: 1\ncomparable_on: gpu\nassertions: [no syncs]\n",
+            ["2:16: comparable_on is a list, as in [one, two]"],
+        ),
+        (
             "version: 1\nrun: {world: 0, 'p p': 2, gpu: }\nassertions: [no syncs]\n",
             [
                 "2:14: world is a whole number from 1 on, not '0'",
@@ -162,7 +189,7 @@ def test_nesting_without_end_is_no_crash(tmp_path: Path, opening: str) -> None:
             "version: 1\nconvention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}\n"
             "assertions: [no syncs]\n",
             [
-                "2:23: unknown convention 'x': built in are pithtrain, generic",
+                "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
                 "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
                 "2:49: 'mixed' is no purpose to define: compute, mixed, unknown have a meaning",
                 "2:57: unknown key 'stages' (did you mean 'stage'?)",
@@ -227,6 +254,41 @@ def test_mistakes_of_a_sentence(tmp_path: Path, entry: str, mistake: str) -> Non
         ),
         (
             "baseline: {rel: 10%}\n    tolerance: {rel: 5%}",
+            ["5:16: the tolerance is given twice: here and under 'baseline'"],
+        ),
+        (
+            "baseline: noise",
+            ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"],
+        ),
+        (
+            "baseline: 5%",
+            ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"],
+        ),
+        ("baseline: {history: 10}", [f"4:15: {NO_TOLERANCE}"]),
+        (
+            "baseline: {history: 0, rel: 5%}",
+            ["4:25: history is a whole number from 1 on, not '0'"],
+        ),
+        (
+            "baseline: {history: ten, rel: 5%}",
+            ["4:25: history is a whole number from 1 on, not 'ten'"],
+        ),
+        ("baseline: {history: 10000, rel: 5%}", ["4:25: history is at most 9999 runs, not 10000"]),
+        (
+            "baseline: {branch: main, rel: 5%}",
+            [
+                "4:24: 'branch' says which runs of the history count: it needs 'history', "
+                "as in {history: 10, branch: main}"
+            ],
+        ),
+        ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
+        ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
+        (
+            "baseline: {history: 10}\n    tolerance: {abs: 50us}",
+            ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
+        ),
+        (
+            "baseline: {history: 10, rel: 5%}\n    tolerance: noise",
             ["5:16: the tolerance is given twice: here and under 'baseline'"],
         ),
         (
@@ -295,6 +357,7 @@ def test_mistakes_of_a_limit(tmp_path: Path, keys: str, expected: list[str]) -> 
         ("xfail: ''", ["5:13: xfail is empty"]),
         ("allow_no_data: yes", ["5:20: allow_no_data is true or false, not 'yes'"]),
         ("severity: warning", ["5:15: severity is fail or warn, not 'warning' (did you mean 'warn'?)"]),
+        ("inconclusive: warn", ["5:19: inconclusive is pass or fail, not 'warn'"]),
         ("on_improvement: warn", ["5:21: on_improvement is pass or fail, not 'warn'"]),
         ("id: a::b", ["5:9: an id cannot hold '::', which separates the parts of a test's address"]),
         ('id: "\\e"', ["5:9: an id has 1 to 200 characters that can be printed"]),

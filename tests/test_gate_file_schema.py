@@ -15,9 +15,13 @@ from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.errors import GateFileError
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion_keys import ASSERTION_KEYS, FORBIDDEN_MARKS, SENTENCE_SAYS
+from pytest_nsys.gates.baseline_keys import BASELINE_KEYS, MAX_RUNS
+from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import CONVENTION_KEYS, PURPOSE_KEYS
 from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS, load_gate_file
+from pytest_nsys.gates.quality_keys import QUALITY_KEYS
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, WINDOW_KEYS
+from pytest_nsys.gates.waiver_keys import REQUIRED_KEYS, WAIVER_KEYS
 from tests.fake_metrics import METRICS
 
 SCHEMA: dict[str, Any] = json.loads(
@@ -25,7 +29,20 @@ SCHEMA: dict[str, Any] = json.loads(
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
+
+class EditorsLoader(yaml.SafeLoader):
+    """YAML as editors and YAML 1.2 read it: a day is text, where PyYAML makes it a date."""
+
+
+EditorsLoader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 TAIL = "\nassertions: [no syncs]\n"
+WAIVED = "version: 1\nassertions: [exposed_ns < 2ms]\nwaivers:\n"
+WAIVER = "assertion: exposed_ns < 2ms, ceiling: 3ms, expires: 2026-12-31, reason: known"
 RATIO = "metric: overlap, require: '>= 60%'"
 
 ACCEPTED = [
@@ -43,7 +60,20 @@ ACCEPTED = [
     "version: 1\ntolerance: {rel: 5%}" + TAIL,
     "version: 1\ntolerance: {rel: 5%, abs: 2}" + TAIL,
     "version: 1\ntolerance: {abs: [50us, 1pp, 2]}" + TAIL,
+    "version: 1\ntolerance: noise" + TAIL,
+    "version: 1\ncomparable_on: [mesh, world, gpu]" + TAIL,
+    f"version: 1\ncomparable_on: [{', '.join(FIELDS)}]" + TAIL,
+    f"{WAIVED}- {{{WAIVER}}}\n",
+    f"{WAIVED}- {{{WAIVER}, link: 'https://example.org/12', where: {{stage: [a, b], rank: 0}}}}\n",
+    f"{WAIVED}- {{{WAIVER}, where: {{stage: stage2_f}}}}\n- {{{WAIVER}}}\n",
+    WAIVED + "- {" + WAIVER.replace("2026-12-31", "'2026-12-31'") + "}\n",
+    "version: 1\nassertions: [no syncs]\n"
+    "waivers: [{assertion: no syncs, ceiling: 3, expires: 2026-12-31, reason: no}]\n",
     "version: 1\nrun: {gpu: H100, world: 16, micro_batch: 1, sequence_length: 4096, pp: 4}" + TAIL,
+    "version: 1\nquality: {missing_ranks: 6, whole_graphs: '0', dropped: 2, diagnostics: 3, anchors: 3, clocks: 1}"
+    + TAIL,
+    "version: 1\nquality: {unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}" + TAIL,
+    *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in QUALITY_KEYS),
 ]
 ACCEPTED_ENTRIES = [
     "overlap >= 60%",
@@ -58,6 +88,12 @@ ACCEPTED_ENTRIES = [
     "{metric: overlap, baseline: , tolerance: {rel: 5%}}",
     "{metric: overlap, baseline: {}, tolerance: {rel: 5%}}",
     "{metric: overlap, baseline: {rel: 5%, abs: 1pp}}",
+    "{metric: overlap, baseline: , tolerance: noise}",
+    "{metric: overlap, baseline: {history: 10}, tolerance: noise}",
+    "{metric: overlap, baseline: {history: 10, branch: main, rel: 5%}}",
+    "{metric: overlap, baseline: {history: '0010', branch: 2, abs: 1pp}, inconclusive: fail}",
+    f"{{metric: overlap, baseline: {{history: {MAX_RUNS}, rel: 5%}}, inconclusive: pass}}",
+    "{metric: overlap, require: '>= baseline - noise'}",
     "{metric: overlap, require: '>= baseline - tolerance', tolerance: {rel: 5%}}",
     "{metric: compute_ns, balance: pp, require: <= 1.1}",
 ]
@@ -99,11 +135,58 @@ REFUSED = [
     "version: 1\ntolerance: {relative: 5%}" + TAIL,
     "version: 1\ntolerance: {abs: []}" + TAIL,
     "version: 1\ntolerance: {abs: -2}" + TAIL,
+    "version: 1\ntolerance: Noise" + TAIL,
+    "version: 1\ntolerance: [noise]" + TAIL,
+    "version: 1\ncomparable_on: " + TAIL,
+    "version: 1\ncomparable_on: []" + TAIL,
+    "version: 1\ncomparable_on: gpu" + TAIL,
+    "version: 1\ncomparable_on: [gpu, gpu]" + TAIL,
+    "version: 1\ncomparable_on: [colour]" + TAIL,
+    "version: 1\ncomparable_on: [[gpu]]" + TAIL,
+    "version: 1\nwaivers: " + TAIL,
+    "version: 1\nwaivers: []" + TAIL,
+    "version: 1\nwaivers: [no syncs]" + TAIL,
+    "version: 1\nwaivers: {assertion: no syncs}" + TAIL,
+    WAIVED + "- {}\n",
+    *(
+        WAIVED + "- {" + ", ".join(part for part in WAIVER.split(", ") if not part.startswith(key)) + "}\n"
+        for key in REQUIRED_KEYS
+    ),
+    f"{WAIVED}- {{{WAIVER}, until: 2026-12-31}}\n",
+    f"{WAIVED}- {{{WAIVER}, where: {{}}}}\n",
+    f"{WAIVED}- {{{WAIVER}, where: stage2_f}}\n",
+    f"{WAIVED}- {{{WAIVER}, where: {{stage: []}}}}\n",
+    f"{WAIVED}- {{{WAIVER}, link: }}\n",
+    f"{WAIVED}- {{{WAIVER}, link: 12}}\n",
+    f"{WAIVED}- {{{WAIVER}, link: 'ftp://example.org'}}\n",
+    f"{WAIVED}- {{{WAIVER}, link: 'https://a b'}}\n",
+    *(
+        f"{WAIVED}- {{{WAIVER.replace('2026-12-31', day)}}}\n"
+        for day in ("", "2026", "20261231", "30.11.2026", "2026-1-31", "never", "2026-12-31T10:00:00", "[2026-12-31]")
+    ),
+    f"{WAIVED}- {{{WAIVER.replace('3ms', '-3')}}}\n",
+    f"{WAIVED}- {{{WAIVER.replace('3ms', '[3ms]')}}}\n",
+    f"{WAIVED}- {{{WAIVER.replace('known', '')}}}\n",
     "version: 1\nrun: {}" + TAIL,
     "version: 1\nrun: {world: 0}" + TAIL,
     "version: 1\nrun: {pp: two}" + TAIL,
     "version: 1\nrun: {p p: 2}" + TAIL,
     "version: 1\nrun: {gpu: }" + TAIL,
+    "version: 1\nquality: {}" + TAIL,
+    "version: 1\nquality: off" + TAIL,
+    "version: 1\nquality: [anchors]" + TAIL,
+    "version: 1\nquality: {anchor: 5}" + TAIL,
+    "version: 1\nquality: {anchors: 0}" + TAIL,
+    "version: 1\nquality: {anchors: [5]}" + TAIL,
+    "version: 1\nquality: {clocks: none}" + TAIL,
+    "version: 1\nquality: {missing_ranks: -1}" + TAIL,
+    "version: 1\nquality: {missing_ranks: 1.5}" + TAIL,
+    "version: 1\nquality: {missing_ranks: }" + TAIL,
+    "version: 1\nquality: {unlaunched: 0.2}" + TAIL,
+    "version: 1\nquality: {unlaunched: 120%}" + TAIL,
+    "version: 1\nquality: {unstaged: many}" + TAIL,
+    "version: 1\nquality: {typicality: 5%}" + TAIL,
+    "version: 1\nquality: {typicality: -5}" + TAIL,
 ]
 REFUSED_ENTRIES = [
     "",
@@ -123,6 +206,18 @@ REFUSED_ENTRIES = [
     "{metric: overlap, baseline: []}",
     "{metric: overlap, baseline: 5%}",
     "{metric: overlap, baseline: {rel: 5%}, tolerance: {rel: 5%}}",
+    "{metric: overlap, baseline: {history: 3, rel: 5%}, tolerance: noise}",
+    "{metric: overlap, baseline: {history: 3, abs: 1pp}, tolerance: noise}",
+    "{metric: overlap, baseline: noise, tolerance: noise}",
+    "{metric: overlap, baseline: {history: 0, rel: 5%}}",
+    "{metric: overlap, baseline: {history: 10000, rel: 5%}}",
+    "{metric: overlap, baseline: {history: '10000', rel: 5%}}",
+    "{metric: overlap, baseline: {history: ten, rel: 5%}}",
+    "{metric: overlap, baseline: {history: , rel: 5%}}",
+    "{metric: overlap, baseline: {branch: main, rel: 5%}}",
+    "{metric: overlap, baseline: {history: 3, branch: , rel: 5%}}",
+    "{metric: overlap, baseline: {histories: 3, rel: 5%}}",
+    f"{{{RATIO}, inconclusive: warn}}",
     f"{{{RATIO}, where: {{}}}}",
     f"{{{RATIO}, where: [stage]}}",
     f"{{{RATIO}, where: {{stage: []}}}}",
@@ -160,7 +255,7 @@ def loads(tmp_path: Path, text: str) -> str:
 
 
 def validates(text: str) -> str:
-    return "\n".join(error.message for error in VALIDATOR.iter_errors(yaml.safe_load(text)))
+    return "\n".join(error.message for error in VALIDATOR.iter_errors(yaml.load(text, EditorsLoader)))
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -206,12 +301,17 @@ def test_the_schema_knows_the_keys_of_the_loader_and_no_others() -> None:
     assertion = definitions["assertion"]["properties"]
     assert set(top) == set(GATE_FILE_KEYS)
     assert set(top["run"]["properties"]) == set(RUN_KEYS)
+    assert set(top["quality"]["properties"]) == set(QUALITY_KEYS)
     assert set(assertion) == set(ASSERTION_KEYS)
     assert set(convention) == set(CONVENTION_KEYS)
     purpose = convention["purposes"]["additionalProperties"]["anyOf"][2]["properties"]
     assert set(purpose) == set(PURPOSE_KEYS)
     assert set(definitions["tolerance"]["properties"]) == set(TOLERANCE_KEYS)
-    assert set(assertion["baseline"]["anyOf"][1]["properties"]) == set(TOLERANCE_KEYS)
+    assert set(assertion["baseline"]["anyOf"][1]["properties"]) == set(BASELINE_KEYS)
+    assert set(definitions["waiver"]["properties"]) == set(WAIVER_KEYS)
+    assert set(definitions["waiver"]["required"]) == set(REQUIRED_KEYS)
+    assert top["comparable_on"]["items"]["enum"] == list(FIELDS)
+    assert definitions["runs"]["maximum"] == MAX_RUNS
     assert set(definitions["window"]["anyOf"][1]["properties"]) == set(WINDOW_KEYS)
     assert definitions["built_in"]["enum"] == list(BUILT_IN)
 

@@ -424,18 +424,18 @@ def test_a_green_summary(project: Project) -> None:
         "    rank 0–1: forward chunk 0 (phase1) backward chunk 0 (phase0), 1st of 5, 15 ms",
         f"  baseline baselines/{name}",
         "  passed  overlap >= 60%                            80.0%   >= 60.0%                              "
-        "margin 20.00 pp  rank 0 stage stage2_f, worst of 4",
+        "margin 20.00 pp                                   rank 0 stage stage2_f, worst of 4",
         "  passed  exposed_ns below baseline plus tolerance  200 us  <= 250 us (baseline + max(5%, 50us))  "
-        "margin 50 us     rank 0 stage stage2_f, worst of 4",
+        "margin 50 us     sees 50 us (noise not measured)  rank 0 stage stage2_f, worst of 4",
         "  passed  p50 period_ns < 25ms                      20 ms   < 25 ms                               "
-        "margin 5 000 us  rank 0 quantile p50, worst of 2",
+        "margin 5 000 us                                   rank 0 quantile p50, worst of 2",
         "  passed  no mixed comm streams                     0       == 0                                  "
-        "                 rank 0 purpose mixed, worst of 2",
+        "                                                  rank 0 purpose mixed, worst of 2",
     ]
 
 
 def test_notes_stand_below_the_summary(project: Project) -> None:
-    project.gate(GATE)
+    project.gate(f"quality: {{anchors: 2}}\nassertions:\n{GATE}")
     project.trace(label=None, chunks_ms=(15, 15))
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "  note: no setup label: ranks are numbered by (file, process, device)" in said

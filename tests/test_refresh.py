@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.errors import BaselineError
+from pytest_nsys.gates.baseline_file import Baseline
+from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.gates import MS, Project
 
@@ -156,6 +159,23 @@ def test_nothing_to_refresh_is_said(project: Project) -> None:
     assert "no baseline was written: no assertion with a baseline was measured" in project.refresh(
         "--nsys-trace=run.sqlite"
     )
+
+
+def test_a_reason_that_is_no_text(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=bad \udcff", code=4)
+    assert "--nsys-reason is no text in UTF-8" in said
+    words = ["baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite"]
+    assert "--nsys-reason is no text in UTF-8" in project.command(*words, "--reason=bad \udcff", code=2)
+    assert project.files() == {"gate.nsys.yaml", "run.sqlite"}
+
+
+def test_a_baseline_that_is_no_text_is_an_error_of_one_line(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "gate", "gate \udcff.nsys.yaml")
+    with pytest.raises(BaselineError, match=r"k\.json: cannot be written: .*; nothing was changed"):
+        shelf.save(shelf.folder / "k.json", Baseline({}, shelf.gate))
+    assert not shelf.folder.exists()
 
 
 @pytest.mark.parametrize("reason", [(), ("--nsys-reason=",), ("--nsys-reason=  ",)])

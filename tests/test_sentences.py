@@ -108,6 +108,10 @@ def test_sentences_with_constants(
         ("exposed_ns <= baseline + 50us", "<=", TOLERANCE_US),
         ("overlap >= baseline - 3pp", ">=", Tolerance(absolute={"%": Fraction(3, 100)})),
         ("launches <= baseline + 2", "<=", Tolerance(absolute={"count": Fraction(2)})),
+        ("exposed_ns <= baseline + noise", "<=", Tolerance(noise=True)),
+        ("exposed_ns below baseline plus noise", "<=", Tolerance(noise=True)),
+        ("overlap >= baseline - noise", ">=", Tolerance(noise=True)),
+        ("median overlap at least baseline minus noise", ">=", Tolerance(noise=True)),
         ("launches == baseline", "==", None),
         ("exposed_ns <= baseline", "<=", None),
         ("exposed_ns below baseline", "<=", None),
@@ -193,7 +197,17 @@ def test_the_requirement_keeps_its_words() -> None:
             "max(…) takes one share and one amount, as in max(5%, 50us)",
         ),
         ("exposed_ns <= baseline + max(5%, 50us", 37, "')' is missing"),
-        ("exposed_ns <= baseline +", 24, "the tolerance is missing: write 5%, max(5%, 50us) or 'tolerance'"),
+        ("exposed_ns <= baseline +", 24, "the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'"),
+        ("exposed_ns <= baseline + max(noise, 50us)", 29, "the measured noise counts beside every tolerance"),
+        ("exposed_ns <= baseline + max(5%, noise)", 33, "the measured noise counts beside every tolerance"),
+        ("exposed_ns <= baseline + noise + 5%", 31, "'+' is too much: the limit ends before it"),
+        ("exposed_ns <= baseline - noise", 23, "'<= baseline - …' would fail a run that changed nothing"),
+        ("exposed_ns <= noise", 14, "'noise' is not a number or 'baseline'"),
+        (
+            "exposed_ns <= baseline + nois",
+            25,
+            "'nois' is not a tolerance such as 5% (did you mean 'noise'?)",
+        ),
         (
             "exposed_ns <= baseline + tolerence",
             25,
@@ -243,6 +257,11 @@ def test_plus_tolerance_needs_one_in_the_file() -> None:
     assert caught.value.offset == 31
 
 
+def test_a_tolerance_that_is_the_noise_fits_every_metric() -> None:
+    for sentence in ("exposed_ns below baseline plus tolerance", "overlap >= baseline - tolerance"):
+        assert parsed(sentence, Tolerance(noise=True)).require.limit == FromBaseline(Tolerance(noise=True))
+
+
 def test_a_warning_takes_constants_only() -> None:
     with pytest.raises(SentenceMistake, match="only a constant") as caught:
         parse_requirement(">= baseline", METRICS["overlap"], constant=True)
@@ -258,7 +277,7 @@ def test_a_requirement_needs_its_comparison(text: str, offset: int) -> None:
 
 WORDS = (
     "no max of median p50 p0 rank 3 stage stage2_f * overlap exposed_ns comm streams period_ns balance across "
-    "pp below above at least most >= <= == != = < baseline plus minus + - tolerance max( 5% , 50us ) 3pp 2"
+    "pp below above at least most >= <= == != = < baseline plus minus + - tolerance noise max( 5% , 50us ) 3pp 2"
 )
 
 

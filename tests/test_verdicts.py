@@ -223,7 +223,7 @@ LABEL = "rank={{rank}}; pp={pp} dp=0/1 cp=0/1 ep=0/1; mbs={mbs} seq={seq}"
     ],
 )
 def test_another_run_is_incomparable(project: Project, now: dict[str, object], differs: str) -> None:
-    accepted(project)
+    accepted(project, "quality: {missing_ranks: off}" + BASELINE)
     project.trace(**now)  # type: ignore[arg-type]
     case = one(project.cases("--nsys-trace=run.sqlite", code=1))
     assert case.state == "failure"
@@ -320,9 +320,11 @@ def test_no_data_without_a_baseline_gives_the_command(project: Project) -> None:
 
 
 def test_no_data_where_the_baseline_has_other_metrics_only(project: Project) -> None:
-    accepted(project, "assertions:\n  - compute_ns <= baseline + 5%")
-    project.gate(BASELINE)
-    case = one(project.cases("--nsys-trace=base.sqlite", code=1))
+    compute = "\n  - compute_ns <= baseline + 5%"
+    accepted(project, f"assertions:{compute}")
+    project.gate(BASELINE.rstrip() + compute)
+    other, case = sorted(project.cases("--nsys-trace=base.sqlite", code=1).values(), key=lambda case: case.text)
+    assert other.state == "passed"
     assert case.properties["nsys_outcome"] == "no data"
     assert "holds no exposed_ns" in case.text
 
@@ -466,3 +468,19 @@ def test_every_verdict_stands_in_the_summary(project: Project) -> None:
         ]
     )
     project.result.assert_outcomes(passed=2, failed=2, errors=1, warnings=2)
+
+
+def test_where_nothing_is_stored_the_command_that_stores_it_comes_first(project: Project) -> None:
+    project.trace()
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "  next:   pytest-nsys baseline refresh gate.nsys.yaml" in said
+
+
+def test_a_warned_verdict_that_warnings_as_errors_turn_red_is_failed_in_the_summary(project: Project) -> None:
+    project.trace()
+    project.gate("- {id: gate, assert: overlap >= 99%, severity: warn}\n")
+    assert "  warned  gate" in project.pytest("--nsys-trace=run.sqlite", code=0)
+    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=1)
+    assert "  failed  gate" in said
+    assert "  warned  gate" not in said

@@ -21,6 +21,10 @@ SYNCHRONISING_CALLS = (
     "cuEventSynchronize*",
     "cudaMemcpy*",
     "cuMemcpy*",
+    "hipDeviceSynchronize*",
+    "hipStreamSynchronize*",
+    "hipEventSynchronize*",
+    "hipMemcpy*",
 )
 """API calls that make the CPU wait for the GPU; of the copies only those that are not asynchronous."""
 

@@ -41,7 +41,7 @@ def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
     shown = ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
     what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
     if not shown:
-        seen = "the trace holds no ranges at all: capture with --trace=cuda,nvtx and mark the step with NVTX"
+        seen = f"the trace holds no ranges at all: {run.facts[rank.process.trace].to_see_ranges}"
     else:
         seen = f"most frequent ranges: {shown}"
     return (

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.overlap import tax_without_sample
-from pytest_nsys.analysis.rank_window import RankTrack
+from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, launchless, typicalities
 from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.steady import window_typicality
 from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.model import KernelsMode, Note, ProcessId, counted, printable
-
-FEW_ANCHORS = 5
-UNTYPICAL = 5
-"""A window this many MAD away from the steady median is no typical one."""
 
 
 def notes_on(run: Run, pick: Pick, *, stages: bool = True, tax: bool = False) -> Iterator[Note]:
@@ -34,13 +30,14 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, tax: bool = False) ->
             yield Note(f"{trace.path}: {n} CUDA graph replays were traced whole: their kernels are in no window", True)
         for text in facts.diagnostics[:3]:
             yield Note(f"{trace.path}: the profiler says: {printable(text)}", True)
+        for text in facts.notes:
+            yield Note(printable(text, 1000))
     group = run.measured(pick)
     yield from _about_anchors(group)
-    tracks = list(group.tracks.values())
     if pick.kernels is KernelsMode.LAUNCHED:
         yield from _about_unlaunched(group)
     elif stages:
-        yield from _about_launches(tracks)
+        yield from _about_launches(group)
     yield from _about_streams(group)
     if tax:
         yield from _about_tax(group)
@@ -54,31 +51,30 @@ def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
 
 
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
-    having = [(n, len(t.anchors)) for n, t in group.tracks.items() if t.anchors]
-    few = [(n, count) for n, count in having if count < FEW_ANCHORS]
+    few = [(n, count) for n, count in anchor_counts(group) if count < FEW_ANCHORS]
     if few:
         number, count = few[0]
         yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
-    for number, windows in group.ranks.items():
-        for row in window_typicality(windows[0]) if len(windows) == 1 else ():
-            if row.value > UNTYPICAL:
-                far = round(float(row.value), 1)
-                yield Note(f"rank {number}: the window is untypical, {far} MAD from the steady median", True)
+    for number, value in typicalities(group):
+        if value > UNTYPICAL:
+            far = round(float(value), 1)
+            yield Note(f"rank {number}: the window is untypical, {far} MAD from the steady median", True)
 
 
 def _share(part: int, whole: int) -> str:
     return f"{round(100 * part / whole, 1)} %"
 
 
-def _about_launches(tracks: list[RankTrack]) -> Iterator[Note]:
+def _about_launches(group: WindowGroup) -> Iterator[Note]:
     """Of the kernels that were looked up: all of a few, of many those that communicate."""
+    tracks = list(group.tracks.values())
     looked_up = sum(track.looked_up for track in tracks)
-    without = sum(track.without_launch for track in tracks)
+    without, whole = launchless(group) if looked_up else (0, 0)
     if without:
         yield Note(
-            f"{_share(without, looked_up)} of {looked_up} kernels around the windows have no launch row: their stage "
+            f"{_share(without, whole)} of {whole} kernels around the windows have no launch row: their stage "
             "was looked up at their GPU start",
-            without * 10 > looked_up,
+            without * 10 > whole,
         )
     twice = sum(track.claimed_twice for track in tracks)
     if twice:
@@ -100,7 +96,10 @@ def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
 
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
     windows = [window for own in group.ranks.values() for window in own if len(window)]
+    built_in = {pattern for convention in BUILT_IN.values() for pattern in convention.communication}
     for pattern in group.run.convention.communication:
+        if pattern in built_in:  # it is for whichever library there is; one that a person wrote is meant to match
+            continue
         if not any(fnmatchcase(name, pattern) for window in windows for name in set(window.kernels.names.values())):
             yield Note(f"no kernel around the windows is like the communication pattern '{printable(pattern)}'", True)
     if any(w.communication for w in windows):

@@ -51,7 +51,6 @@ class RankTrack:
     fetch_run: Callable[[], RankWindow]
     fetch_api: Callable[[Sequence[str], Interval], Sequence[Api] | None]
     looked_up: int = field(default=0, init=False)
-    without_launch: int = field(default=0, init=False)
     claimed_twice: int = field(default=0, init=False)
 
     @cached_property
@@ -71,6 +70,15 @@ class RankTrack:
     def launch_ns(self) -> array[int]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         return self.fetch_launches()
+
+    @cached_property
+    def launchless(self) -> tuple[int, int]:
+        """Kernels without a launch row, and of how many: all of a few, of many those that communicate, if any does."""
+        some = [i for i, flag in enumerate(self.communicates) if flag] if self.many else []
+        if not some:
+            return self.launch_ns.count(NO_LAUNCH), len(self.kernels)
+        launches = self.fetch_communication_launches()
+        return sum(launches[i] == NO_LAUNCH for i in some), len(some)
 
     @cached_property
     def launch_order(self) -> list[int]:
@@ -105,7 +113,6 @@ class RankTrack:
         times = [starts[i] if launches[i] == NO_LAUNCH else launches[i] for i in indices]
         found = look_up(self.fetch_ranges(), times, self.convention.contexts())
         self.looked_up, self.claimed_twice = len(times), found.claimed_twice
-        self.without_launch = sum(launches[i] == NO_LAUNCH for i in indices)
         return dict(zip(indices, found.contexts, strict=True))
 
 

@@ -43,7 +43,7 @@ def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention:
             )
         for setup in texts.values():
             found[pid] = setup
-    return Labels(trace, found)
+    return Labels(trace, found or trace.setups())
 
 
 def find_ranks(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
@@ -80,14 +80,20 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
                 f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
                 "sizes: these are no files of one run"
             )
-    world = prod(first.sizes.values())
+    absent, world, some = absent_ranks(ranks)
+    return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)] if absent else []
+
+
+def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
+    """How many ranks the sizes of the setup labels promise and no trace holds, of how many, and the first of them."""
+    setup = ranks[0].setup if ranks else None
+    if setup is None or not setup.sizes:
+        return 0, len(ranks), ""
+    world = prod(setup.sizes.values())
     present = {rank.number for rank in ranks if rank.number < world}
     absent = world - len(present)
-    if not absent or not first.sizes:
-        return []
     first_absent = islice((n for n in range(world) if n not in present), SHOWN)
-    some = ", ".join(map(str, first_absent)) + (" …" if absent > SHOWN else "")
-    return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)]
+    return absent, world, ", ".join(map(str, first_absent)) + (" …" if absent > SHOWN else "")
 
 
 def _ordinals(lanes: Sequence[tuple[int, Labels, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:

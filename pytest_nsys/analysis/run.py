@@ -7,6 +7,7 @@ assertion or gate file that asks for the same window costs no reading.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
 
@@ -86,7 +87,7 @@ class Run:
         graphs = sum(facts.whole_graphs for facts in self.facts)
         if graphs:
             return f"{names}: no kernels: {graphs} CUDA graph replays were traced whole; use --cuda-graph-trace=node"
-        return f"{names}: no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU"
+        return f"{names}: no kernels: {self.facts[0].to_see_kernels}"
 
     def anchors(self, rank: Rank, pattern: str | None = None) -> Sequence[Range]:
         """The anchors of a rank by start: closed ranges like ``pattern``, the convention's anchor by default."""
@@ -276,6 +277,18 @@ class WindowGroup:
                 ran += len(launches)
                 without += launches.count(NO_LAUNCH)
         return without, ran
+
+    @cached_property
+    def out_of_session(self) -> int:
+        """Kernels around the windows that start outside the profiler's session."""
+        found = 0
+        for track in self.tracks.values():
+            starts = track.kernels.start_ns
+            found += bisect_left(starts, 0)
+            session = self.run.facts[track.rank.process.trace].session_ns
+            if session is not None and len(starts) and starts[0] <= session:  # else its times count from elsewhere
+                found += len(starts) - bisect_right(starts, session)
+        return found
 
     def _rank_windows(self, track: RankTrack) -> list[RankWindow]:
         rank = track.rank

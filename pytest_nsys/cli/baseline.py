@@ -1,24 +1,22 @@
-"""``pytest-nsys baseline``: accept a run as the new normal, and see what is stored."""
+"""``pytest-nsys baseline``: accept a run as the new normal, measure its noise, see and prune what is stored."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.exit_status import NOT_JUDGED
+from pytest_nsys.cli.baseline_calibrate import calibrate
+from pytest_nsys.cli.baseline_diff import diff
+from pytest_nsys.cli.baseline_prune import prune
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
+from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.baselines import Baseline, load
+from pytest_nsys.gates.baseline_file import Baseline, load
+from pytest_nsys.refresh_modes import KEPT_RUNS
 from pytest_nsys.reports.tables import Column, Format, Kind, Measure
 from pytest_nsys.session import BASELINES
-
-PYTEST_TO_COMMAND = {0: 0, 1: 1, NOT_JUDGED: 3}
-"""Every other end of pytest is a mistake or an unreadable file (2)."""
 
 COLUMNS = (
     Column("file"),
@@ -34,31 +32,45 @@ COLUMNS = (
 
 @click.group()
 def baseline() -> None:
-    """Stored baselines: refresh them from a run, or show them."""
+    """Stored baselines: refresh, calibrate, prune and show them."""
+
+
+baseline.add_command(calibrate)
+baseline.add_command(diff)
+baseline.add_command(prune)
 
 
 @baseline.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeated: its captures.")
 @click.option("--reason", required=True, help="Why the new normal is right; stored with the rows.")
-@click.option("--baseline-dir", metavar="DIR", help="Folder of the baselines, as in the gate run.")
+@click.option("--only", metavar="NAME", multiple=True, help="This assertion or metric alone (glob; repeatable).")
+@click.option("--all", "all_rows", is_flag=True, help="Write every row, also those within their tolerance.")
+@click.option("--new-only", is_flag=True, help="Add what is not stored; change and drop nothing.")
+@click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted ones, of which {KEPT_RUNS} are kept.")
+@click.option("--ratchet", is_flag=True, help="Write only what improved beyond its tolerance.")
+@folder_option
 @click.pass_context
 def refresh(
-    context: click.Context, gate_files: tuple[str, ...], traces: tuple[str, ...], reason: str, baseline_dir: str | None
+    context: click.Context,
+    /,
+    gate_files: tuple[str, ...],
+    traces: tuple[str, ...],
+    reason: str,
+    only: tuple[str, ...],
+    baseline_dir: str | None,
+    **modes: bool,
 ) -> None:
     """Write the rows of a run as the baselines of GATE_FILES (or folders of them).
 
     Writes the rows that moved beyond their tolerance, and prints the old and the new value of each. Refuses a run with
     an error, without data, or whose structure fails.
     """
-    arguments = [*gate_files, "-m", "nsys", "--nsys-update-baselines", f"--nsys-reason={reason}"]
-    arguments += [f"--nsys-trace={trace}" for trace in traces]
-    arguments += [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
-    arguments += ["-n", "0"] if find_spec("xdist") else []  # the project's own settings may ask for workers
-    # A process of its own: pytest warns about plugins that were imported before it started, as this module was.
-    words = [sys.executable, "-m", "pytest", "-p", "pytest_nsys.cli.exit_status", *arguments]
-    done = subprocess.run(words, check=False)
-    context.exit(PYTEST_TO_COMMAND.get(done.returncode, 2))
+    asked = [name.removesuffix("_rows").replace("_", "-") for name, given in modes.items() if given]
+    if len(asked) > 1:
+        raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
+    mode = asked[0] if asked else "moved"
+    context.exit(update(gate_files, traces, reason, mode=mode, only=only, baseline_dir=baseline_dir))
 
 
 @baseline.command()

@@ -10,9 +10,10 @@ import click
 
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.evaluation import Library
-from pytest_nsys.gates.baselines import shelf_of
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.shelf import shelf_of
 from pytest_nsys.metrics import METRICS
+from pytest_nsys.references import StoredBaseline
 from pytest_nsys.refresh import Refresh
 from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.session import BASELINES
@@ -60,6 +61,8 @@ def write_demo(root: Path) -> None:
     with contextlib.closing(Library()) as library:
         evidence = library.evidence(gate.traces, gate.path.parent, gate.convention)
         shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
-        refresh = Refresh(gate, Bench(evidence, gate.run, shelf), "the good run of the demo")
+        refresh = Refresh(
+            gate, Bench(evidence, gate, StoredBaseline(evidence, gate, shelf)), "the good run of the demo"
+        )
         refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
         refresh.write()

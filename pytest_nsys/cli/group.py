@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -33,11 +34,17 @@ COMMANDS = {
     "metrics": "metrics",
     "rows": "rows",
     "baseline": "baseline",
+    "compare": "compare",
+    "history": "history",
+    "export": "export",
+    "capture": "capture",
     "demo": "demo",
 }
 """Module of this package that holds each command, under the command's own name."""
 
 LONGEST_LINE = 4000
+DEBUG = "PYTEST_NSYS_DEBUG"
+"""Variable of the environment that has a defect show its traceback."""
 
 
 class LazyGroup(click.Group):
@@ -56,6 +63,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, or the mistake with the one that was perhaps meant."""
         known = self.list_commands(ctx)
         if args and args[0] not in known and not args[0].startswith("-"):
             ctx.fail(f"no command '{printable(args[0], 40)}'{did_you_mean(args[0], known)}")
@@ -92,6 +100,13 @@ def errors_as_exit_codes() -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         _end(MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
+    except (click.exceptions.Exit, click.ClickException, click.Abort):
+        raise
+    except Exception as error:  # Python would end with 1, which is a verdict: "worse"
+        if os.environ.get(DEBUG):
+            traceback.print_exc()
+        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        _end(MISTAKE, f"this is a defect of pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
 
 
 def _end(code: int, *lines: str) -> NoReturn:

@@ -62,8 +62,7 @@ def format_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.option("--format", type=choice, default=Format.TABLE.value, help="How rows are printed.")(command)
 
 
-_OPTIONS = (
-    click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
+HOW_MEASURED = (
     click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {MEDIAN}."),
     click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
     click.option("--end", type=int, metavar="NS", help="End of that span."),
@@ -77,6 +76,12 @@ _OPTIONS = (
     click.option(
         "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
     ),
+)
+"""The options that say what is measured, and how."""
+
+_OPTIONS = (
+    click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
+    *HOW_MEASURED,
     format_option,
 )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.errors import UsageMistake
 from pytest_nsys.model import Note, Rank, Window, printable
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import Column, Format, Row
@@ -15,6 +17,23 @@ DEFINITION = 1
 """Of the columns that the four primitives print."""
 
 LONGEST_NOTE = 2000
+
+
+def format_of(format: str | None, output: str | None, suffixes: Mapping[str, str], default: str) -> str:
+    """The format asked for, else the one that the name of the file asks for.
+
+    Raises UsageMistake for an empty name, and for a suffix that is of no format where none is asked for.
+    """
+    if output is not None and not output.strip():
+        raise UsageMistake("--output is empty: write --output FILE")
+    suffix = Path(output).suffix.lower() if output is not None else ""
+    if format is not None or not suffix:
+        return format or default
+    if suffix not in suffixes:
+        raise UsageMistake(
+            f"--output {output}: {suffix} is of no format: give --format, or one of {', '.join(suffixes)}"
+        )
+    return suffixes[suffix]
 
 
 def print_rows(

@@ -10,6 +10,7 @@ import click
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.errors import NothingMeasured, UsageMistake
 from pytest_nsys.evaluation import Evidence, Measured
 from pytest_nsys.gates.assertion import Selector
@@ -37,17 +38,12 @@ class Found:
     required=True,
     help="A capture: file, folder or glob. Repeated: values are medians over the captures.",
 )
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="DIM=VALUE",
-    help="Rows of this label only. Repeated for one dimension: any of them; for several: all.",
-)
+@where_option
 @measuring
 def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
     """The rows of metrics."""
     metrics = [_metric(name) for name in dict.fromkeys(names)]
-    selectors = _selectors(where)
+    selectors = selectors_of(where)
     with asked.evidence(traces) as evidence:
         pick = evidence.pick(asked.window, asked.span, asked.kernels)
         ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
@@ -73,25 +69,10 @@ def _metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def _selectors(where: Sequence[str]) -> dict[str, Selector]:
-    """One selector per dimension; the same dimension twice means either."""
-    values: dict[str, list[str]] = {}
-    for text in where:
-        dimension, equals, value = (part.strip() for part in text.partition("="))
-        if not (dimension and equals and value):
-            raise UsageMistake(f"--where is DIM=VALUE, not '{printable(text, 60)}'")
-        values.setdefault(dimension, []).append(value)
-    return {dimension: Selector(tuple(own)) for dimension, own in values.items()}
-
-
 def _check_dimensions(evidence: Evidence, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
-    axes = {axis for coordinates in evidence.mesh.coordinates.values() for axis in coordinates}
+    axes = sorted({axis for coordinates in evidence.mesh.coordinates.values() for axis in coordinates})
     for metric in metrics:
-        known = (*metric.dimensions, *(sorted(axes) if "rank" in metric.dimensions else ()))
-        for dimension in selectors:
-            if dimension not in known:
-                hint = did_you_mean(dimension, known) or f": it has {', '.join(known)}"
-                raise UsageMistake(f"{metric.name} has no dimension '{printable(dimension, 40)}'{hint}")
+        check_dimensions(metric.name, metric.dimensions, axes, selectors)
 
 
 def _find(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
+from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.conventions import Convention
-from pytest_nsys.model import KernelsMode, Label, Span
+from pytest_nsys.model import KernelsMode, Label, Span, printable
 
 
 class Comparator(enum.StrEnum):
@@ -39,11 +41,12 @@ class Tolerance:
     """How far from its baseline m a value may be: T = max(relative · |m|, the absolute part of the metric's unit).
 
     ``absolute`` maps a metric unit (``ns``, ``%``, ``count``, ``1``) to an amount in that unit's base: nanoseconds,
-    a plain fraction for percentage points, a number.
+    a plain fraction for percentage points, a number. ``noise``: T is 0, and the measured noise alone decides.
     """
 
     relative: Fraction = Fraction(0)
     absolute: Mapping[str, Fraction] = field(default_factory=dict)
+    noise: bool = False
 
     def amount(self, baseline: Fraction | int, unit: str) -> Fraction:
         """T for a row whose baseline is ``baseline``."""
@@ -58,10 +61,33 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
+class FromHistory:
+    """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline."""
+
+    runs: int
+    branch: str | None = None
+
+    @property
+    def source(self) -> str:
+        """What stands in for the baseline, in words: ``median of the last 10 runs on main``."""
+        runs = "last run" if self.runs == 1 else f"median of the last {self.runs} runs"
+        return runs if self.branch is None else f"{runs} on {printable(self.branch, 60)}"
+
+
+@dataclass(frozen=True, slots=True)
 class FromBaseline:
-    """A limit read from the stored baseline of the row: m + T above, m − T below. None: exactly m."""
+    """A limit read from the baseline of the row: m + T above, m − T below. Tolerance None: exactly m.
+
+    ``history`` None: the stored baseline, or the other trace where one is given.
+    """
 
     tolerance: Tolerance | None
+    history: FromHistory | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the limit is read, in words: ``baseline``, or runs of the history."""
+        return self.history.source if self.history is not None else "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +143,23 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiver:
+    """Rows that may stay outside their limit for a while, up to ``ceiling`` (down to it, where more is better).
+
+    ``where`` empty: every row of the assertion. The waiver holds until the end of the day ``expires``, in UTC.
+    ``shared``: it stands for several items of a ``for:``, none of which can tell whether another needs it.
+    """
+
+    ceiling: Fraction
+    expires: date
+    reason: str
+    location: Location
+    link: str = ""
+    where: Mapping[str, Selector] = field(default_factory=dict)
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Assertion:
     """One sentence; one pytest item. ``name`` is what the item is called, unique in its file."""
 
@@ -134,6 +177,8 @@ class Assertion:
     xfail: str | None = None
     allow_no_data: bool = False
     on_improvement: Severity = Severity.WARN
+    inconclusive: Severity = Severity.WARN
+    waivers: tuple[Waiver, ...] = ()
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
@@ -142,6 +187,11 @@ class Assertion:
     def needs_baseline(self) -> bool:
         return isinstance(self.require.limit, FromBaseline)
 
+    @property
+    def reads_stored(self) -> bool:
+        """Whether its limit comes from the stored baseline, not from the history."""
+        return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
+
 
 @dataclass(frozen=True, slots=True)
 class GateFile:
@@ -149,6 +199,8 @@ class GateFile:
 
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
     sizes by axis. ``tolerance``, ``window``, ``span`` and ``kernels`` hold for assertions that say nothing else.
+    ``quality`` bounds what may be wrong with the traces before nothing is judged on them.
+    ``comparable_on`` names the circumstances that must agree with a baseline's (None: all of them).
     """
 
     path: Path
@@ -156,6 +208,8 @@ class GateFile:
     convention: Convention
     traces: tuple[str, ...] = ()
     run: Mapping[str, Label] = field(default_factory=dict)
+    comparable_on: tuple[str, ...] | None = None
+    quality: Bounds = field(default_factory=Bounds)
     tolerance: Tolerance | None = None
     window: str = "median"
     span: Span | None = None

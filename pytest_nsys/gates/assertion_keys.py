@@ -9,36 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import Node, ScalarNode
 
 from pytest_nsys.gates.assertion import (
     Assertion,
-    Comparator,
-    FromBaseline,
     Location,
     Requirement,
     Selector,
     Severity,
     Tolerance,
 )
+from pytest_nsys.gates.baseline_keys import read_baseline
 from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.gates.limits import (
-    NO_TOLERANCE,
-    MetricSpec,
-    SentenceMistake,
-    nothing_for,
-    parse_requirement,
-)
+from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.selector_keys import SelectorKeys
 from pytest_nsys.gates.sentences import Sentence, balance_of, parse_sentence
 from pytest_nsys.gates.setting_keys import read_tolerance, read_window
-from pytest_nsys.gates.units import format_tolerance
-from pytest_nsys.gates.yaml_nodes import Reader, is_empty
+from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import KernelsMode, Span, printable
 
 ASSERTION_KEYS = (
     *("id", "assert", "metric", "where", "across", "balance", "for", "require", "warn", "baseline"),
-    *("tolerance", "severity", "marks", "xfail", "allow_no_data", "on_improvement"),
+    *("tolerance", "severity", "marks", "xfail", "allow_no_data", "on_improvement", "inconclusive"),
     *("window", "span", "kernels"),
 )
 SENTENCE_SAYS = ("metric", "across", "balance", "require", "baseline")
@@ -48,8 +40,8 @@ MAX_ID = 200
 FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
 
 
-class Improvement(enum.StrEnum):
-    """What a run that is better than its baseline and the tolerance does to the item."""
+class Reaction(enum.StrEnum):
+    """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -196,7 +188,9 @@ class _Entry:
         axis = keys.balance()
         judged = balance_of(metric) if axis else metric
         across = keys.across()
-        require = self._baseline(judged) if "baseline" in self._fields else None
+        require = None
+        if "baseline" in self._fields:
+            require = read_baseline(self._reader, self._fields, judged, self._defaults.tolerance)
         require = self._requirement("require", judged) or require
         return None if require is None else Sentence(metric.name, require, {}, across, axis)
 
@@ -223,43 +217,16 @@ class _Entry:
             self._reader.mistakes.at(node, f"{mistake}{hint}", mistake.offset)
             return None
 
-    def _baseline(self, judged: MetricSpec) -> Requirement | None:
-        """A limit from the baseline, on the side on which the metric gets worse."""
-        tolerance = self._baseline_tolerance(judged)
-        if tolerance is None:
-            return None
-        amount = format_tolerance(tolerance.relative, tolerance.absolute.get(judged.unit), judged.unit)
-        comparator, text = {
-            "lower": (Comparator.LE, f"<= baseline + {amount}"),
-            "higher": (Comparator.GE, f">= baseline - {amount}"),
-        }.get(judged.better or "", (None, f"within {amount} of baseline"))
-        return Requirement(comparator, FromBaseline(tolerance), text)
-
-    def _baseline_tolerance(self, judged: MetricSpec) -> Tolerance | None:
-        node = self._fields["baseline"]
-        if is_empty(node) or (isinstance(node, MappingNode) and not node.value):
-            tolerance = self._defaults.tolerance
-            if tolerance is None:
-                self._mistake("baseline", NO_TOLERANCE)
-            elif not tolerance.relative and judged.unit not in tolerance.absolute:
-                self._mistake("baseline", nothing_for(judged))
-            return tolerance
-        if "tolerance" in self._fields:
-            self._mistake("tolerance", "the tolerance is given twice: here and under 'baseline'")
-        tolerance = read_tolerance(self._reader, node, "baseline")
-        if tolerance.absolute and judged.unit not in tolerance.absolute:
-            self._mistake("baseline", nothing_for(judged))
-        return tolerance
-
     def _options(self) -> dict[str, Any]:
         """The keys that change how the item behaves, as fields of an Assertion."""
         reader, fields = self._reader, self._fields
         found: dict[str, Any] = {}
         if "severity" in fields:
             found["severity"] = reader.choice(fields["severity"], "severity", Severity)
-        if "on_improvement" in fields:
-            choice = reader.choice(fields["on_improvement"], "on_improvement", Improvement)
-            found["on_improvement"] = Severity.FAIL if choice is Improvement.FAIL else Severity.WARN
+        for key in ("on_improvement", "inconclusive"):
+            if key in fields:
+                choice = reader.choice(fields[key], key, Reaction)
+                found[key] = Severity.FAIL if choice is Reaction.FAIL else Severity.WARN
         if "allow_no_data" in fields:
             found["allow_no_data"] = reader.flag(fields["allow_no_data"], "allow_no_data")
         if "xfail" in fields:

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from yaml.nodes import MappingNode, Node
 
+from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.conventions import Convention
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.assertion_keys import Defaults, read_assertion
+from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import mesh_axes, read_convention
+from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec
+from pytest_nsys.gates.quality_keys import read_quality
 from pytest_nsys.gates.setting_keys import read_tolerance, read_window
+from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.model import KernelsMode, Label, Span, printable
 
 GATE_FILE_KEYS = (
     *("version", "trace", "convention", "window", "span", "kernels", "tolerance", "run"),
+    "comparable_on",
+    "quality",
     "assertions",
+    "waivers",
 )
 RUN_NUMBERS = ("world", "micro_batch", "sequence_length")
 RUN_KEYS = ("gpu", *RUN_NUMBERS)
@@ -47,7 +56,11 @@ def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Pa
     run = _read_run(reader, fields["run"]) if "run" in fields else {}
     defaults = _read_defaults(reader, fields, Defaults(shown, metrics, known_axes(convention, run)))
     traces = reader.texts(fields["trace"], "trace") if "trace" in fields else ()
-    assertions = _read_assertions(reader, root, fields, defaults)
+    quality = read_quality(reader, fields["quality"]) if "quality" in fields else Bounds()
+    comparable_on = _read_comparable_on(reader, fields["comparable_on"]) if "comparable_on" in fields else None
+    assertions, all_known = _read_assertions(reader, root, fields, defaults)
+    if "waivers" in fields:
+        assertions = attach_waivers(reader, fields["waivers"], assertions, defaults, all_known=all_known)
     mistakes.raise_any()
     return GateFile(
         path=path,
@@ -55,6 +68,8 @@ def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Pa
         convention=convention,
         traces=traces,
         run=run,
+        comparable_on=comparable_on,
+        quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
         tolerance=defaults.tolerance,
         window=defaults.window,
         span=defaults.span,
@@ -109,19 +124,42 @@ def _read_run(reader: Reader, node: Node) -> dict[str, Label]:
     return found
 
 
+def _read_comparable_on(reader: Reader, node: Node) -> tuple[str, ...]:
+    """The circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
+    found: list[str] = []
+    for item in reader.items(node, "comparable_on"):
+        name = reader.text(item, "a circumstance")
+        if name is None:
+            continue
+        shown = printable(name, 40)
+        if name not in FIELDS:
+            known = did_you_mean(name, FIELDS) or f": they are {', '.join(FIELDS)}"
+            reader.mistakes.at(item, f"unknown circumstance '{shown}'{known}")
+        elif name in found:
+            reader.mistakes.at(item, f"'{shown}' is named twice")
+        found.append(name)
+    return tuple(name for name in FIELDS if name in found)
+
+
 def _read_assertions(
     reader: Reader, root: MappingNode, fields: Mapping[str, Node], defaults: Defaults
-) -> tuple[Assertion, ...]:
-    """All assertions of the file, in its order; there is at least one, and their names differ."""
+) -> tuple[tuple[Assertion, ...], bool]:
+    """All assertions of the file, in its order, and whether every entry could be read.
+
+    There is at least one, and their names differ.
+    """
     if "assertions" not in fields:
         reader.mistakes.at(root, "'assertions' is missing: a gate without assertions would pass on nothing")
-        return ()
+        return (), False
     found: dict[str, Assertion] = {}
+    all_known = True
     for node in reader.items(fields["assertions"], "assertions"):
-        for assertion in read_assertion(reader, node, defaults):
+        made = read_assertion(reader, node, defaults)
+        all_known = all_known and bool(made)
+        for assertion in made:
             first = found.setdefault(assertion.name, assertion)
             if first is not assertion:
                 shown = printable(assertion.name, 60)
                 what = f"'{shown}' is the name of the assertion on line {first.location.line} already"
                 reader.mistakes.at(node, f"{what}: give it another id")
-    return tuple(found.values())
+    return tuple(found.values()), all_known

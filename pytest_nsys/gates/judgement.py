@@ -6,14 +6,19 @@ one capture or the baseline lacks, a row that the baseline has and now is gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import distance, exact, median
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Tolerance
-from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, select
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector
+from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
+from pytest_nsys.gates.noise import bound
+from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, origin, select
+from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome
+from pytest_nsys.gates.waivers import meaning, waive
 from pytest_nsys.model import Label, Value, counted
 
 
@@ -27,12 +32,35 @@ class Judgement:
     warnings: tuple[str, ...] = ()
 
 
+RowKey = tuple[tuple[str, Label], ...]
+"""The labels of a judged row; empty for a worst balance, which is one row wherever in the mesh it was found."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Why there is no stored baseline to compare with: NO_DATA or INCOMPARABLE."""
+    """Why there is nothing to compare with: NO_DATA or INCOMPARABLE."""
 
     outcome: Outcome
     reason: str
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a row is held against: accepted runs, of which the median counts, and what tells a change from noise.
+
+    ``calibration`` are the runs that the noise was measured on, ``among`` the places of accepted runs that are such.
+    ``decisions`` are what two sets of captures say (R4); None: one run against accepted ones (R3). ``origin`` says
+    where they come from; ``warnings`` and ``notes`` what a person should know of that.
+    """
+
+    runs: Sequence[Table]
+    calibration: Sequence[Table] = ()
+    among: frozenset[int] = frozenset()
+    decisions: Mapping[RowKey, Decision] | None = None
+    origin: str = ""
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def judge(
@@ -40,13 +68,41 @@ def judge(
     unit: str,
     now: Table,
     missing: Sequence[tuple[tuple[Label, ...], str]],
-    accepted: Sequence[Table] | Unlike | None,
+    reference: Reference | Unlike | None,
+    today: date | None = None,
 ) -> Judgement:
     """Hold what was measured against what was asked.
 
-    ``missing`` are rows that some capture or window lacks, with why. ``accepted`` are the rows of each accepted run of
-    the baseline, where the assertion needs one.
+    ``missing`` are rows that some capture or window lacks, with why. ``reference`` is what the assertion is compared
+    with, where it needs a baseline. ``today`` (default: in UTC) is what waivers expire by.
     """
+    found = _with_origins(_judge(assertion, unit, now, missing, reference), assertion, now)
+    if not assertion.waivers or not found.rows:
+        return found
+    day = today or datetime.now(UTC).date()
+    rows, said = waive(assertion, unit, found.rows, meaning(now), day)
+    return _amount(rows, warnings=(*found.warnings, *said))
+
+
+def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Judgement:
+    """The judgement, with the row that each aggregate took its value from: which rank is it?"""
+    if not assertion.aggregates or not judgement.rows:
+        return judgement
+    chosen = meant(now, assertion.where)
+    rows = tuple(
+        row if row.value is None else replace(row, origin=origin(now, chosen, assertion, (row.labels, row.value)))
+        for row in judgement.rows
+    )
+    return replace(judgement, rows=rows)
+
+
+def _judge(
+    assertion: Assertion,
+    unit: str,
+    now: Table,
+    missing: Sequence[tuple[tuple[Label, ...], str]],
+    reference: Reference | Unlike | None,
+) -> Judgement:
     if lost := lacking(now, missing, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=lost)
     try:
@@ -54,7 +110,8 @@ def judge(
     except NothingSelected as nothing:
         if not assertion.allow_no_data:
             return Judgement(Outcome.NO_DATA, reason=str(nothing))
-        if not isinstance(accepted, Unlike) and any(meant(table, assertion.where) for table in accepted or ()):
+        runs = reference.runs if isinstance(reference, Reference) else ()
+        if any(meant(table, assertion.where) for table in runs):
             return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
         return Judgement(Outcome.PASSED, reason=str(nothing), warnings=(f"nothing was judged: {nothing}",))
     try:
@@ -64,12 +121,11 @@ def judge(
     limit = assertion.require.limit
     if isinstance(limit, Constant):
         return _amount([_against_constant(assertion, limit.value, row) for row in rows])
-    if accepted is None or isinstance(accepted, Unlike):
-        outcome, reason = (
-            (accepted.outcome, accepted.reason) if accepted else (Outcome.NO_DATA, "no baseline is stored")
-        )
-        return Judgement(outcome, reason=reason)
-    return _against_baseline(assertion, limit, unit, rows, accepted)
+    if reference is None:
+        return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
+    if isinstance(reference, Unlike):
+        return Judgement(reference.outcome, reason=reference.reason)
+    return _against_baseline(assertion, limit, unit, rows, reference)
 
 
 def lacking(
@@ -118,63 +174,136 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
     )
 
 
+def folded(table: Table, assertion: Assertion) -> dict[RowKey, Value]:
+    """What the assertion judges of a table. Raises NothingSelected."""
+    rows = fold(table, select(table, assertion.where), assertion)
+    return {row_key(assertion, labels): value for labels, value in rows}
+
+
+def row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
+    """What a judged row is found by in other runs."""
+    return () if assertion.balance_across is not None else tuple(labels.items())
+
+
 def _against_baseline(
-    assertion: Assertion, limit: FromBaseline, unit: str, rows: Sequence[Labelled], accepted: Sequence[Table]
+    assertion: Assertion, limit: FromBaseline, unit: str, rows: Sequence[Labelled], reference: Reference
 ) -> Judgement:
     try:
-        runs = [fold(table, select(table, assertion.where), assertion) for table in accepted]
+        runs = [folded(table, assertion) for table in reference.runs]
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
-    # The worst balance is one row, wherever in the mesh it was found.
-    worst_only = assertion.balance_across is not None
-    stored: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
+    stored: dict[RowKey, list[Value]] = {}
     for run in runs:
-        for labels, value in run:
-            stored.setdefault(() if worst_only else tuple(labels.items()), []).append(value)
-    judged, bare = [], False
+        for key, value in run.items():
+            stored.setdefault(key, []).append(value)
+    scale = _Scale(assertion, limit, unit, reference, len(rows))
+    judged = []
     for labels, value in rows:
-        values = stored.pop(() if worst_only else tuple(labels.items()), None)
+        values = stored.pop(row_key(assertion, labels), None)
         if values is None:
             judged.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
-            continue
-        middle = median(values)
-        tolerance = limit.tolerance.amount(middle, unit) if limit.tolerance else Fraction(0)
-        bare |= _bare(limit.tolerance, middle, tolerance)
-        judged.append(_compared(assertion.require.comparator, labels, value, middle, exact(tolerance)))
+        else:
+            judged.append(scale.judged(labels, value, values))
     judged += [JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=median(v)) for key, v in stored.items()]
-    warning = "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
-    return _amount(judged, warnings=(warning,) if bare else ())
+    if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
+        return Judgement(Outcome.NO_DATA, reason=unmeasured)
+    return _amount(judged, warnings=tuple(_about_tolerance(limit, judged)))
 
 
-def _bare(tolerance: Tolerance | None, middle: Value, amount: Fraction) -> bool:
-    """Whether a relative tolerance alone stands before a baseline of 0."""
-    return tolerance is not None and not middle and not amount and bool(tolerance.relative)
+class _Scale:
+    """Holds rows against their baseline: the tolerance is the policy, the noise what the measurement can tell."""
+
+    def __init__(
+        self, assertion: Assertion, limit: FromBaseline, unit: str, reference: Reference, together: int
+    ) -> None:
+        self._assertion, self._limit, self._unit, self._reference = assertion, limit, unit, reference
+        self._together = together  # rows are judged as one gate
+        self._calibration: dict[RowKey, list[Value]] = {}
+        with contextlib.suppress(NothingSelected):  # the noise of such rows is not measured
+            for table in reference.calibration:
+                for key, value in folded(table, assertion).items():
+                    self._calibration.setdefault(key, []).append(value)
+
+    def judged(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
+        """The row against the median of its accepted values."""
+        middle = median(accepted)
+        exactly = self._limit.tolerance is None  # structure: no tolerance, and no noise either
+        noise_alone = self._limit.tolerance is not None and self._limit.tolerance.noise
+        unclear = Outcome.PASSED if noise_alone else Outcome.INCONCLUSIVE  # no policy that could be missed
+        tolerance = exact(self._limit.tolerance.amount(middle, self._unit)) if self._limit.tolerance else 0
+        key = row_key(self._assertion, labels)
+        decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
+        noise = None if exactly or self._reference.decisions is not None else self._noise(key, accepted)
+        reach = max(tolerance, noise or 0)
+        worse, limit = _worse(self._assertion.require.comparator, value, middle, reach)
+        outcome = Outcome.PASSED
+        if worse > reach:
+            decided = exactly or decision is None or decision.worse
+            outcome = Outcome.FAILED if decided else unclear
+        elif worse > tolerance:
+            outcome = unclear
+        elif worse < -Fraction(reach) and (decision is None or decision.better):
+            outcome = Outcome.IMPROVED
+        by_test_alone = decision is not None and noise_alone
+        return JudgedRow(
+            labels=labels,
+            value=value,
+            limit=None if by_test_alone else limit,
+            outcome=outcome,
+            baseline=middle,
+            tolerance=None if by_test_alone else tolerance,
+            margin=None if by_test_alone else exact(Fraction(reach) - worse),
+            noise=noise,
+            test=decision.label if decision is not None and not exactly else "",
+        )
+
+    def _noise(self, key: RowKey, accepted: Sequence[Value]) -> Value | None:
+        calibration = self._calibration.get(key, [])
+        complete = calibration if len(calibration) == len(self._reference.calibration) else []
+        return bound(accepted, complete, self._reference.among, self._together)
 
 
-def _compared(
-    comparator: Comparator | None, labels: Mapping[str, Label], value: Value, middle: Value, tolerance: Value
-) -> JudgedRow:
+def _worse(comparator: Comparator | None, value: Value, middle: Value, reach: Value) -> tuple[Value, Value]:
+    """How much worse a value is than its baseline, and the limit beyond which it fails."""
     if comparator in (Comparator.LT, Comparator.LE):
-        worse, limit = exact(Fraction(value) - middle), exact(Fraction(middle) + tolerance)
-    elif comparator in (Comparator.GT, Comparator.GE):
-        worse, limit = exact(Fraction(middle) - value), exact(Fraction(middle) - tolerance)
-    else:
-        worse = distance(value, middle)
-        limit = exact(Fraction(middle) + (tolerance if value >= middle else -Fraction(tolerance)))
-    outcome = Outcome.PASSED
-    if worse > tolerance:
-        outcome = Outcome.FAILED
-    elif worse < -tolerance:
-        outcome = Outcome.IMPROVED
-    return JudgedRow(
-        labels=labels,
-        value=value,
-        limit=limit,
-        outcome=outcome,
-        baseline=middle,
-        tolerance=tolerance,
-        margin=exact(Fraction(tolerance) - worse),
+        return exact(Fraction(value) - middle), exact(Fraction(middle) + reach)
+    if comparator in (Comparator.GT, Comparator.GE):
+        return exact(Fraction(middle) - value), exact(Fraction(middle) - reach)
+    return distance(value, middle), exact(Fraction(middle) + (reach if value >= middle else -Fraction(reach)))
+
+
+def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
+    """Why the noise, which alone is to decide, cannot; None where it can."""
+    if reference.decisions is not None:
+        if not any(row.test.startswith(IMPOSSIBLE) for row in rows):
+            return None
+        bases = (each.basis for each in reference.decisions.values())
+        impossible = next((basis for basis in bases if basis.startswith(IMPOSSIBLE)), IMPOSSIBLE)
+        return f"the tolerance is the noise, and there is {impossible}"
+    without = [row for row in rows if row.baseline is not None and row.value is not None and row.noise is None]
+    if not without:
+        return None
+    first = _spelled(without[0].labels)
+    return (
+        f"the tolerance is the noise, which is not measured for {counted(len(without), 'row')}"
+        f"{f', the first {first}' if first else ''}: calibrate the baseline, or accept more runs"
     )
+
+
+def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow]) -> Iterator[str]:
+    """What is wrong with a tolerance in the light of the baseline that it is held to."""
+    tolerance = limit.tolerance
+    if tolerance is None or tolerance.noise:
+        return
+    if tolerance.relative and any(row.baseline == 0 and row.tolerance == 0 for row in rows):
+        yield "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
+    tighter = [row for row in rows if row.noise is not None and row.tolerance is not None and row.noise > row.tolerance]
+    if tighter:
+        most = _spelled(max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0)).labels)
+        yield (
+            f"the tolerance is tighter than the measured noise in {len(tighter)} of {counted(len(rows), 'row')}"
+            f"{f' (most in {most})' if most else ''}: only changes beyond the noise can fail it"
+        )
 
 
 WORST_FIRST = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED)

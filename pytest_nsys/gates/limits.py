@@ -35,6 +35,9 @@ COMPARISONS: dict[str, Comparator] = {
 
 EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
 
+NOISE = "noise"
+"""The tolerance that is none of its own: the measured noise alone decides."""
+
 NO_TOLERANCE = "there is no tolerance to add: write one into this file, as in tolerance: {rel: 5%, abs: 50us}"
 
 _COMPARISON = re.compile(r"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|at\s+least\b|at\s+most\b)")
@@ -135,6 +138,11 @@ def parse_requirement(
     return Requirement(comparator, limit, " ".join(text[match.start("words") :].split()))
 
 
+def gives_something(tolerance: Tolerance, metric: MetricSpec) -> bool:
+    """Whether a tolerance says anything for values of ``metric``."""
+    return tolerance.noise or bool(tolerance.relative) or metric.unit in tolerance.absolute
+
+
 def nothing_for(metric: MetricSpec) -> str:
     """The mistake of a tolerance that allows a metric nothing."""
     amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
@@ -187,11 +195,13 @@ def _tolerance(
 
 
 def _amount(tokens: _Tokens, metric: MetricSpec, default: Tolerance | None) -> Tolerance:
-    token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us) or 'tolerance'")
+    token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
+    if token.text == NOISE:
+        return Tolerance(noise=True)
     if token.text == "tolerance":
         if default is None:
             raise SentenceMistake(token.offset, NO_TOLERANCE)
-        if not default.relative and metric.unit not in default.absolute:
+        if not gives_something(default, metric):
             raise SentenceMistake(token.offset, nothing_for(metric))
         return default
     if token.text != "max":
@@ -209,8 +219,11 @@ def _amount(tokens: _Tokens, metric: MetricSpec, default: Tolerance | None) -> T
 
 
 def _part(token: _Token, metric: MetricSpec) -> Tolerance:
+    if token.text == NOISE:
+        what = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
+        raise SentenceMistake(token.offset, what)
     if token.kind != "quantity":
-        hint = did_you_mean(token.text, ["tolerance"])
+        hint = did_you_mean(token.text, ["tolerance", NOISE])
         what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
         raise SentenceMistake(token.offset, what)
     with _at(token.offset):

@@ -121,6 +121,25 @@ def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[L
     return list(rows)
 
 
+_PICKS = re.compile(r"max|min|median|p[0-9]+")
+"""Aggregates whose value is, or may be, that of one of the rows."""
+
+
+def origin(table: Table, rows: Sequence[Labelled], assertion: Assertion, folded: Labelled) -> Mapping[str, Label]:
+    """The row that an aggregate took its value from, by the labels that the aggregate lost; empty where there is none.
+
+    ``rows`` are those that were taken together. Of several rows with the value it is the first.
+    """
+    steps = assertion.aggregates
+    if not steps or not all(_PICKS.fullmatch(step.word) for step in steps):
+        return {}
+    labels, value = folded
+    for own, candidate in rows:
+        if candidate == value and all(table.label(own, d) == label for d, label in labels.items()):
+            return {d: label for d, label in own.items() if d not in labels}
+    return {}
+
+
 def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: Sequence[str]) -> list[Labelled]:
     """One value for each combination of the dimensions that the step does not take together."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from yaml.nodes import MappingNode, Node, SequenceNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
 from pytest_nsys.gates.assertion import Tolerance
 from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.units import Quantity, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import printable
@@ -60,16 +61,29 @@ def _read_span(reader: Reader, node: Node) -> str | None:
     return f"{start}:{end}"
 
 
-def read_tolerance(reader: Reader, node: Node, what: str = "tolerance") -> Tolerance:
-    """``{rel: 5%, abs: [50us, 1pp, 2]}``."""
-    fields = reader.mapping(node, what, TOLERANCE_KEYS)
+def read_tolerance(reader: Reader, node: Node) -> Tolerance:
+    """``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
+    if not isinstance(node, ScalarNode):
+        return tolerance_of(reader, reader.mapping(node, "tolerance", TOLERANCE_KEYS))
+    text = reader.text(node, "tolerance")
+    if text == NOISE:
+        return Tolerance(noise=True)
+    if text is not None:
+        hint = did_you_mean(text, [NOISE])
+        what = f"tolerance is noise, or a mapping such as {{rel: 5%, abs: 50us}}, not '{printable(text, 40)}'{hint}"
+        reader.mistakes.at(node, what)
+    return _ANYTHING
+
+
+def tolerance_of(reader: Reader, fields: Mapping[str, Node]) -> Tolerance:
+    """The tolerance that the keys ``rel`` and ``abs`` of a mapping give together."""
     relative = _read_relative(reader, fields["rel"]) if "rel" in fields else Fraction(0)
     absolute: dict[str, Fraction] | None = {}
     if "abs" in fields:
         amounts = fields["abs"]
         nodes = reader.items(amounts, "abs") if isinstance(amounts, SequenceNode) else [amounts]
         absolute = _read_absolute(reader, nodes)
-    if not fields or relative is None or absolute is None:
+    if not any(key in fields for key in TOLERANCE_KEYS) or relative is None or absolute is None:
         return _ANYTHING
     return Tolerance(relative, absolute)
 

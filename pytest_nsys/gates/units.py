@@ -148,8 +148,10 @@ def format_apart(a: Value, b: Value, unit: str) -> tuple[str, str]:
     return _format_exact(a, unit), _format_exact(b, unit)
 
 
-def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str) -> str:
-    """A tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``."""
+def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *, noise: bool = False) -> str:
+    """A tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``, ``noise``."""
+    if noise:
+        return "noise"
     parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
     if absolute is not None:
         points = _decimal(absolute * 100, 18) + POINTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_nsys.gates.assertion import Assertion, Severity
 from pytest_nsys.model import Label, Value, Window
@@ -32,6 +32,10 @@ class JudgedRow:
 
     ``limit`` is None for a row that has none (no baseline); where a baseline is held on both sides it is the one on
     the value's side. ``margin`` is how far the value may still move before it fails, negative where it fails.
+    ``noise`` is the bound of the measured noise, None where it was not measured: max(tolerance, noise) is the smallest
+    change that the gate can see. ``origin`` is the row that an aggregate took its value from. ``test`` says what
+    decided between two sets of captures. ``waived`` rows are outside their limit by leave of the gate file, as far as
+    ``ceiling``.
     """
 
     labels: Labels
@@ -42,6 +46,16 @@ class JudgedRow:
     tolerance: Value | None = None
     margin: Value | None = None
     early_warning: bool = False
+    noise: Value | None = None
+    origin: Labels = field(default_factory=dict)
+    test: str = ""
+    waived: bool = False
+    ceiling: Value | None = None
+
+    @property
+    def sees(self) -> Value | None:
+        """The smallest change that the gate can see; None for a constant limit."""
+        return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +68,20 @@ class UsedWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """One circumstance in which a run and what it is compared with differ."""
+
+    name: str
+    now: str
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
 
-    ``warnings`` belong to the line of the assertion.
+    ``warnings`` belong to the line of the assertion. ``differences`` explain *incomparable*;
+    ``compared_with`` says where the baseline came from.
     """
 
     assertion: Assertion
@@ -70,6 +94,8 @@ class Verdict:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     next_step: str = ""
+    differences: tuple[Difference, ...] = ()
+    compared_with: str = ""
 
     @property
     def good(self) -> bool:
@@ -78,4 +104,6 @@ class Verdict:
             return self.assertion.severity is Severity.WARN
         if self.outcome is Outcome.IMPROVED:
             return self.assertion.on_improvement is Severity.WARN
-        return self.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
+        if self.outcome is Outcome.INCONCLUSIVE:
+            return self.assertion.inconclusive is Severity.WARN
+        return self.outcome is Outcome.PASSED

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_nsys.reports.record import state
 from pytest_nsys.reports.text import aligned
 
 SHOWN_WINDOWS = 4
@@ -25,7 +26,7 @@ def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False
         lines.append(f"{file}: {run}" if run else file)
         lines += [f"  {line}" for line in _windows(own, verbose)]
         lines += [f"  baseline {path}" for path in dict.fromkeys(r["baseline"] for r in own if r["baseline"])]
-        lines += [f"  {line}" for line in aligned([_cells(r) for r in own])]
+        lines += [f"  {line}" for line in aligned(_table(own))]
         notes = list(dict.fromkeys(note for r in own for note in r["notes"]))
         lines += [f"  {note if note.startswith('warning: ') else 'note: ' + note}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
@@ -33,16 +34,25 @@ def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False
     return lines
 
 
+SEES = 5
+
+
+def _table(records: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A line for each assertion; without the column of what a gate can see where no baseline is in play."""
+    rows = [_cells(record) for record in records]
+    if not any(row[SEES] for row in rows):
+        rows = [[*row[:SEES], *row[SEES + 1 :]] for row in rows]
+    return rows
+
+
 def _cells(record: Mapping[str, Any]) -> list[str]:
-    outcome = record["outcome"]
-    if record.get("xfailed"):
-        outcome = "xfailed"
-    elif (outcome == "failed" and record["severity"] == "warn") or (outcome == "passed" and record["warnings"]):
-        outcome = "warned"
-    elif outcome in NOT_JUDGED:
-        return [outcome, record["name"], "", "", "", record["message"]]
+    outcome = state(record)
+    if outcome in NOT_JUDGED:
+        return [outcome, record["name"], "", "", "", "", record["message"]]
     cells = [outcome, record["name"], record["value"], record["limit"]]
-    cells.append(f"margin {record['margin']}" if record["margin"] else "")
+    left = f"ceiling {record['ceiling']}" if record["ceiling"] else ""
+    cells.append(f"margin {record['margin']}" if record["margin"] else left)
+    cells.append(f"sees {record['sees']}" if record["sees"] else "")
     if record["row"]:
         cells.append(f"{record['row']}, worst of {record['rows']}" if record["rows"] > 1 else record["row"])
     else:

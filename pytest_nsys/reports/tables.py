@@ -93,7 +93,19 @@ def as_csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 
 def as_json(answer: Mapping[str, object]) -> str:
     """One object; every character outside ASCII is escaped, so that none of them reaches a terminal."""
-    return json.dumps(answer, indent=2) + "\n"
+    return without_halves(json.dumps(answer, indent=2)) + "\n"
+
+
+_ESCAPES = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..)|\\.")
+
+
+def without_halves(text: str) -> str:
+    """JSON in ASCII whose every escape is text: of a file name that is not UTF-8 Python keeps halves of pairs, at which
+    other readers of JSON stop.
+    """
+    if "\\ud" not in text:
+        return text
+    return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
 
 
 def json_rows(columns: Sequence[Column], rows: Sequence[Row]) -> list[dict[str, object]]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from pytest_nsys.analysis.statistics import distance
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.selection import label_key
 from pytest_nsys.gates.units import format_apart, format_tolerance, format_value
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, UsedWindow, Verdict
+from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, UsedWindow, Verdict
 from pytest_nsys.model import Value, printable
 
 SHOWN_ROWS = 10
@@ -17,9 +18,11 @@ BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 
 def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
-    """The rows that do not hold, worst first; where all hold (a ratchet), those that improved."""
-    bad = [row for row in verdict.rows if row.outcome in BAD]
-    return bad or [row for row in verdict.rows if row.outcome is Outcome.IMPROVED]
+    """The rows that do not hold, worst first; where none is such, those that are unclear, or improved."""
+    for outcomes in (BAD, (Outcome.INCONCLUSIVE,), (Outcome.IMPROVED,)):
+        if rows := [row for row in verdict.rows if row.outcome in outcomes and not row.waived]:
+            return rows
+    return []
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
@@ -29,40 +32,51 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def place(row: JudgedRow) -> str:
-    """Where a row is, in words: ``rank 3 stage stage2_f``."""
-    return printable(" ".join(f"{d} {label}" for d, label in row.labels.items()))
+    """Where a row is, in words: ``stage stage2_f``, and where an aggregate took it from: ``(rank 3)``."""
+    words, taken = (" ".join(f"{d} {label}" for d, label in each.items()) for each in (row.labels, row.origin))
+    return printable(f"{words} ({taken})".lstrip() if taken else words)
 
 
-def limit_source(assertion: Assertion, unit: str) -> str:
-    """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant."""
+def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
+    """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant.
+
+    Where the noise of ``row`` is more than its tolerance, the limit comes from the noise.
+    """
     limit = assertion.require.limit
     if isinstance(limit, Constant):
         return ""
     sign = {Comparator.LE: "+", Comparator.GE: "−"}.get(assertion.require.comparator or Comparator.EQ, "±")
     tolerance = limit.tolerance
     if tolerance is None or assertion.require.comparator is Comparator.EQ:
-        return "baseline"
-    return f"baseline {sign} {format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)}"
+        return limit.source
+    if tolerance.noise or (row is not None and row.noise is not None and row.noise > (row.tolerance or 0)):
+        return f"{limit.source} {sign} measured noise"
+    return f"{limit.source} {sign} {format_tolerance(tolerance.relative, tolerance.absolute.get(unit), unit)}"
 
 
 def change(row: JudgedRow, unit: str) -> str:
+    """How far a row is from its baseline, in words."""
+    return change_words(row.value, row.baseline, unit)
+
+
+def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
     """How far a value is from its baseline: relative, or in percentage points for a ratio."""
-    if row.value is None:
+    if value is None:
         return "gone"
-    if row.baseline is None:
+    if baseline is None:
         return "new"
-    moved = Fraction(row.value) - row.baseline
+    moved = Fraction(value) - baseline
     if unit == "%":
         return f"{float(100 * moved):+.2f} pp"
-    if row.baseline == 0:
-        return "+" + format_value(row.value, unit) if moved else "none"
-    percent = float(100 * moved / abs(Fraction(row.baseline)))
+    if baseline == 0:
+        return "+" + format_value(value, unit) if moved else "none"
+    percent = float(100 * moved / abs(Fraction(baseline)))
     if percent >= 1000:
         return f"× {percent / 100 + 1:.0f}"
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.1f} %"
 
 
-def _apart(row: JudgedRow, unit: str) -> tuple[str, str]:
+def apart(row: JudgedRow, unit: str) -> tuple[str, str]:
     """Value and limit with as many digits as tell them apart."""
     if row.value is None:
         return "gone", "—" if row.limit is None else format_value(row.limit, unit)
@@ -90,12 +104,20 @@ def row_table(verdict: Verdict) -> list[str]:
         return []
     dimensions = list(dict.fromkeys(d for row in bad for d in row.labels))
     against_baseline = assertion.needs_baseline
-    head = [*dimensions, "now", *(["baseline", "change"] if against_baseline else []), "limit"]
+    taken = list(dict.fromkeys(d for row in bad for d in row.origin))
+    head = [
+        *dimensions,
+        *(f"({d})" for d in taken),
+        "now",
+        *(["baseline", "change"] if against_baseline else []),
+        "limit",
+    ]
     lines: list[list[str]] = [head]
-    source = limit_source(assertion, unit)
     for row in bad[:SHOWN_ROWS]:
-        now, limit = _apart(row, unit)
-        cells = [printable(str(row.labels.get(d, ""))) for d in dimensions] + [now]
+        now, limit = apart(row, unit)
+        source = limit_source(assertion, unit, row)
+        cells = [printable(str(row.labels.get(d, ""))) for d in dimensions]
+        cells += [*(printable(str(row.origin.get(d, ""))) for d in taken), now]
         if against_baseline:
             cells += ["—" if row.baseline is None else format_value(row.baseline, unit), change(row, unit)]
             limit = f"{limit} ({source})" if row.limit is not None and source else limit
@@ -104,6 +126,14 @@ def row_table(verdict: Verdict) -> list[str]:
         lines.append([*cells, limit])
     more = len(bad) - SHOWN_ROWS
     return aligned(lines) + ([f"… {more} more"] if more > 0 else [])
+
+
+def difference_table(differences: Sequence[Difference]) -> list[str]:
+    """The circumstances that make two runs incomparable, as lines."""
+    if not differences:
+        return []
+    rows = [[printable(text, 100) for text in (d.name, d.now, d.baseline)] for d in differences]
+    return aligned([["differs", "now", "baseline"], *rows])
 
 
 def ordinal(n: int) -> str:
@@ -128,7 +158,7 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
         groups.setdefault((used.window.name, used.window.index, used.window.count), []).append(used)
     lines = []
     for (name, index, count), members in groups.items():
-        ranks = _ranges(sorted({used.rank for used in members}))
+        ranks = rank_ranges(sorted({used.rank for used in members}))
         lengths = sorted({used.window.length_ns for used in members})
         low, high = format_value(lengths[0], "ns"), format_value(lengths[-1], "ns")
         nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
@@ -137,7 +167,7 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def rank_ranges(numbers: Sequence[int]) -> str:
     """0–3, 5."""
     runs: list[list[int]] = []
     for n in numbers:
@@ -151,7 +181,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> str:
     """A bad verdict, whole: the sentence with its line, what was decided, the rows, the window, the next command."""
     lines = [f"{location}: {verdict.assertion.sentence}", f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
-    lines += [f"  {line}" for line in row_table(verdict)]
+    lines += [f"  {line}" for line in (*row_table(verdict), *difference_table(verdict.differences))]
     worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):
         lines.append(f"  {'window:' if number == 0 else '       '} {line}")
@@ -165,7 +195,7 @@ def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> s
 
 def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
     """The window of the worst row's rank where it has one, else all of them, grouped."""
-    rank = worst.labels.get("rank") if worst is not None else None
+    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
     own = [used for used in verdict.windows if used.rank == rank]
     if len(own) == 1:
         return [f"{window_words(own[0])} ({verdict.measured_as})"]
@@ -177,6 +207,8 @@ def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
 def row_to_name(verdict: Verdict) -> JudgedRow | None:
     """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
     judged = [row for row in verdict.rows if row.margin is not None]
+    if verdict.outcome is Outcome.FAILED:  # a waived row may be further out than the one that failed
+        judged = [row for row in judged if not row.waived]
     if not judged:
         return next(iter(verdict.rows), None)
     sign = -1 if verdict.outcome is Outcome.IMPROVED else 1
@@ -186,10 +218,32 @@ def row_to_name(verdict: Verdict) -> JudgedRow | None:
 def margin_words(row: JudgedRow, verdict: Verdict) -> str:
     """How far a value may still move: in percentage points for a ratio, else in the metric's unit.
 
-    Empty where it may not move at all: a margin of 0 would read as a gate about to turn.
+    Empty where it may not move at all: a margin of 0 would read as a gate about to turn. Empty of a waived row, which
+    has a ceiling.
     """
-    if row.margin is None or verdict.assertion.require.comparator in (Comparator.EQ, Comparator.NE):
+    if row.margin is None or row.waived or verdict.assertion.require.comparator in (Comparator.EQ, Comparator.NE):
         return ""
     if verdict.unit == "%":
         return f"{float(100 * Fraction(row.margin)):.2f} pp"
     return format_value(row.margin, verdict.unit)
+
+
+def ceiling_words(row: JudgedRow, verdict: Verdict) -> str:
+    """How far a waived row may go, and what is left to there; empty where it is not waived."""
+    if row.ceiling is None or row.value is None:
+        return ""
+    left, unit = distance(row.ceiling, row.value), verdict.unit
+    words = f"{float(100 * Fraction(left)):.2f} pp" if unit == "%" else format_value(left, unit)
+    return f"{format_value(row.ceiling, unit)}, {words} left"
+
+
+def sees_words(row: JudgedRow, verdict: Verdict) -> str:
+    """The smallest change that the gate can see in a row, with what stands behind it; empty for a constant limit."""
+    limit = verdict.assertion.require.limit
+    if isinstance(limit, Constant) or row.sees is None:
+        return ""
+    if limit.tolerance is None:
+        return "any change"
+    seen = f"{float(100 * Fraction(row.sees)):.2f} pp" if verdict.unit == "%" else format_value(row.sees, verdict.unit)
+    behind = printable(row.test, 100) or ("noise not measured" if row.noise is None else "")
+    return f"{seen} ({behind})" if behind else seen

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_nsys.samples.dualpipe import (
     SAMPLE_REGRESSION,
@@ -16,8 +18,13 @@ from pytest_nsys.samples.dualpipe import (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = _parser().parse_args(arguments)
-    shape = SAMPLE_SHAPE if options.sample else _shape(options)
+    """Write the trace that is asked for, and say what is in it."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    given = _given(options)
+    if options.sample and (other := [name for name in given if name != "seed"]):
+        parser.error(f"--sample has a shape of its own: leave out {', '.join(map(_option, other))}")
+    shape = replace(SAMPLE_SHAPE if options.sample else StepShape(), **given)
     if options.target_kernels:
         shape = with_kernels(shape, options.target_kernels)
     path = write_dualpipe(options.path, shape, SAMPLE_REGRESSION if options.regressed else ())
@@ -25,29 +32,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    default = StepShape()
+    # No option has a default, so that what was asked for is told from the rest.
     parser = argparse.ArgumentParser(prog="python -m pytest_nsys.samples", description=__doc__)
     parser.add_argument("path", type=Path, help="the SQLite file to write")
     for axis in ("pp", "dp", "cp", "ep"):
-        parser.add_argument(f"--{axis}", type=int, default=getattr(default, axis), help=f"size of the {axis} axis")
-    parser.add_argument("--chunks", type=int, default=default.chunks, help="steady anchors per rank")
-    parser.add_argument("--layers", type=int, default=default.layers, help="layers of a chunk")
-    parser.add_argument("--kernels-per-stage", type=int, default=default.kernels_per_stage)
-    parser.add_argument("--transfers-per-stage", type=int, default=default.transfers_per_stage)
-    parser.add_argument("--seed", type=int, default=default.seed)
-    parser.add_argument("--text", choices=("inline", "registered", "both"), default=default.text)
-    parser.add_argument("--operator-ranges", action="store_true", help="a range around every kernel launch")
-    parser.add_argument("--stage3-communication", action="store_true", help="fetch the experts' weights")
-    parser.add_argument("--no-nccl-ranges", dest="nccl_ranges", action="store_false", help="without NCCL's own")
+        parser.add_argument(f"--{axis}", type=int, help=f"size of the {axis} axis")
+    parser.add_argument("--chunks", type=int, help="steady anchors per rank")
+    parser.add_argument("--layers", type=int, help="layers of a chunk")
+    parser.add_argument("--kernels-per-stage", type=int)
+    parser.add_argument("--transfers-per-stage", type=int)
+    parser.add_argument("--seed", type=int, help="another seed draws other durations, as another run has")
+    parser.add_argument("--text", choices=("inline", "registered", "both"))
+    parser.add_argument("--operator-ranges", action="store_true", default=None, help="one around every launch")
+    parser.add_argument("--stage3-communication", action="store_true", default=None, help="of the experts' weights")
+    parser.add_argument("--no-nccl-ranges", dest="nccl_ranges", action="store_false", default=None)
     parser.add_argument("--target-kernels", type=int, help="pick the chunks to reach about so many kernels")
     parser.add_argument("--sample", action="store_true", help="the shape of the shipped example")
     parser.add_argument("--regressed", action="store_true", help="with the regression of the shipped example")
     return parser
 
 
-def _shape(options: argparse.Namespace) -> StepShape:
-    names = StepShape.__dataclass_fields__
-    return StepShape(**{name: value for name, value in vars(options).items() if name in names})
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the shape that were asked for."""
+    fields = StepShape.__dataclass_fields__
+    return {name: value for name, value in vars(options).items() if name in fields and value is not None}
+
+
+def _option(name: str) -> str:
+    return "--no-nccl-ranges" if name == "nccl_ranges" else "--" + name.replace("_", "-")
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ class RankStep:
         self._arrived_ns: dict[str, int] = {}  # when the last communication of a stage was there
 
     def run(self) -> None:
+        """Put the whole step of the rank into the export."""
         shape, time = self.shape, self.time
         self._initialise_nccl()
         began_ns = time.now_ns

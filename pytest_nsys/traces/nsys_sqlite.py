@@ -24,6 +24,7 @@ from pytest_nsys.model import (
     Kernels,
     Lane,
     Range,
+    Setup,
     TraceFacts,
 )
 from pytest_nsys.traces.nsys_columns import STRINGS, Columns, LaunchTable, check_whole, fill, text_of
@@ -103,6 +104,7 @@ class NsysSqlite:
             models=self._models(),
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
+            session_ns=self._session_ns(),
         )
 
     @contextlib.contextmanager
@@ -140,6 +142,17 @@ class NsysSqlite:
             return ()
         sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
         return tuple(str(text) for (text,) in self._file.rows(sql))
+
+    def _session_ns(self) -> int | None:
+        if not self._has("ANALYSIS_DETAILS", "duration"):
+            return None
+        found = [length for (length,) in self._file.rows("SELECT duration FROM ANALYSIS_DETAILS")]
+        known = [length for length in found if type(length) is int and length > 0]
+        return max(known) if known and len(known) == len(found) else None
+
+    def setups(self) -> Mapping[int, Setup]:
+        """Nothing: no export says of which rank it is."""
+        return {}
 
     def has_kernels(self) -> bool:
         """Whether anything ran on a GPU."""

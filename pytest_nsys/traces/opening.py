@@ -1,28 +1,79 @@
 """Which files does a path mean, and of which format is each?
 
 One value (file, folder or glob) is one run: a folder means the traces directly in it, a glob what it matches. A new
-format is one module of this package and one entry in ``READERS``.
+format is one module of this package and one entry in ``READERS``. A report and the export of the same name beside it
+are one trace.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_nsys.errors import TraceError, UsageMistake
 from pytest_nsys.model import Trace, printable
+from pytest_nsys.traces.folders import (
+    XPLANE,
+    by_number,
+    check_xplanes,
+    mixed,
+    split_profile,
+    the_iteration,
+    traces_in,
+    why_xplane,
+)
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+
+
+def _report(path: Path) -> Trace:
+    from pytest_nsys.traces.nsys_report import NsysReport  # it starts programs, which few runs need
+
+    return NsysReport(path)
+
+
+def _parquet(path: Path) -> Trace:
+    from pytest_nsys.traces.nsys_parquet import NsysParquet
+
+    return NsysParquet(path)
+
+
+def _raw_stream(path: Path) -> Trace:
+    from pytest_nsys.traces.nsys_report import raw_stream
+
+    return raw_stream(path)
+
+
+def _json(path: Path) -> Trace:
+    from pytest_nsys.traces.chrome_json import open_json  # gates on exports of nsys do not pay for it
+
+    return open_json(path)
+
+
+def _xplane(path: Path) -> Trace:
+    raise TraceError(f"{path}: {why_xplane([path.name])}")
+
 
 READERS: Mapping[str, Callable[[Path], Trace]] = {
     ".sqlite": NsysSqlite,
     ".sqlite3": NsysSqlite,
     ".db": NsysSqlite,
+    ".nsys-rep": _report,
+    ".qdrep": _report,
+    ".qdstrm": _raw_stream,
+    ".pt.trace.json": _json,
+    ".pt.trace.json.gz": _json,
+    ".json": _json,
+    ".json.gz": _json,
+    XPLANE: _xplane,
 }
-IN_FOLDERS = (".sqlite", ".sqlite3")
+REPORTS = (".nsys-rep", ".qdrep")
+EXPORTS = (".sqlite", ".sqlite3")
+IN_FOLDERS = (*EXPORTS, *REPORTS)
 """Suffixes that a folder is searched for; another file is read when it is named."""
 
-REPORTS = (".nsys-rep", ".qdrep")
+PARQUET = "_pqtdir"
+"""How nsys ends the name of a folder of Parquet files, which is one trace."""
 
 
 def find_traces(value: str, base: Path) -> tuple[Path, ...]:
@@ -37,38 +88,82 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
 
 def _find(value: str, path: Path) -> tuple[Path, ...]:
+    if is_parquet(path):
+        return (path,)
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.suffix in IN_FOLDERS and p.is_file())
+        found = [*traces_in(path, IN_FOLDERS), *filter(is_parquet, sorted(path.iterdir()))] or the_iteration(path)
+        found = found or split_profile(path)
         if not found:
             raise UsageMistake(f"{path}: {_why_no_traces(path)}")
-        return tuple(found)
+        check_xplanes(path)
+        return _one_of_each(found)
     if path.exists():
         return (path,)
     if glob.has_magic(value):
-        matches = sorted(Path(p) for p in glob.glob(str(path), recursive=True))
-        found = [p for p in matches if p.is_file()]
+        matches = sorted((Path(p) for p in glob.glob(str(path), recursive=True)), key=by_number)
+        found = [p for p in matches if p.is_file() or is_parquet(p)]
         if not found:
-            raise UsageMistake(f"{path}: matches no file")
-        return tuple(found)
+            folders = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
+            raise UsageMistake(f"{path}: matches no file{folders}")
+        return _one_of_each(found)
     raise UsageMistake(f"{path}: there is no such file or folder")
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the path is a folder of Parquet files that nsys wrote."""
+    return path.is_dir() and (path.name.endswith(PARQUET) or (path / "StringIds.parquet").is_file())
+
+
+def _one_of_each(found: Sequence[Path]) -> tuple[Path, ...]:
+    """Without the exports that lie beside their report, whose reader takes them where they are not older, and without
+    a second export of another kind.
+    """
+    reports = {path.with_suffix("") for path in found if path.suffix in REPORTS}
+    exports = {path.with_suffix("") for path in found if path.suffix in EXPORTS}
+
+    def extra(path: Path) -> bool:
+        if path.suffix in EXPORTS:
+            return path.with_suffix("") in reports
+        return path.name.endswith(PARQUET) and path.with_name(path.name.removesuffix(PARQUET)) in reports | exports
+
+    return tuple(path for path in found if not extra(path))
 
 
 def _why_no_traces(folder: Path) -> str:
     entries = sorted(folder.iterdir())
-    reports = [p.name for p in entries if p.suffix in REPORTS]
-    if reports:
-        return f"holds no trace, but {reports[0]}: export it with `nsys export --type=sqlite {reports[0]}`"
-    inside = [p.name for p in entries if p.is_dir() and any(p.glob("*.sqlite"))]
+    raw = [p.name for p in entries if p.suffix == ".qdstrm"]
+    if raw:
+        return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
+    if xplane := why_xplane([p.name for p in entries]):
+        return xplane
+    inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and any(p.glob("*.sqlite"))]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
-    return "holds no trace (*.sqlite)"
+    return "holds no trace (*.sqlite, *.json, *.json.gz)"
+
+
+def check_one_format(traces: Sequence[Trace]) -> None:
+    """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
+    kinds = [NsysSqlite if isinstance(trace, NsysSqlite) else type(trace) for trace in traces]
+    if what := mixed([trace.path for trace in traces], kinds):
+        raise TraceError(what)
 
 
 def open_trace(path: Path) -> Trace:
     """The trace in a file. Raises TraceError for a file that is none."""
-    if path.suffix in REPORTS:
-        target = path.with_suffix(".sqlite").name
-        raise TraceError(
-            f"{path}: is a report, not an export: run `nsys export --type=sqlite -o {target} {path.name}` and give that"
-        )
-    return READERS.get(path.suffix, NsysSqlite)(path)
+    return _reader_of(path)(path)
+
+
+def _reader_of(path: Path) -> Callable[[Path], Trace]:
+    """By the suffix, else by the first bytes: gzip or JSON in a file of any name, the rest is taken for an export."""
+    if is_parquet(path):
+        return _parquet
+    known = next((read for suffix, read in READERS.items() if path.name.endswith(suffix)), None)
+    if known is not None:
+        return known
+    try:
+        with path.open("rb") as file:
+            start = file.read(2)
+    except OSError:
+        start = b""  # the reader says why
+    return _json if start == b"\x1f\x8b" or start[:1] in (b"{", b"[") else NsysSqlite

@@ -7,6 +7,7 @@ steps through rows that a filter drops.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import urllib.parse
@@ -68,7 +69,7 @@ class SqliteFile:
         return self._connections[number]
 
     def _connect(self) -> sqlite3.Connection:
-        uri = "file:" + urllib.parse.quote(str(self.path.absolute())) + "?mode=ro"
+        uri = "file:" + urllib.parse.quote(os.fsencode(self.path.absolute())) + "?mode=ro"
         # In write-ahead mode SQLite leaves files beside the one it reads, and cannot read on a read-only disk; opened
         # as immutable it does neither, but would ignore a log that holds rows: so only where there is none.
         log = self.path.with_name(self.path.name + "-wal")

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# The two steps of the action: `judge` runs the gate and always leaves a summary; `apply` turns what came of it into the
+# step's exit code, after the reports were uploaded. Everything comes through the environment (see action.yml).
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${NSYS_PYTHON:-python3}
+
+fail() { # MESSAGE: an annotation, escaped as GitHub wants it
+    local text=${1//'%'/%25}
+    text=${text//$'\r'/%0D}
+    printf '::error title=nsys gate::%s\n' "${text//$'\n'/%0A}"
+}
+
+put() { # NAME VALUE: an output of the step; no value that is put here has a line break
+    printf '%s=%s\n' "$1" "$2" >>"${GITHUB_OUTPUT:-/dev/null}"
+}
+
+lines() { # TEXT: its lines without blanks around them, each ended by NUL; empty lines are none
+    local line
+    while IFS= read -r line || [ -n "$line" ]; do
+        line=${line%$'\r'}
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line%"${line##*[![:space:]]}"}
+        [ -z "$line" ] || printf '%s\0' "$line"
+    done <<<"$1"
+}
+
+broken() { # MESSAGE: the gate did not come to judge; the summary says so and the run goes on to `apply`
+    fail "$1"
+    {
+        printf '## Performance gate: error\n\nThe gate did not run:\n\n'
+        printf '%s\n' "$1" | sed 's/^/    /'
+        if [ -s "$out/pytest.log" ]; then
+            printf '\nIts last words:\n\n'
+            tail -n 40 "$out/pytest.log" | cut -c 1-500 | tr -d '\000-\010\013-\037\177' | sed 's/^/    /'
+        fi
+    } >"$out/summary.md"
+}
+
+gate_files() { # each gate file that is meant, ended by NUL
+    local path
+    local -a found
+    while IFS= read -r -d '' path; do
+        if [ -d "$path" ]; then
+            mapfile -d '' -t found < <(under "$(rooted "$path")")
+            if [ "${#found[@]}" -eq 0 ]; then
+                printf 'no gate file (*.nsys.yaml) under %s\n' "$path" >&2
+                return 1
+            fi
+            printf '%s\0' "${found[@]}"
+        elif [ -f "$path" ]; then
+            printf '%s\0' "$(rooted "$path")"
+        else
+            printf 'no such gate file or folder: %s\n' "$path" >&2
+            return 1
+        fi
+    done < <(lines "${NSYS_GATE_FILES:-.}")
+}
+
+under() { # FOLDER: the gate files in it, but not in hidden folders or in virtual environments
+    find "$1" -mindepth 1 -type d \( -name '.*' -o -name node_modules -o -exec test -e '{}/pyvenv.cfg' \; \) -prune \
+        -o -type f -name '*.nsys.yaml' -print0 | LC_ALL=C sort -z
+}
+
+rooted() { # PATH: the same path, never to be taken for an option
+    case $1 in /* | ./* | .) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac
+}
+
+install() { # pytest-nsys in a virtual environment of its own; sets `python`
+    [ "${NSYS_INSTALL:-true}" = false ] && return
+    local package=${NSYS_PACKAGE:-$here/../../..}
+    "$python" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+        -- "$package" && python=$work/venv/bin/python
+}
+
+judge() {
+    work=$(mktemp -d "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/nsys-gate.XXXXXX")
+    out=$work/reports
+    mkdir "$out"
+    put folder "$out"
+    put json "$out/report.json"
+    put summary "$out/summary.md"
+    put junit "$out/junit.xml"
+    run
+    put verdict "$(verdict)"
+    cat "$out/summary.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
+}
+
+verdict() { # one word; without a report it is an error
+    "$python" "$here/outcome.py" verdict "$out/report.json" 2>/dev/null || printf 'error\n'
+}
+
+run() {
+    local -a words=() files=() more=()
+    local value code=0 why
+    if ! why=$("$python" "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
+        broken "${why:-there is no Python: $python}"
+        return
+    fi
+    if ! gate_files >"$work/files" 2>"$work/why"; then
+        broken "gate-files: $(cat "$work/why")"
+        return
+    fi
+    mapfile -d '' -t files <"$work/files"
+    if ! install >"$out/pytest.log" 2>&1; then
+        broken "pytest-nsys could not be installed"
+        return
+    fi
+    while IFS= read -r -d '' value; do words+=("--nsys-trace=$value"); done < <(lines "${NSYS_TRACES:-}")
+    while IFS= read -r -d '' value; do words+=("--nsys-against=$value"); done < <(lines "${NSYS_AGAINST:-}")
+    [ -z "${NSYS_BASELINE_REF:-}" ] || words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
+    [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
+    mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
+    # The repository's own addopts are for its own tests, whose plugins are not installed here.
+    "$python" -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
+        "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" --nsys-annotate \
+        "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" || code=${PIPESTATUS[0]}
+    put exit-code "$code"
+    [ -s "$out/summary.md" ] || broken "pytest ended with exit status $code before anything was judged"
+}
+
+apply() {
+    if [ -z "${NSYS_EXIT_CODE:-}" ]; then
+        fail "the gate did not run; the summary says why"
+        exit 1
+    fi
+    "$python" "$here/outcome.py" apply "${NSYS_FAIL_ON:-bad}" "$NSYS_EXIT_CODE" "$NSYS_JSON"
+}
+
+case ${1:-} in
+judge | apply) "$1" ;;
+*)
+    echo "usage: gate.sh judge|apply" >&2
+    exit 2
+    ;;
+esac

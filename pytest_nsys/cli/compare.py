@@ -1,0 +1,179 @@
+"""``pytest-nsys compare``: did it get worse between two runs?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pytest_nsys.cli.gate_files import gate_files_of
+from pytest_nsys.cli.options import HOW_MEASURED, convention_of, window_of
+from pytest_nsys.cli.output import format_of
+from pytest_nsys.comparison import Comparison, Pair, Result, measured_under
+from pytest_nsys.comparison import compare as compared
+from pytest_nsys.errors import NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.evaluation import Evidence, Library, check_two_runs
+from pytest_nsys.gates import gate_file
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import KernelsMode, Span
+from pytest_nsys.report_targets import check_target
+from pytest_nsys.reports.comparison_tables import BUILT_IN_GATE, headline
+from pytest_nsys.traces.opening import find_traces
+
+BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
+EXIT_CODES = {Result.NOT_WORSE: 0, Result.WORSE: 1, Result.INCOMPARABLE: 3, Result.UNDECIDED: 3}
+SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
+"""Which format a file's name asks for, where no --format does."""
+
+FORMATS = ("text", "markdown", "json", "html")
+
+
+def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(HOW_MEASURED):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[BASE HEAD]")
+@click.option("--base", multiple=True, metavar="PATH", help="A capture of the base; repeated: all of its captures.")
+@click.option("--head", multiple=True, metavar="PATH", help="A capture of the head; repeated: all of its captures.")
+@click.option(
+    "--gate", "gates", multiple=True, metavar="FILE", help="Gate file that judges, or folder of them (repeatable)."
+)
+@click.option("--format", type=click.Choice(FORMATS), help="Default: text, or what the name of --output ends in.")
+@click.option("--output", metavar="FILE", help="Write the report into this file; one line of it is printed.")
+@click.option(
+    "--comparable-on",
+    multiple=True,
+    type=click.Choice(FIELDS),
+    help="Only this circumstance must agree (repeatable). Default: all of them.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Every row, those within their limits as well.")
+@_how_measured
+@click.pass_context
+def compare(
+    context: click.Context,
+    /,
+    paths: tuple[str, ...],
+    base: tuple[str, ...],
+    head: tuple[str, ...],
+    gates: tuple[str, ...],
+    format: str | None,
+    output: str | None,
+    comparable_on: tuple[str, ...],
+    verbose: bool,
+    **how: Any,
+) -> None:
+    """Hold the run HEAD against the run BASE, row by row, worst first.
+
+    Each is a file, folder or glob (in quotes). With several captures of each side, repeat --base and --head instead:
+    three are told apart by separation, five by a test. Without --gate a built-in set of assertions judges.
+
+    Exit codes: 0 nothing is worse; 1 something is; 2 a mistake, or a trace that cannot be read; 3 the runs are not
+    comparable, or it cannot be decided: no data.
+    """
+    sides = _sides(paths, base, head)
+    _check_output(output, sides, gates)
+    asked = format_of(format, output, SUFFIXES, "text")
+    gates = tuple(gate_files_of(gates))
+    check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
+    files = _gate_files(context, gates, how)
+    if comparable_on:
+        files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
+    with contextlib.closing(Library()) as library:
+        pairs = [_pair(library, gate, *sides) for gate in files]
+        found = compared(pairs, *sides)
+    report = render(found, asked, verbose=verbose)
+    if output is None:
+        click.echo(report, nl=False)
+    else:
+        Path(output).write_text(report, encoding="utf-8")
+        click.echo(f"{headline(found)}; written to {output}")
+    context.exit(EXIT_CODES[found.result])
+
+
+def render(comparison: Comparison, format: str, *, verbose: bool) -> str:
+    """The report in one of ``FORMATS``; what a format needs is imported here, for it alone."""
+    match format:
+        case "markdown":
+            from pytest_nsys.reports.comparison_markdown import as_markdown_report
+
+            return as_markdown_report(comparison, verbose=verbose)
+        case "json":
+            from pytest_nsys.reports.comparison_json import as_json_report
+
+            return as_json_report(comparison)
+        case "html":
+            from pytest_nsys.reports.comparison_html import as_html
+
+            return as_html(comparison)
+    from pytest_nsys.reports.comparison_text import as_text
+
+    return as_text(comparison, verbose=verbose)
+
+
+def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The captures of base and of head."""
+    if paths and (base or head):
+        raise UsageMistake("give BASE and HEAD, or --base and --head, not both")
+    if len(paths) > 2:
+        many = f"there are {len(paths)} paths, and BASE HEAD are two"
+        raise UsageMistake(f"{many}: quote a glob, and repeat --base and --head for several captures")
+    if len(paths) == 2:
+        base, head = (paths[0],), (paths[1],)
+    if not base or not head:
+        missing = "HEAD is" if paths or base else "BASE is" if head else "BASE and HEAD are"
+        raise UsageMistake(f"{missing} missing: pytest-nsys compare BASE HEAD, or --base PATH --head PATH")
+    if "" in (*base, *head):
+        raise UsageMistake("the path of a trace is empty")
+    return tuple(base), tuple(head)
+
+
+def _check_output(output: str | None, sides: Sequence[Sequence[str]], gates: Sequence[str]) -> None:
+    """A report must not replace what is read, and a path that means nothing is told before anything is read."""
+    others = [(p, "is one of the traces") for side in sides for value in side for p in find_traces(value, Path())]
+    others += [(Path(gate), "is one of the gate files") for gate in gates]
+    if output is not None:
+        check_target(f"--output {output}", Path(output), others)
+
+
+def _gate_files(context: click.Context, gates: Sequence[str], how: dict[str, Any]) -> list[GateFile]:
+    """The gate files that judge; the built-in one is measured as the options say."""
+    said = [name for name in how if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    if gates:
+        if said:
+            raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
+        if len({Path(gate).resolve() for gate in gates}) < len(gates):
+            raise UsageMistake("a gate file is given twice")
+        return [load_gate_file(Path(gate), METRICS) for gate in gates]
+    gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
+    measured = measured_under(
+        gate,
+        convention=convention_of(how["convention"], how["anchor"]),
+        window=window_of(how["window"], how["start"], how["end"]),
+        span=Span(how["span"]) if how["span"] else None,
+        kernels=KernelsMode(how["kernels"]) if how["kernels"] else None,
+    )
+    return [dataclasses.replace(measured, path=Path(BUILT_IN_GATE))]
+
+
+def _pair(library: Library, gate: GateFile, base: Sequence[str], head: Sequence[str]) -> Pair:
+    return Pair(gate, _evidence(library, gate, "base", base), _evidence(library, gate, "head", head))
+
+
+def _evidence(library: Library, gate: GateFile, side: str, captures: Sequence[str]) -> Evidence:
+    """The captures of a side, which every error names."""
+    try:
+        return library.evidence(captures, Path(), gate.convention)
+    except NothingMeasured as error:
+        raise NothingMeasured(f"{side}: {error}") from error
+    except NsysError as error:
+        raise type(error)(f"{side}: {error}") from error

@@ -1,0 +1,72 @@
+"""Where do the baselines of gate files lie? Asked of pytest, whose settings a gate run goes by.
+
+This module is both sides of the question: the plugin that answers it inside a run that only collects, and
+:func:`shelves`, which starts that run.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from pytest_nsys.cli.updating import gate_run
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.metrics import METRICS
+
+if TYPE_CHECKING:
+    import pytest
+
+OPTION = "--nsys-shelves"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The file that gets the answer."""
+    parser.addoption(OPTION, help="file that gets the folder of each gate file's baselines")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Say of each gate file its path, its baseline folder and what its path is relative to."""
+    from pytest_nsys.session import session_of
+
+    own = session_of(session.config)
+    paths = sorted({item.path for item in session.items})
+    root = str(session.config.rootpath)
+    found = [[str(path), str(own.baseline_folder(path)), root] for path in paths]
+    Path(session.config.getoption(OPTION)).write_text(json.dumps(found), encoding="utf-8")
+
+
+class Found(NamedTuple):
+    """A gate file, the shelf of its baselines, and pytest's root directory."""
+
+    gate: GateFile
+    shelf: Shelf
+    root: Path
+
+
+def shelves(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
+    """Each gate file with the shelf of its baselines.
+
+    Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder, "shelves.json")
+        words = gate_run(__name__, gate_files, baseline_dir)
+        words += ["--collect-only", "-q", "--no-header", f"{OPTION}={answer}"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        found = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else []
+    if done.returncode != 0:
+        click.echo(done.stderr + done.stdout, err=True, nl=False)
+        raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
+    return [
+        Found(load_gate_file(path, METRICS), shelf_of(path, folder, root), root)
+        for path, folder, root in (map(Path, each) for each in found)
+    ]

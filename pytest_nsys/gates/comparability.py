@@ -1,0 +1,42 @@
+"""Are two runs comparable (R0)? Every circumstance in which they differ is named; none is passed over quietly.
+
+The key of a run (convention, mesh, world size, micro-batch, sequence length, GPU model) names its baseline file: what a
+trace does not say is equal only to what another does not say. The facts (steps, anchor names, the profiler's major
+version) are stored in the file, and compared where both sides know them. A gate file may narrow the list on purpose
+with ``comparable_on``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pytest_nsys.gates.verdict import Difference
+from pytest_nsys.model import printable
+
+KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
+FACT_FIELDS = ("steps", "anchor", "profiler")
+FIELDS = (*KEY_FIELDS, *FACT_FIELDS)
+"""What a gate file may name under ``comparable_on``."""
+
+
+def differences(
+    now: Mapping[str, Any], was: Mapping[str, Any], on: Collection[str] | None = None
+) -> tuple[Difference, ...]:
+    """The circumstances that differ, of those that are compared ``on`` (None: all), in the order of ``FIELDS``."""
+    found = []
+    for name in FIELDS if on is None else [f for f in FIELDS if f in on]:
+        a, b = now.get(name), was.get(name)
+        unknown = name in FACT_FIELDS and (a is None or b is None)
+        if a != b and not unknown:
+            found.append(Difference(name, shown(a), shown(b)))
+    return tuple(found)
+
+
+def shown(value: object) -> str:
+    """A circumstance in words."""
+    if isinstance(value, Mapping):
+        return printable(" ".join(f"{k}={v}" for k, v in value.items()))
+    if isinstance(value, list | tuple):
+        return printable(", ".join(map(str, value)))
+    return "not stated" if value is None else printable(str(value))

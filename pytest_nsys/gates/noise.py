@@ -1,0 +1,87 @@
+"""How far does a value move by itself from run to run? The prediction bound of one new trace (R3).
+
+B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): of a hundred gates without any change one exceeds its baseline by more than B in
+any of the n rows that it judges together. s² pools the variance of the K accepted runs with that of the calibration,
+which counts for ν₀ = 4 degrees of freedom however many traces it had; so few accepted runs do not give a bound of their
+own luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from fractions import Fraction
+from math import isqrt
+
+from pytest_nsys.analysis.statistics import exact, mean
+from pytest_nsys.gates.student import quantile
+from pytest_nsys.model import Value
+
+CALIBRATION_FREEDOM = 4
+"""ν₀: what the calibrated noise counts for."""
+
+FEWEST_TRACES = 5
+"""Of a calibration: fewer say too little of a variance."""
+
+FEWEST_RUNS = 4
+"""Without calibration so many accepted runs are needed before their own variance is a bound."""
+
+_RESOLUTION = 10**9
+"""B is rounded up to this part of a unit: a square root is no fraction."""
+
+FALSE_ALARMS = Fraction(1, 100)
+"""How often a gate without any change may exceed the bound in one of its rows."""
+
+
+def bound(
+    accepted: Sequence[Value],
+    calibration: Sequence[Value] = (),
+    among: Container[int] = frozenset(),
+    rows: int = 1,
+) -> Value | None:
+    """B for a row with these values in the accepted runs, in the row's unit; None where the noise is not measured.
+
+    ``among`` are the places of accepted runs that the calibration was made of: they are one sample, not two. ``rows``
+    are judged together, of which none may exceed its bound by chance.
+    """
+    if not calibration and len(accepted) < FEWEST_RUNS:
+        return None
+    freedom, squares = _spread(accepted, calibration, among)
+    squared = quantile(freedom, FALSE_ALARMS / rows) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
+    return exact(_root_above(squared))
+
+
+def _spread(accepted: Sequence[Value], calibration: Sequence[Value], among: Container[int]) -> tuple[int, Fraction]:
+    """Degrees of freedom, and the sum of squares that goes with them, of the larger of two honest samples.
+
+    Each value counts once: the calibration with the accepted runs that it was not made of, or the accepted runs alone.
+    """
+    alone = len(accepted) - 1
+    if not calibration:
+        return alone, alone * variance(accepted)
+    fresh = [value for place, value in enumerate(accepted) if place not in among]
+    own = max(0, len(fresh) - 1)
+    if alone > own + CALIBRATION_FREEDOM:
+        return alone, alone * variance(accepted)
+    return own + CALIBRATION_FREEDOM, own * variance(fresh) + CALIBRATION_FREEDOM * variance(calibration)
+
+
+def variance(values: Sequence[Value]) -> Fraction:
+    """The sample variance, exactly; 0 of a single value."""
+    if len(values) < 2:
+        return Fraction(0)
+    middle = Fraction(mean(values))
+    return sum(((value - middle) ** 2 for value in values), Fraction(0)) / (len(values) - 1)
+
+
+def deviation(values: Sequence[Value]) -> Value:
+    """The sample standard deviation s, rounded up at the ninth digit."""
+    return exact(_root_above(variance(values)))
+
+
+def _root_above(square: Fraction) -> Fraction:
+    """The square root, rounded up to the resolution; 0 of 0."""
+    if not square:
+        return Fraction(0)
+    scaled = -(-square.numerator * _RESOLUTION**2 // square.denominator)
+    root = isqrt(scaled)
+    return Fraction(root if root * root == scaled else root + 1, _RESOLUTION)

@@ -1,0 +1,215 @@
+"""Which assertions do the entries under ``waivers:`` excuse, which of their rows, how far, until when and why?"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from fractions import Fraction
+
+from yaml.nodes import Node
+
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Selector, Severity, Waiver
+from pytest_nsys.gates.assertion_keys import Defaults, clean_name
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.limits import MetricSpec
+from pytest_nsys.gates.selector_keys import SelectorKeys
+from pytest_nsys.gates.sentences import balance_of
+from pytest_nsys.gates.units import UnitMistake, limit_value, parse_quantity
+from pytest_nsys.gates.yaml_nodes import Reader
+from pytest_nsys.model import printable
+
+REQUIRED_KEYS: Mapping[str, str] = {
+    "assertion": "the name of an assertion",
+    "ceiling": "how far a value may go, such as 3ms",
+    "expires": "a day such as 2026-12-31",
+    "reason": "why the rows may be outside their limit",
+}
+"""What each key that a waiver needs says."""
+
+WAIVER_KEYS = ("assertion", "where", "ceiling", "expires", "reason", "link")
+
+_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_LINK = re.compile(r"https?://\S+")
+_ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
+"""What ``for:`` adds to the name of an assertion."""
+
+
+def attach_waivers(
+    reader: Reader, node: Node, assertions: Sequence[Assertion], defaults: Defaults, *, all_known: bool
+) -> tuple[Assertion, ...]:
+    """The assertions, each with the waivers that name it.
+
+    ``all_known``: every entry under ``assertions:`` could be read, so a name that none of them has is a mistake.
+    """
+    found: dict[str, list[Waiver]] = {}
+    for item in reader.items(node, "waivers"):
+        fields = reader.mapping(item, "a waiver", WAIVER_KEYS)
+        if not fields:
+            continue
+        entry = _Entry(reader, item, fields, defaults)
+        named = entry.named(assertions, all_known=all_known)
+        waiver = entry.waiver(named)
+        if waiver is not None:
+            for assertion in named:
+                found.setdefault(assertion.name, []).append(waiver)
+    return tuple(dataclasses.replace(a, waivers=tuple(found.get(a.name, ()))) for a in assertions)
+
+
+def dimensions_left(assertion: Assertion, metric: MetricSpec, axes: Collection[str]) -> tuple[str, ...]:
+    """The dimensions that judged rows of the assertion may still be told apart by, mesh axes among them."""
+    left = list(metric.dimensions)
+    for step in assertion.aggregates:
+        if step.over is None:
+            return tuple(d for d in (*left, *(axes if "rank" in left else ())) if d in assertion.where)
+        for taken in step.over:
+            if taken not in left and "rank" in left:
+                left = [*(d for d in left if d != "rank"), *axes]
+            left = [d for d in left if d != taken]
+    return (*left, *(axes if "rank" in left else ()))
+
+
+class _Entry:
+    """One mapping under ``waivers:``, read key by key."""
+
+    def __init__(self, reader: Reader, node: Node, fields: dict[str, Node], defaults: Defaults) -> None:
+        self._reader = reader
+        self._node = node
+        self._fields = fields
+        self._defaults = defaults
+
+    def _mistake(self, key: str, what: str) -> None:
+        self._reader.mistakes.at(self._fields.get(key, self._node), what)
+
+    def _text(self, key: str) -> str | None:
+        return self._reader.text(self._fields[key], key) if key in self._fields else None
+
+    def named(self, assertions: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
+        """The assertions that the waiver is for: one, or all items that one ``for:`` makes."""
+        written = self._text("assertion")
+        if written is None:
+            return []
+        name = clean_name(written)
+        exact = [a for a in assertions if a.name == name]
+        found = exact or [
+            a for a in assertions if a.name.startswith(name) and _ITEM.fullmatch(a.name.removeprefix(name))
+        ]
+        if not found and all_known:
+            names = dict.fromkeys(part for a in assertions for part in (a.name, _ITEM.sub("", a.name)))
+            hint = did_you_mean(name, names) or ": write its id, or its sentence"
+            self._mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
+        return found
+
+    def waiver(self, named: Sequence[Assertion]) -> Waiver | None:
+        """The waiver, None where a key is missing or mistaken."""
+        for key, what in REQUIRED_KEYS.items():
+            if key not in self._fields:
+                self._mistake("", f"a waiver needs '{key}': {what}")
+        for assertion in named[:1]:
+            self._check_waivable(assertion)
+        ceiling = self._ceiling(named[0] if named else None)
+        expires = self._expires()
+        reason = self._text("reason")
+        where = self._where(named)
+        link = self._link()
+        if ceiling is None or expires is None or reason is None:
+            return None
+        mark = self._node.start_mark
+        return Waiver(
+            ceiling=ceiling,
+            expires=expires,
+            reason=" ".join(reason.split()),
+            location=Location(self._defaults.shown_path, mark.line + 1, mark.column + 1),
+            link=link or "",
+            where=where,
+            shared=len(named) > 1,
+        )
+
+    def _check_waivable(self, assertion: Assertion) -> None:
+        why = None
+        if assertion.xfail is not None:
+            why = "its xfail expects it to fail already"
+        elif assertion.severity is Severity.WARN:
+            why = "with severity: warn it never fails"
+        elif assertion.require.comparator is Comparator.NE:
+            why = "!= has no ceiling"
+        if why is not None:
+            self._mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
+
+    def _ceiling(self, assertion: Assertion | None) -> Fraction | None:
+        """How far a value may go, in the base of the metric's unit."""
+        text = self._text("ceiling")
+        if text is None:
+            return None
+        try:
+            quantity = parse_quantity(text)
+            if assertion is None:
+                return quantity.value
+            metric = self._defaults.metrics[assertion.metric]
+            judged = balance_of(metric) if assertion.balance_across else metric
+            ceiling = limit_value(quantity, judged.unit, judged.name)
+        except UnitMistake as mistake:
+            self._mistake("ceiling", str(mistake))
+            return None
+        limit = assertion.require.limit
+        if isinstance(limit, Constant) and _waives_nothing(assertion.require.comparator, limit.value, ceiling):
+            self._mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
+        return ceiling
+
+    def _expires(self) -> date | None:
+        """The last day on which the waiver holds."""
+        text = self._text("expires")
+        if text is None:
+            return None
+        shown = printable(text.strip(), 40)
+        match = _DAY.fullmatch(text.strip())
+        if match is None:
+            self._mistake("expires", f"expires is a day written as in 2026-12-31, not '{shown}'")
+            return None
+        try:
+            return date(*map(int, match.groups()))
+        except ValueError:
+            self._mistake("expires", f"there is no day {shown}")
+            return None
+
+    def _link(self) -> str | None:
+        text = self._text("link")
+        if text is not None and _LINK.fullmatch(text.strip()) is None:
+            self._mistake("link", f"link is an address that begins with https://, not '{printable(text.strip(), 60)}'")
+            return None
+        return text.strip() if text is not None else None
+
+    def _where(self, named: Sequence[Assertion]) -> dict[str, Selector]:
+        """The rows that are waived, by dimensions that judged rows still have."""
+        if "where" not in self._fields or not named:
+            return {}
+        first = named[0]
+        if first.balance_across is not None:
+            self._mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
+            return {}
+        axes = self._defaults.axes
+        metric = self._defaults.metrics[first.metric]
+        where = SelectorKeys(self._reader, self._fields, metric, axes).where(fixed=())
+        left = dimensions_left(first, metric, axes)
+        for key, _ in self._reader.entries(self._fields["where"], "where"):
+            if key.value in where and key.value not in left:
+                rest = f"{', '.join(left)} left" if left else "no dimension left"
+                what = f"the assertion takes every {key.value} together: its rows have {rest}"
+                self._reader.mistakes.at(key, what)
+            elif key.value in where and any(a.where.get(key.value) != first.where.get(key.value) for a in named):
+                what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
+                self._reader.mistakes.at(key, what)
+        return where
+
+
+def _waives_nothing(comparator: Comparator | None, limit: Fraction, ceiling: Fraction) -> bool:
+    """Whether every value as far as the ceiling holds the limit anyway."""
+    nothing = {
+        Comparator.LT: ceiling < limit,
+        Comparator.LE: ceiling <= limit,
+        Comparator.GT: ceiling > limit,
+        Comparator.GE: ceiling >= limit,
+        Comparator.EQ: ceiling == limit,
+    }
+    return comparator is not None and nothing.get(comparator, False)

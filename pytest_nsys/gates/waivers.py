@@ -1,0 +1,152 @@
+"""Which rows outside their limit does the gate file let pass for a while, and which of its waivers can go?
+
+Only *failed* can be waived: a row without data, or a run that cannot be judged, never is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+
+from pytest_nsys.analysis.statistics import exact
+from pytest_nsys.gates.assertion import Assertion, Comparator, Selector, Waiver
+from pytest_nsys.gates.selection import Table, matches
+from pytest_nsys.gates.units import format_apart
+from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
+from pytest_nsys.model import Value, counted, printable
+
+Means = Callable[[Labels, Mapping[str, Selector]], bool]
+"""Whether selectors mean a row with these labels."""
+
+UNDECIDED = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.ERROR)
+"""Outcomes of a row that leave open whether it needs its waiver."""
+
+
+def meaning(table: Table) -> Means:
+    """How selectors mean judged rows: by their labels, or by the mesh coordinates of the rank that they name."""
+
+    def means(labels: Labels, where: Mapping[str, Selector]) -> bool:
+        for dimension, selector in where.items():
+            label = table.label(labels, dimension)
+            if label is None or not any(matches(element, label) for element in selector.values):
+                return False
+        return True
+
+    return means
+
+
+def waive(
+    assertion: Assertion, unit: str, rows: Sequence[JudgedRow], means: Means, today: date
+) -> tuple[tuple[JudgedRow, ...], tuple[str, ...]]:
+    """The rows in their order, those that a waiver covers on ``today`` (in UTC) passed; and what to warn of.
+
+    ``unit`` is that of the rows' values.
+    """
+    covered: dict[int, list[JudgedRow]] = {n: [] for n in range(len(assertion.waivers))}
+    uncovered: list[JudgedRow] = []
+    kept = []
+    for row in rows:
+        if row.outcome is Outcome.FAILED:
+            by = _covering(assertion, row, means, today)
+            (uncovered if by is None else covered[by]).append(row)
+            if by is not None:
+                ceiling = exact(assertion.waivers[by].ceiling)
+                row = dataclasses.replace(row, outcome=Outcome.PASSED, waived=True, ceiling=ceiling)
+        kept.append(row)
+    said = []
+    for n, waiver in enumerate(assertion.waivers):
+        meant = [row for row in kept if means(row.labels, waiver.where)]
+        outside = [row for row in uncovered if means(row.labels, waiver.where)]
+        if covered[n]:
+            said.append(_in_force(waiver, len(covered[n])))
+        if outside:
+            said.append(_red(assertion, waiver, unit, outside, today))
+        elif not covered[n] and not any(row.outcome in UNDECIDED for row in meant):
+            said.append(_not_needed(waiver, len(meant), today))
+    return tuple(kept), tuple(said)
+
+
+def _covering(assertion: Assertion, row: JudgedRow, means: Means, today: date) -> int | None:
+    """The first waiver in force that means the row and reaches as far as its value."""
+    for n, waiver in enumerate(assertion.waivers):
+        if today <= waiver.expires and means(row.labels, waiver.where) and _within(assertion, waiver, row):
+            return n
+    return None
+
+
+def _within(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
+    """Whether the value is no further out than the ceiling.
+
+    Where the limit has two sides, the ceiling is on one of them, and a value on the other is not waived.
+    """
+    assert row.value is not None  # a row without value is no data, not failed
+    reaches = waiver.ceiling <= row.value if _is_floor(assertion, waiver, row) else row.value <= waiver.ceiling
+    return reaches and not _other_side(assertion, waiver, row)
+
+
+def _two_sided(assertion: Assertion) -> bool:
+    return assertion.require.comparator in (None, Comparator.EQ)
+
+
+def _middle(row: JudgedRow) -> Value:
+    """What a limit with two sides lies around."""
+    middle = row.limit if row.baseline is None else row.baseline
+    assert middle is not None  # what failed, failed a limit
+    return middle
+
+
+def _is_floor(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
+    """Whether a value may go down to the ceiling, not up to it."""
+    if _two_sided(assertion):
+        return waiver.ceiling < _middle(row)
+    return assertion.require.comparator in (Comparator.GT, Comparator.GE)
+
+
+def _other_side(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
+    """Whether a value of a limit with two sides is not on the ceiling's."""
+    value, middle = row.value or 0, _middle(row)
+    return _two_sided(assertion) and (value < middle) != (waiver.ceiling < middle)
+
+
+def _in_force(waiver: Waiver, number: int) -> str:
+    source = ", ".join(printable(text, 200) for text in (waiver.reason, waiver.link) if text)
+    are = "is" if number == 1 else "are"
+    return f"{counted(number, 'row')} {are} waived until {waiver.expires} ({source})"
+
+
+def _red(assertion: Assertion, waiver: Waiver, unit: str, outside: Sequence[JudgedRow], today: date) -> str:
+    """Why rows that a waiver means are red all the same."""
+    line = waiver.location.line
+    more = f" and {counted(len(outside) - 1, 'more row')}" if len(outside) > 1 else ""
+    if today > waiver.expires:
+        place = _place(outside[0]) or "the value"
+        are = "are" if more else "is"
+        return f"the waiver on line {line} expired on {waiver.expires}: {place}{more} {are} outside the limit"
+    worst = min(outside, key=lambda row: 0 if row.margin is None else row.margin)
+    ceiling, reached = format_apart(waiver.ceiling, worst.value or 0, unit)
+    floor = _is_floor(assertion, waiver, worst)
+    if _other_side(assertion, waiver, worst):
+        reached = f"not {'up' if floor else 'down'} to {reached}"
+    else:
+        reached = f"but {reached}"
+    place = f" ({_place(worst)})" if worst.labels else ""
+    way = "down" if floor else "up"
+    return f"waived {way} to {ceiling} until {waiver.expires} (line {line}), {reached}{place}{more}"
+
+
+def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
+    name = f"the waiver on line {waiver.location.line}"
+    if today > waiver.expires:
+        if waiver.shared:
+            return f"{name} expired on {waiver.expires} and is not needed here: remove it if no other item needs it"
+        return f"{name} expired on {waiver.expires} and is no longer needed: remove it"
+    if not meant:
+        return f"{name} means no row of this assertion: mend its 'where', or remove it"
+    if waiver.shared:
+        return f"{name} is not needed here: let it name the items that need it"
+    return f"{name} is not needed: remove it"
+
+
+def _place(row: JudgedRow) -> str:
+    return printable(" ".join(f"{dimension} {label}" for dimension, label in row.labels.items()))

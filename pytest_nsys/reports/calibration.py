@@ -1,0 +1,95 @@
+"""What does a calibration say: how noisy is each stored row, and which tolerance is tighter than the noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from pytest_nsys.analysis.statistics import median
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
+from pytest_nsys.gates.baseline_file import Baseline, RowLabels, Series
+from pytest_nsys.gates.judgement import Reference, judge
+from pytest_nsys.gates.noise import deviation
+from pytest_nsys.gates.selection import label_key
+from pytest_nsys.gates.stored_series import series_for, spelled
+from pytest_nsys.gates.units import format_value
+from pytest_nsys.gates.verdict import JudgedRow
+from pytest_nsys.metrics import METRICS, Metric
+from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.reports.tables import Column, Kind, as_table
+from pytest_nsys.verdicts import judged_unit
+
+COLUMNS = (Column("row"), Column("median"), Column("s0 / median", Kind.RATIO), Column("s0"))
+
+
+def noise_lines(gate: GateFile, stored: Baseline, evidence: Evidence) -> list[str]:
+    """A table of the noise of each calibrated series, and a line for each assertion that reads it."""
+    lines = []
+    for sid, series in sorted(stored.series.items()):
+        readers = [a for a in gate.assertions if a.reads_stored and series_for(gate, a) == sid]
+        if not series.calibration or not readers:
+            continue
+        lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")
+        lines += [f"    {line}".rstrip() for line in _table(series).splitlines()]
+        lines += [f"    {_of_tolerance(reader, series, evidence)}" for reader in readers]
+    return lines
+
+
+def _table(series: Series) -> str:
+    rows = []
+    for labels in sorted(series.calibration, key=lambda row: [label_key(label) for label in row]):
+        values = series.calibration[labels]
+        middle, spread = median(values), deviation(values)
+        share = Fraction(spread) / abs(Fraction(middle)) if middle else None
+        rows.append((_named(series, labels), format_value(middle, series.unit), share, _amount(spread, series.unit)))
+    return as_table(COLUMNS, rows)
+
+
+def _named(series: Series, labels: RowLabels) -> str:
+    return " ".join(f"{d} {label}" for d, label in zip(series.dimensions, labels, strict=True))
+
+
+def _amount(value: Value, unit: str) -> str:
+    """A distance: of ratios in percentage points."""
+    text = format_value(value, unit)
+    return text.removesuffix("%") + " pp" if unit == "%" else text
+
+
+def _of_tolerance(reader: Assertion, series: Series, evidence: Evidence) -> str:
+    """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
+    metric, unit = METRICS[reader.metric], judged_unit(reader, METRICS[reader.metric])
+    limit = reader.require.limit
+    assert isinstance(limit, FromBaseline)
+    if limit.tolerance is None:
+        return f"{reader.name}: no tolerance, the noise plays no part"
+    rows = list(_judged(reader, metric, series, evidence))
+    widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
+    if widest is None:
+        return f"{reader.name}: the noise of what it judges is not measured"
+    if limit.tolerance.noise:
+        return f"{reader.name}: the noise is the tolerance, up to {_amount(widest.noise or 0, unit)}{_place(widest)}"
+    tighter = [row for row in rows if (row.noise or 0) > (row.tolerance or 0)]
+    if not tighter:
+        return f"{reader.name}: the tolerance holds the noise, which is up to {_amount(widest.noise or 0, unit)}"
+    worst = max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0))
+    return (
+        f"{reader.name}: warning: the tolerance is tighter than the noise in {len(tighter)} of "
+        f"{counted(len(rows), 'row')}: {_amount(worst.tolerance or 0, unit)} < "
+        f"{_amount(worst.noise or 0, unit)}{_place(worst)}"
+    )
+
+
+def _judged(reader: Assertion, metric: Metric, series: Series, evidence: Evidence) -> Iterator[JudgedRow]:
+    """The rows of the assertion with tolerance and noise; what they are held against themselves does not matter."""
+    runs = [evidence.stored(metric, rows) for rows in series.runs]
+    calibration = [evidence.stored(metric, rows) for rows in series.calibration_runs]
+    reference = Reference(runs, calibration, series.among_calibration)
+    for row in judge(reader, judged_unit(reader, metric), runs[-1], (), reference).rows:
+        if row.noise is not None:
+            yield row
+
+
+def _place(row: JudgedRow) -> str:
+    where = printable(" ".join(f"{d} {label}" for d, label in row.labels.items()))
+    return f" ({where})" if where else ""

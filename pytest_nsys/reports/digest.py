@@ -1,0 +1,116 @@
+"""What came of a whole session: how many assertions ended how, and in which one word?
+
+The plain records of :mod:`pytest_nsys.reports.record`, and what kept a gate file from being judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.model import counted
+from pytest_nsys.reports.record import state
+
+NOTHING_JUDGED = "nothing judged"
+STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
+"""Every word that :func:`pytest_nsys.reports.record.state` has."""
+
+WORST_FIRST = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE)
+EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
+"""What pytest's exit statuses mean."""
+
+BROKEN_OFF = (2, 3, 4)
+"""Exit statuses of a session that did not get to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Why a file could not be collected; ``line`` and ``column`` count from 1, None where nobody knows."""
+
+    file: str
+    text: str
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True)
+class Digest:
+    """All that reports show of a session. ``records`` come by file, line and name.
+
+    ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
+    files as plain data; ``refreshed`` are lines about baselines that this session wrote.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    mistakes: tuple[Mistake, ...] = ()
+    exit_status: int = 0
+    baseline_changes: tuple[str, ...] = ()
+    refreshed: tuple[str, ...] = ()
+    changed_baselines: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def bad(self) -> list[Mapping[str, Any]]:
+        """The assertions that pytest takes as failed."""
+        return [record for record in self.records if not record["good"]]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many assertions ended in which state."""
+        return Counter(state(record) for record in self.records)
+
+    @property
+    def verdict(self) -> str:
+        """The session in one word: the worst verdict that pytest takes as failed, else what deserves a look."""
+        if self.mistakes or self.exit_status in BROKEN_OFF:
+            return str(Outcome.ERROR)
+        if not self.records:
+            return NOTHING_JUDGED
+        bad = {state(record) for record in self.bad}
+        if bad:
+            return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
+        seen = self.counts
+        return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
+
+    @property
+    def good(self) -> bool:
+        """Whether assertions were judged and none, nor anything else of the session, was bad."""
+        return bool(self.records) and not self.mistakes and not self.bad and self.exit_status == 0
+
+    @property
+    def headline(self) -> str:
+        """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
+        said = []
+        if self.mistakes:
+            said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
+        if self.records:
+            counts = self.counts
+            words = ", ".join(f"{counts[word]} {word}" for word in ordered_states(counts))
+            said.append(f"{counted(len(self.records), 'assertion')}: {words}")
+        elif not self.refreshed and not self.mistakes:
+            said.append("no assertion of a gate file was judged")
+        if self.exit_status and not self.bad and not self.mistakes:
+            words = EXIT_WORDS.get(self.exit_status, "")
+            said.append(f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else ""))
+        return "; ".join(said) or "baselines were refreshed, and nothing was judged"
+
+    @property
+    def files(self) -> dict[str, list[Mapping[str, Any]]]:
+        """The records of each gate file."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for record in self.records:
+            found.setdefault(record["file"], []).append(record)
+        return found
+
+
+def ordered_states(states: Mapping[str, int]) -> list[str]:
+    """The states that occur, the worst first."""
+    worst = [*map(str, WORST_FIRST), "warned", "waived", "xfailed", str(Outcome.IMPROVED), str(Outcome.PASSED)]
+    return [word for word in worst if states.get(word)]
+
+
+def ordered(records: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """By file, line and name, whichever process judged first."""
+    return tuple(sorted(records, key=lambda r: (r["file"], r["line"], r["name"])))

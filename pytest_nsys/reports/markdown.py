@@ -1,0 +1,219 @@
+"""How does a session read on GitHub? Markdown for the summary of a job or a comment, never over its limit of size.
+
+What comes from somebody else's trace or gate file stands in code spans, where nothing of it is markup, a mention or a
+link; sentences of our own that may hold such names are escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pytest_nsys.gates.units import format_apart, format_value
+from pytest_nsys.model import counted, printable
+from pytest_nsys.reports.digest import Digest
+from pytest_nsys.reports.record import from_exact, state
+from pytest_nsys.reports.tables import escape_markdown
+from pytest_nsys.reports.text import change_words
+
+AT_MOST_BYTES = 900 * 1024
+"""GitHub takes 1 MiB for all that a step writes: some is left to others."""
+
+SHOWN_ROWS = 20
+CHANGED_ROWS = 10
+NO_VALUE = "–"
+
+
+def code(text: str) -> str:
+    """``text`` as it is, in a code span; empty text stays empty."""
+    clean = printable(text, 400)
+    if not clean.strip():
+        return ""
+    fence = "`" * (max((len(run) for run in re.findall("`+", clean)), default=0) + 1)
+    pad = " " if clean[0] in "` " or clean[-1] in "` " else ""
+    return f"{fence}{pad}{clean}{pad}{fence}"
+
+
+def cell(text: str) -> str:
+    """A code span for a table, which ends its cell at any bar but an escaped one, also inside code."""
+    return code(text).replace("|", "\\|")
+
+
+def prose(text: str) -> str:
+    """A sentence of ours that may hold somebody else's names: no markup, and nobody is mentioned."""
+    escaped = re.sub(r"([_$#])", r"\\\1", escape_markdown(printable(text, 2000)))
+    return escaped.replace("@", "@<!-- -->")
+
+
+def summary(digest: Digest, at_most_bytes: int = AT_MOST_BYTES) -> str:
+    """The whole summary; cut with a line that says so where it would be too long."""
+    return cut(list(_parts(digest)), at_most_bytes)
+
+
+def cut(parts: Sequence[str], at_most_bytes: int) -> str:
+    """As many of the parts, a line or more each, as fit."""
+    whole = "".join(part + "\n" for part in parts)
+    if len(whole.encode("utf-8", "replace")) <= at_most_bytes:
+        return whole
+    said = "\n**Cut here: too long for GitHub.** {} more lines; the JSON report holds everything.\n"
+    room = at_most_bytes - len(said.encode()) - 20
+    kept, size = 0, 0
+    for part in parts:
+        size += len(part.encode("utf-8", "replace")) + 1
+        if size > room:
+            break
+        kept += 1
+    left = sum(part.count("\n") + 1 for part in parts[kept:])
+    return "".join(part + "\n" for part in parts[:kept]) + said.format(left)
+
+
+def _parts(digest: Digest) -> Iterator[str]:
+    yield from (f"## Performance gate: {digest.verdict}", "", f"{prose(digest.headline)}.", "")
+    if digest.mistakes:
+        yield from ("### Not judged", "")
+        for mistake in digest.mistakes:
+            place = ":".join(str(part) for part in (mistake.file, mistake.line, mistake.column) if part is not None)
+            yield f"- {code(place)}: {prose(mistake.text)}"
+        yield ""
+    if digest.changed_baselines:
+        yield from _changed_baselines(digest.changed_baselines)
+    else:
+        yield from _list("Baselines that change", digest.baseline_changes)
+    yield from _list("Baselines that this run wrote", digest.refreshed)
+    for name, records in digest.files.items():
+        yield from _gate_file(name, records)
+
+
+def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield from (f"### {title}", "", *(f"- {prose(line.strip())}" for line in lines), "")
+
+
+def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Each file with the reason stored in it, and a table of its rows; of a new or deleted file only their number."""
+    yield from ("### Baselines that change", "")
+    for file in files:
+        why = f" Reason: {prose(file['reason'])}." if file["reason"] else ""
+        yield from (f"{code(file['file'])}: {prose(file['about'])} since {prose(file['since'])}.{why}", "")
+        rows = file["rows"] if file["state"] == "changed" else []
+        if not rows:
+            continue
+        dimensions = list(dict.fromkeys(d for row in rows for d in row["labels"]))
+        cells = [
+            [
+                cell(row["metric"]),
+                *(cell(str(row["labels"].get(d, ""))) for d in dimensions),
+                *(NO_VALUE if row[when] is None else prose(row[when]["text"]) for when in ("old", "new")),
+                prose(row["change"]),
+            ]
+            for row in rows[:CHANGED_ROWS]
+        ]
+        head = ("metric", *map(cell, dimensions), "was", "now", "change")
+        yield from _table(head, cells, frozenset(("was", "now", "change")))
+        if len(rows) > CHANGED_ROWS:
+            yield from (f"… {counted(len(rows) - CHANGED_ROWS, 'more row')}.", "")
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> Iterator[str]:
+    yield from (_row(head), _row(["---:" if name in right else "---" for name in head]))
+    yield from map(_row, rows)
+    yield ""
+
+
+def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield from (f"### {code(name)}", "")
+    run = next((r["run"] for r in records if r["run"]), "")
+    baselines = dict.fromkeys(r["baseline"] for r in records if r["baseline"])
+    about = [f"run {code(run)}"] if run else []
+    about += [f"against {', '.join(map(code, baselines))}"] if baselines else []
+    yield from ("; ".join(about), "") if about else ()
+    head = ("verdict", "assertion", "value", "limit", "margin", "sees", "worst row")
+    yield from _table(head, [_cells(record) for record in records], frozenset(("value", "margin")))
+    for record in records:
+        if not record["good"] or record["outcome"] in ("failed", "inconclusive", "improved"):
+            yield from _details(record)
+    yield from _about_windows(records)
+    notes = dict.fromkeys(note for r in records for note in (*r["notes"], *r["warnings"]))
+    if notes:
+        said = "\n".join(f"- {prose(note)}" for note in notes)
+        yield f"<details><summary>Notes ({len(notes)})</summary>\n\n{said}\n\n</details>\n"
+
+
+def _cells(record: Mapping[str, Any]) -> list[str]:
+    how = state(record)
+    worst = prose(record["row"]) + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
+    return [
+        how if record["good"] else f"**{how}**",
+        cell(record["name"]),
+        prose(record["value"]),
+        prose(record["limit"]),
+        prose(record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")),
+        prose(record["sees"]),
+        worst or prose(record["message"]),
+    ]
+
+
+def _details(record: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"#### {state(record)}: {code(record['name'])} (line {record['line']})", "")
+    message = prose(record["message"])
+    yield from (f"{message[:1].upper()}{message[1:]}.", "")
+    if record["sentence"] not in ("", record["name"]):
+        yield from (f"The sentence: {code(record['sentence'])}", "")
+    yield from _judged(record)
+    if record["differences"]:
+        rows = [[cell(d["name"]), cell(d["now"]), cell(d["baseline"])] for d in record["differences"]]
+        yield from _table(("differs", "now", "baseline"), rows)
+    if record["next_steps"]:
+        yield from ("Next:", "", *(f"- {_step(step)}" for step in record["next_steps"]), "")
+
+
+def _step(step: str) -> str:
+    """A command, and behind it in brackets what it is for."""
+    command, _, what = step.partition("  (")
+    return code(command) + (f" ({prose(what)}" if what else "")
+
+
+def _judged(record: Mapping[str, Any]) -> Iterator[str]:
+    """The rows that decided, worst first."""
+    rows = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
+    if not rows:
+        return
+    dimensions = list(dict.fromkeys(d for row in rows for d in row["labels"]))
+    stored = any(row["baseline"] is not None or row["limit"] is None for row in rows)
+    tested = any(row["test"] for row in rows)
+    numbers = ["now", *(["baseline", "change"] if stored else []), "limit"]
+    lines = []
+    for row in rows[:SHOWN_ROWS]:
+        cells = [cell(str(row["labels"].get(d, ""))) for d in dimensions]
+        cells += _numbers(row, record, stored=stored)
+        lines.append([*cells, *([prose(row["test"])] if tested else [])])
+    head = [*map(cell, dimensions), *numbers, *(["test"] if tested else [])]
+    yield from _table(head, lines, frozenset(numbers[:-1]))
+    if len(rows) > SHOWN_ROWS:
+        yield from (f"… {counted(len(rows) - SHOWN_ROWS, 'more row')}.", "")
+
+
+def _numbers(row: Mapping[str, Any], record: Mapping[str, Any], *, stored: bool) -> list[str]:
+    unit = record["unit"]
+    value, limit, baseline = (from_exact(row[name]) for name in ("value", "limit", "baseline"))
+    now = "gone" if value is None else format_value(value, unit)
+    allowed = NO_VALUE if limit is None else format_value(limit, unit)
+    if value is not None and limit is not None and value != limit:
+        now, allowed = format_apart(value, limit, unit)
+    words = f"{record['comparator']} {allowed}" if limit is not None else allowed
+    words += f" ({row['limit_source']})" if row["limit_source"] and limit is not None else ""
+    between = [] if baseline is None else [format_value(baseline, unit)]
+    middle = [*(between or [NO_VALUE]), change_words(value, baseline, unit)] if stored else []
+    return [prose(cell) for cell in (now, *middle, words.strip())]
+
+
+def _about_windows(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    sets = dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records if r["measured_as"])
+    if sets:
+        said = "\n".join(f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in windows) for how, windows in sets)
+        yield f"<details><summary>Windows</summary>\n\n{said}\n\n</details>\n"

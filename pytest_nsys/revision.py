@@ -1,0 +1,60 @@
+"""Which commit and branch is a folder at? Asked of git; None wherever git does not say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
+"""Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""
+
+TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What is checked out. ``dirty`` tells of tracked files that differ from the commit."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit that is checked out around ``folder``, None where there is no git or no repository."""
+    return _git(folder, "rev-parse", "--verify", "-q", "HEAD") or None
+
+
+def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
+    """Commit, branch and state of what is checked out around ``folder``."""
+    commit = commit_of(folder)
+    if commit is None:
+        return Revision(None, None, None)
+    branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
+    if not branch:  # a detached HEAD, as CI has it
+        branch = _proposed(environment) or next((environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None)
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return Revision(commit, branch, None if changed is None else bool(changed))
+
+
+def _proposed(environment: Mapping[str, str]) -> str | None:
+    """The name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
+    if environment.get("GITHUB_HEAD_REF"):
+        return f"pull/{environment.get('GITHUB_REF_NAME') or environment['GITHUB_HEAD_REF']}"
+    if environment.get("CI_MERGE_REQUEST_IID"):
+        return f"merge-request/{environment['CI_MERGE_REQUEST_IID']}"
+    return f"pull/{environment['CHANGE_ID']}" if environment.get("CHANGE_ID") else None
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git answers, None where it cannot."""
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,94 @@
+"""How does one write a trace of JAX of a few events, so that a reader of the test sees what is in it?
+
+    trace = JaxBuilder()
+    trace.step("train", 3, 1_000, 9_000)
+    trace.kernel("ncclDevKernel_SendRecv", 4_000, 8_000, stream=28, launch_ns=2_000)
+    trace.write(tmp_path / "host.trace.json.gz")
+
+Its calls are those of the builder of torch.profiler's traces, and the lanes are those that XProf writes: a lane of XLA
+beside each stream repeats its kernels. The same calls give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_nsys.samples.kineto import KinetoBuilder
+
+Json = Any
+HOST_PID, HOST_THREAD = 701, 7
+
+
+class JaxBuilder(KinetoBuilder):
+    """A trace of one process in memory, event by event, until :meth:`write`. It names ``gpus``, used or not."""
+
+    def __init__(self, gpus: Sequence[int] = range(8)) -> None:
+        super().__init__(rank=None, pid=HOST_PID, device=next(iter(gpus), 0), gpu=None)
+        self.members = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}}
+        self._lanes: dict[tuple[int, str], int] = {}
+        for gpu in gpus:
+            self._name("process_name", f"/device:GPU:{gpu}", pid=1 + gpu)
+        self._name("process_name", "/host:CPU", pid=HOST_PID)
+
+    def event(self, cat: str, name: str, start_ns: int, end_ns: int, **more: Json) -> dict[str, Json]:
+        """Any event with a duration; the category is not written."""
+        event = super().event(cat, name, start_ns, end_ns, **more)
+        del event["cat"]
+        return event
+
+    def step(self, name: str, number: int, start_ns: int, end_ns: int) -> None:
+        """A step, as ``StepTraceAnnotation`` makes it."""
+        self.event("", name, start_ns, end_ns, tid=HOST_THREAD, args={"step_num": str(number)})
+
+    def kernel(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        stream: int = 7,
+        launch_ns: int | None = None,
+        device: int | None = None,
+        thread: int | None = None,
+        correlation: int | None = None,
+        launch: bool = True,
+        **args: Json,
+    ) -> int:
+        """A kernel, its launch, and its repetition by XLA; returns the correlation."""
+        number = next(self._correlations) if correlation is None else correlation
+        if launch and correlation is None:
+            called_ns = max(start_ns - 1_000, 0) if launch_ns is None else launch_ns
+            self.api("cuLaunchKernelEx", called_ns, thread=thread, correlation=number)
+        gpu = self.device if device is None else device
+        own = {"correlation_id": str(number), "hlo_op": name, "hlo_module": "jit_step", **args}
+        for lane in (f"Stream #{stream}(Compute)", f"XLA Ops - from #{stream}"):
+            self.event("", name, start_ns, end_ns, pid=1 + gpu, tid=self._lane(1 + gpu, lane), args=own)
+        return number
+
+    def api(
+        self, name: str, start_ns: int, *, thread: int | None = None, correlation: int | None = None, cat: str = ""
+    ) -> int:
+        """A call of the CUDA API; returns its correlation."""
+        number = next(self._correlations) if correlation is None else correlation
+        tid = HOST_THREAD if thread is None else thread
+        self.event(cat, name, start_ns, start_ns + 500, tid=tid, args={"correlation_id": str(number)})
+        return number
+
+    def text(self, *, as_list: bool = False) -> str:
+        """The trace as JSON, its list closed by an empty object as XProf does."""
+        events = self.events
+        self.events = [*(e for e in events if e["ph"] == "M"), *(e for e in events if e["ph"] != "M"), {}]
+        try:
+            return super().text(as_list=as_list)
+        finally:
+            self.events = events
+
+    def _name(self, kind: str, name: str, **where: int) -> None:
+        self.events.append({"ph": "M", "name": kind, "args": {"name": name}, **where})
+
+    def _lane(self, pid: int, name: str) -> int:
+        if (pid, name) not in self._lanes:
+            self._lanes[pid, name] = tid = 1 + len(self._lanes)
+            self._name("thread_name", name, pid=pid, tid=tid)
+        return self._lanes[pid, name]

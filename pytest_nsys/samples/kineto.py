@@ -1,0 +1,122 @@
+"""How does one write a torch.profiler trace of a few events, so that a reader of the test sees what is in it?
+
+    trace = KinetoBuilder(rank=0, world=2)
+    trace.range("ProfilerStep#3", 1_000, 9_000)
+    trace.kernel("ncclDevKernel_SendRecv", 4_000, 8_000, stream=28, launch_ns=2_000)
+    trace.write(tmp_path / "rank0_trace.json.gz")
+
+Its calls are those of the builder of exports, so that one step can be written in both formats. The same calls give the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
+
+Json = Any
+
+
+_NUMBER = re.compile(r'"<(-?[0-9.]+)>"')
+
+
+def microseconds(time_ns: int) -> str:
+    """Nanoseconds as torch.profiler writes them: a mark until :meth:`KinetoBuilder.text`, for a float loses digits."""
+    sign = "-" if time_ns < 0 else ""
+    return f"<{sign}{abs(time_ns) // 1000}.{abs(time_ns) % 1000:03d}>"
+
+
+class KinetoBuilder:
+    """A trace of one process in memory, event by event, until :meth:`write`."""
+
+    def __init__(
+        self,
+        rank: int | None = 0,
+        world: int = 1,
+        *,
+        pid: int = 100,
+        device: int = 0,
+        gpu: str | None = "NVIDIA H100 80GB HBM3",
+        groups: Json = None,
+    ) -> None:
+        self.pid, self.device = pid, device
+        self.members: dict[str, Json] = {"schemaVersion": 1}
+        if gpu is not None:
+            self.members["deviceProperties"] = [{"id": device, "name": gpu}]
+        if rank is not None:
+            self.members["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world}
+            if groups is not None:
+                self.members["distributedInfo"]["pg_config"] = groups
+        self.events: list[Json] = []
+        self._correlations = itertools.count(1)
+
+    def event(self, cat: str, name: str, start_ns: int, end_ns: int, **more: Json) -> dict[str, Json]:
+        """Any event with a duration; ``more`` replaces or adds members. It can still be changed."""
+        event = {"ph": "X", "cat": cat, "name": name, "pid": self.pid, "tid": self.pid}
+        event |= {"ts": microseconds(start_ns), "dur": microseconds(end_ns - start_ns), **more}
+        self.events.append(event)
+        return event
+
+    def range(
+        self, name: str, start_ns: int, end_ns: int | None, *, thread: int | None = None, cat: str = "user_annotation"
+    ) -> None:
+        """A range of CPU time as ``record_function`` makes it, without duration where it has no end."""
+        event = self.event(cat, name, start_ns, end_ns or start_ns, tid=self.pid if thread is None else thread)
+        if end_ns is None:
+            del event["dur"]
+
+    def kernel(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        *,
+        stream: int = 7,
+        launch_ns: int | None = None,
+        device: int | None = None,
+        thread: int | None = None,
+        correlation: int | None = None,
+        launch: bool = True,
+        **args: Json,
+    ) -> int:
+        """A kernel and its launch; returns the correlation. A ``correlation`` that is given gets no launch."""
+        if correlation is None:
+            correlation = next(self._correlations)
+            called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+            if launch:
+                self.api("cudaLaunchKernel", called_ns, thread=thread, correlation=correlation)
+        own = self.device if device is None else device
+        place = {"device": own, "context": 1, "stream": stream, "correlation": correlation}
+        self.event("kernel", name, start_ns, end_ns, pid=own, tid=stream, args={**place, **args})
+        return correlation
+
+    def api(
+        self, name: str, start_ns: int, *, thread: int | None = None, correlation: int | None = None, cat: str = ""
+    ) -> int:
+        """A call of the CUDA API; returns its correlation."""
+        number = next(self._correlations) if correlation is None else correlation
+        end_ns, tid = start_ns + LAUNCH_LENGTH_NS, self.pid if thread is None else thread
+        self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args={"correlation": number})
+        return number
+
+    def recorded_until(self, time_ns: int) -> None:
+        """When the profiler stopped."""
+        self.events.append({"name": "Record Window End", "ph": "i", "s": "g", "ts": microseconds(time_ns)})
+
+    def text(self, *, as_list: bool = False) -> str:
+        """The trace as JSON; ``as_list``: without the root's object."""
+        root = self.events if as_list else {**self.members, "traceEvents": self.events, "traceName": "trace.json"}
+        return _NUMBER.sub(r"\1", json.dumps(root, indent=1))
+
+    def write(self, path: Path, *, as_list: bool = False) -> Path:
+        """Write the trace, packed where the name ends in ``.gz``."""
+        content = self.text(as_list=as_list).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+        return path

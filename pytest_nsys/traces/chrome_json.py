@@ -1,0 +1,66 @@
+"""Which profiler wrote a trace in Chrome's JSON? Told by what is in its first bytes, never by its name.
+
+A new profiler is one entry of ``WRITERS``: what marks its files, and its reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_nsys.errors import TraceError
+from pytest_nsys.model import Trace
+from pytest_nsys.traces.jax import Jax
+from pytest_nsys.traces.json_bytes import head
+from pytest_nsys.traces.kineto import Kineto
+
+LOOKED_AT = 1 << 18
+
+
+class Writer(NamedTuple):
+    """One profiler: an expression that its files hold near their beginning, and what reads them."""
+
+    marks: re.Pattern[bytes]
+    read: Callable[[Path], Trace]
+
+
+_CATEGORIES = (
+    rb"[Kk]ernel|cpu_op|Operator|cuda_runtime|cuda_driver|Runtime|Memcpy|gpu_mem\w+|(?:gpu_)?user_annotation|"
+    rb"python_function|ac2g|fwdbwd|async_\w+|Trace"
+)
+WRITERS: Mapping[str, Writer] = {
+    "JAX": Writer(re.compile(rb'"highres-ticks"|"/device:GPU:\d+|"/host:CPU"'), Jax),
+    "torch.profiler": Writer(
+        re.compile(
+            rb'"(?:schemaVersion|distributedInfo|deviceProperties|baseTimeNanoseconds)"\s*:|'
+            rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"'
+        ),
+        Kineto,
+    ),
+}
+
+
+def writer_of(path: Path) -> Writer | None:
+    """The profiler that wrote a file, None for JSON of another kind. Raises TraceError where it cannot be read."""
+    start = head(path, LOOKED_AT)
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
+        raise TraceError(f"{path}: is no JSON: give what torch.profiler's export_chrome_trace wrote")
+    return next((writer for writer in WRITERS.values() if writer.marks.search(start)), None)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a profiler wrote the file; one that cannot be read may be one, and fails where it is opened."""
+    try:
+        return writer_of(path) is not None
+    except TraceError:
+        return True
+
+
+def open_json(path: Path) -> Trace:
+    """The trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
+    writer = writer_of(path)
+    if writer is None:
+        raise TraceError(f"{path}: is JSON, but no trace of torch.profiler or JAX: it has none of their marks")
+    return writer.read(path)

@@ -1,0 +1,200 @@
+"""What is one event of a trace of JAX (XProf)? Told by its lane: these traces have no categories.
+
+A kernel is an event on a lane ``Stream #N`` of a process ``/device:GPU:i``; the lanes ``XLA Ops``, ``XLA Modules``,
+``Framework …`` and ``Source code`` beside it repeat the same time. Copies and memsets are no kernels.
+
+On ``/host:CPU`` a call of the CUDA or HIP API is told by its name, everything else is a range but the functions of
+Python. A range with ``step_num`` is a step, whose number becomes part of its name: ``train step_num=7``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pytest_nsys.traces.kineto_events import POINTLESS, Args, Event
+
+HOST = "/host:CPU"
+STEP_MARK = " step_num="
+_GPU = re.compile(r"/device:GPU:(\d{1,9})\b")
+_STREAM = re.compile(r"Stream #(\d{1,18})\b")
+_CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
+_COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+_PYTHON = "$"
+
+_FIELDS = ("correlation_id", "step_num", "name", "memcpy_details", "memset_details", "cuda_graph_id")
+
+
+class JaxArgs(NamedTuple):
+    """What is read of an event's ``args``; XProf writes numbers as text."""
+
+    correlation_id: object = None
+    step_num: object = None
+    name: object = None
+    memcpy_details: object = None
+    memset_details: object = None
+    cuda_graph_id: object = None
+
+
+class Lane(NamedTuple):
+    """Where kernels run: one stream of one GPU."""
+
+    device: int
+    stream: int
+
+
+class Lanes:
+    """What the processes and threads of one file are, as its metadata says, and its events in the terms of Kineto.
+
+    An event whose lane is not named yet waits until :meth:`waiting`; XProf names all lanes before the first event.
+    """
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.gpus: dict[object, int] = {}
+        self.hosts: set[object] = set()
+        self._processes: set[object] = set()
+        self._threads: dict[tuple[object, object], int | None] = {}
+        self._waiting: list[Any] = []
+
+    def events(self, decoded: Sequence[Any]) -> list[Event]:
+        """The kernels, calls and ranges among events, as msgspec or the standard library decodes them."""
+        found: list[Event] = []
+        for event in map(_of_dictionary, filter(_is_object, decoded)) if _plain(decoded) else decoded:
+            if event.ph == "M":
+                self._name(event)
+            elif event.ph not in POINTLESS:
+                found += self._event(event, self._waiting)
+        return found
+
+    def waiting(self) -> list[Event]:
+        """The events that came before the names of their lanes; those of lanes without a name are left out."""
+        waiting, self._waiting = self._waiting, []
+        return [found for event in waiting for found in self._event(event, [])]
+
+    def _name(self, event: Any) -> None:
+        name = event.args.name if event.args else None
+        if not isinstance(name, str):
+            return
+        if event.name == "process_name":
+            self._processes.add(event.pid)
+            if gpu := _GPU.match(name):
+                self.gpus[event.pid] = int(gpu[1])
+            elif name.startswith(HOST):
+                self.hosts.add(event.pid)
+        elif event.name == "thread_name":
+            stream = _STREAM.match(name)
+            self._threads[event.pid, event.tid] = int(stream[1]) if stream else None
+
+    def _event(self, event: Any, unknown: list[Any]) -> Iterator[Event]:
+        pid = event.pid
+        if pid in self.hosts:
+            yield from self._of_host(event)
+        elif pid in self.gpus and (pid, event.tid) in self._threads:
+            stream = self._threads[pid, event.tid]
+            if stream is not None and not _is_copy(event):
+                yield self._kernel(event, Lane(self.gpus[pid], stream))
+        elif pid not in self._processes or pid in self.gpus:
+            unknown.append(event)
+
+    def _kernel(self, event: Any, lane: Lane) -> Event:
+        args = event.args or _NO_ARGS
+        node = 1 if args.cuda_graph_id not in (None, "", "0", 0) else None
+        own = Args(lane.device, 0, lane.stream, _whole(args.correlation_id), node)
+        return Event("X", "kernel", event.name, self.process, lane.stream, event.ts, event.dur, None, own)
+
+    def _of_host(self, event: Any) -> Iterator[Event]:
+        name, args = event.name, event.args or _NO_ARGS
+        if not isinstance(name, str) or name.startswith(_PYTHON):
+            return
+        if _CALL.fullmatch(name):
+            own = Args(correlation=_whole(args.correlation_id))
+            yield Event("X", "cuda_runtime", name, self.process, event.tid, event.ts, event.dur, None, own)
+            return
+        if args.step_num not in (None, ""):
+            name += f"{STEP_MARK}{args.step_num}"
+        yield Event(event.ph, "user_annotation", name, self.process, event.tid, event.ts, event.dur, None, Args())
+
+
+_NO_ARGS = JaxArgs()
+
+
+def _is_copy(event: Any) -> bool:
+    args = event.args or _NO_ARGS
+    if args.memcpy_details is not None or args.memset_details is not None:
+        return True
+    return isinstance(event.name, str) and _COPY.match(event.name) is not None
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return value if type(value) is int and 0 <= value < 1 << 62 else None
+
+
+class _Decoded(NamedTuple):
+    """One event of the standard library's dictionaries, with the members of msgspec's."""
+
+    ph: object
+    name: object
+    pid: object
+    tid: object
+    ts: object
+    dur: object
+    args: JaxArgs | None
+
+
+def _plain(decoded: Sequence[Any]) -> bool:
+    """Whether the standard library decoded them: it decodes a whole block, or msgspec does."""
+    return bool(decoded) and isinstance(decoded[0], dict)
+
+
+def _is_object(found: object) -> bool:
+    return isinstance(found, dict)
+
+
+def _of_dictionary(found: dict[str, Any]) -> _Decoded:
+    get, args = found.get, found.get("args")
+    own = JaxArgs(*map(args.get, _FIELDS)) if isinstance(args, dict) else None
+    phase = get("ph")
+    # An empty object closes the list, and what has no phase is nothing.
+    phase = phase if isinstance(phase, str) else "M"
+    return _Decoded(phase, get("name", ""), _label(get("pid")), _label(get("tid")), get("ts"), get("dur"), own)
+
+
+def _label(value: object) -> int | str:
+    return value if isinstance(value, int | str) else ""
+
+
+def fast_decoder() -> Callable[[bytes], Sequence[Any] | None] | None:
+    """A function from the text of a list to its events, by msgspec; None where that is not installed."""
+    try:
+        import msgspec
+    except ImportError:
+        return None
+    label = int | str
+    args = msgspec.defstruct("JaxArgs", [(name, label | None, None) for name in _FIELDS], gc=False, frozen=True)
+    event = msgspec.defstruct(
+        "JaxEvent",
+        [
+            ("ph", str, "M"),
+            ("name", str, ""),
+            ("pid", label, ""),
+            ("tid", label, ""),
+            ("ts", msgspec.Raw, msgspec.Raw()),
+            ("dur", msgspec.Raw, msgspec.Raw()),
+            ("args", args | None, None),
+        ],
+        gc=False,
+    )
+    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
+
+    def decode(text: bytes) -> Sequence[Any] | None:
+        try:
+            found: Sequence[Any] = decoder.decode(text)
+        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
+            return None
+        return found
+
+    return decode

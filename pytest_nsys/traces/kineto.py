@@ -1,0 +1,145 @@
+"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: what does it hold in the spans asked for?
+
+The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
+tenth of the file's size. One file is one process; its rank is what ``distributedInfo`` says.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.model import NO_LAUNCH, Api, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.traces.kineto_content import Content
+from pytest_nsys.traces.kineto_facts import messages_of, models_of, setup_of, version_of
+from pytest_nsys.traces.kineto_kernels import joined
+
+TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
+TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
+
+
+class Kineto:
+    """One trace; the :class:`~pytest_nsys.model.Trace` of this format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def close(self) -> None:
+        """Let go what was read; reading on reads it again."""
+        self.__dict__.pop("_content", None)
+
+    @cached_property
+    def _content(self) -> Content:
+        return Content(self.path)
+
+    def facts(self) -> TraceFacts:
+        """Version, GPU models, the profiler's own messages, and what became of the last step."""
+        content = self._content
+        models = models_of(content.members)
+        return TraceFacts(
+            profiler_version=version_of(content.members),
+            gpus={(content.pid, device): models[device] for device in content.kernels if device in models},
+            models=sorted(set(models.values())),
+            whole_graphs=0,
+            diagnostics=messages_of(content.members),
+            notes=content.notes,
+            to_see_kernels=TO_SEE_KERNELS,
+            to_see_ranges=TO_SEE_RANGES,
+        )
+
+    def setups(self) -> Mapping[int, Setup]:
+        """The rank that ``distributedInfo`` names."""
+        setup = setup_of(self._content.members)
+        return {} if setup is None else {self._content.global_pid: setup}
+
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return bool(self._content.kernels)
+
+    def unasked(self) -> Set[int]:
+        """None: a trace is of one process."""
+        return frozenset()
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every device that ran a kernel."""
+        return tuple(Lane(self._content.global_pid, device) for device in self._content.kernels)
+
+    # -- ranges
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The ranges whose name matches a pattern, open ones too."""
+        wanted = [like(pattern) for pattern in patterns]
+        found = self._content.ranges(lambda name: any(matches(name) for matches in wanted))
+        return {self._content.global_pid: found} if found else {}
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges that touch the span, open ones included, NCCL's own left out."""
+        span = spans.get(self._content.global_pid)
+        if span is None:
+            return {}
+        found = self._content.ranges(lambda name: not name.startswith(COMMUNICATION_PREFIX), span)
+        return {self._content.global_pid: found} if found else {}
+
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges have, with their counts."""
+        if global_pid != self._content.global_pid:
+            return ()
+        counts = Counter(self._content.columns.range_name)
+        names = self._content.names
+        return sorted(((names[i], n) for i, n in counts.items()), key=lambda item: (-item[1], item[0]))
+
+    # -- kernels and calls
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        return self._chosen(spans, self._content.touching)
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        return self._chosen(spans, self._content.launched)
+
+    def _chosen(
+        self,
+        spans: Mapping[Lane, Interval | None] | Mapping[Lane, Interval],
+        choose: Callable[[int, Interval], list[int]],
+    ) -> Mapping[Lane, Kernels]:
+        found: dict[Lane, Kernels] = {}
+        for lane, span in spans.items():
+            if lane.global_pid != self._content.global_pid:
+                continue
+            devices = self._content.kernels if lane.device is None else (lane.device,)
+            own = [(d, self._content.kernels[d]) for d in devices if d in self._content.kernels]
+            parts = [k if span is None else k.take(choose(d, span)) for d, k in own]
+            if kernels := joined([part for part in parts if len(part)]):
+                found[lane] = kernels
+        return found
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """The start of the earliest call of each kernel, else of the arrow that leads to it."""
+        look_up = self._content.launches.get
+        return {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls whose name matches a glob and that start in the span, one per correlation."""
+        content = self._content
+        columns, names = content.columns, content.names
+        if not columns.call_start:
+            return None
+        span = spans.get(content.global_pid)
+        if span is None:
+            return {}
+        wanted = {i for i, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in name_globs)}
+        calls: dict[object, Api] = {}
+        for i, name in enumerate(columns.call_name):
+            start = columns.call_start[i]
+            if name in wanted and span[0] <= start <= span[1]:
+                correlation = columns.call_correlation[i]
+                key = (i,) if correlation == NO_LAUNCH else correlation
+                if key not in calls or start < calls[key].start_ns:
+                    calls[key] = Api(start, names[name])
+        return {content.global_pid: sorted(calls.values(), key=lambda a: (a.start_ns, a.name))}

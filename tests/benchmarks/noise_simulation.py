@@ -1,0 +1,333 @@
+"""How often does a gate cry wolf, and how often does it see a change? R3 and R4 on traces whose noise is known.
+
+    python -m tests.benchmarks.noise_simulation              # about two minutes on two cores
+    python -m tests.benchmarks.noise_simulation --small      # seconds: does everything run? (what CI does)
+
+Every value is measured: each trace is an SQLite export of two ranks with eight stages, written by the builder and read
+through the reader, the windows and the metric ``exposed_ns``; the limits come from sentences of gate files, and the
+verdict is the judge's. Only the draw is cheap: a pool of traces is measured once for each noise model and level, and
+the captures of a trial are drawn from the pools without replacement, so no trace stands on both sides of a verdict. The
+trace that is judged is another in each trial, as far as the pool goes. Trials share the other traces; the intervals
+(Wilson, 95 %) take them for independent.
+
+Noise is 2 % between traces, one half of its variance common to all rows of a trace and one half each row's own. Drift
+between sessions lies between the session in which baseline and calibration were taken and that of the judged trace;
+drift within a job goes on from each capture to the next. The change is of all rows, or of one alone where it says so.
+
+Exits 1 where one of the targets is missed; with ``--small`` only where the whole interval misses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.baseline_file import Series
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.judgement import Reference, Unlike, judge
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import Label, Value
+from pytest_nsys.references import OtherRun
+from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
+
+DRIFT_BETWEEN, DRIFT_WITHIN = 0.02, 0.03
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A noise model: the drift of each capture, where one is. ``sessions``: before the judged trace, ± where both."""
+
+    name: str
+    shape: str = "normal"
+    sessions: tuple[float, ...] = (0.0,)
+    order: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``stored`` accepted runs with or without calibration (R3), or ``captures`` on each side (R4)."""
+
+    name: str
+    tolerance: str
+    stored: int = 0
+    calibrated: bool = False
+    captures: int = 0
+    on_its_own: bool = False
+
+
+R3 = Rule("R3, K = 5, calibrated", "5%", stored=5, calibrated=True)
+R4 = Rule("R4, 5 + 5", "2%", captures=5)
+RULES = (
+    Rule("5 %, one against one", "5%", stored=1),
+    R3,
+    Rule("R3, K = 5, not calibrated", "5%", stored=5),
+    Rule("R3, K = 1, calibrated", "5%", stored=1, calibrated=True),
+    R4,
+    Rule("R4, 3 + 3", "2%", captures=3),
+    Rule("R4, 1 + 1", "2%", captures=1),
+)
+OWN_FIVE = Rule("R3, calibrated on its own 5 runs", "5%", stored=5, on_its_own=True)
+OWN_TEN = Rule("R3, calibrated on its own 10 runs", "5%", stored=10, on_its_own=True)
+TIGHT = Rule("R3, K = 5, calibrated, tolerance 2 %", "2%", stored=5, calibrated=True)
+MAIN = (RULES[0], R3, R4)
+CALIBRATION = 5
+MOST_OF_A_LEVEL = 11
+"""Captures that one trial draws from one pool."""
+
+TRIALS, SMALL, PART = 2_000, 40, 250
+CHANGES = (0.0, 0.05, 0.10)
+
+GATES = {"1 row": "rank 0 stage2_f exposed_ns", "8 rows": "rank 0 exposed_ns", "16 rows": "exposed_ns"}
+ONE_OF = ", one changes"
+MANY = ("8 rows", "8 rows" + ONE_OF, "16 rows")
+
+PLAIN = Noise("normal, CV 2 %")
+ABOUT: Sequence[tuple[Noise, Mapping[str, Sequence[Rule]]]] = (
+    (
+        PLAIN,
+        {
+            "1 row": (*RULES, TIGHT, OWN_FIVE, OWN_TEN),
+            **dict.fromkeys(("8 rows", "8 rows" + ONE_OF, "16 rows"), (*MAIN, OWN_TEN)),
+        },
+    ),
+    (Noise("lognormal, CV 2 %", "lognormal"), {"1 row": MAIN, "8 rows": MAIN}),
+    (Noise("bimodal clocks", "bimodal"), {"1 row": RULES, "8 rows": MAIN}),
+    (Noise("+2 % between sessions", sessions=(DRIFT_BETWEEN,)), {"1 row": MAIN[:2]}),
+    (Noise("±2 % between sessions", sessions=(-DRIFT_BETWEEN, DRIFT_BETWEEN)), {"1 row": MAIN[:2]}),
+    (Noise("+3 % within the job, AAAAABBBBB", order="AAAAABBBBB"), {"1 row": (R4,)}),
+    (Noise("+3 % within the job, ABBA", order="ABBAABBAAB"), {"1 row": (R4,)}),
+)
+"""What the table shows: drift between sessions does not reach one job, nor drift within a job a stored baseline."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked of a rule where the noise is plain."""
+
+    rule: Rule
+    change: float
+    share: float
+    at_least: bool = False
+    gate: str = "1 row"
+
+    def verdict(self, trials: Trials) -> str:
+        """met, MISSED, or MISSED? where so few trials cannot tell."""
+        low, high = trials.interval(Outcome.FAILED)
+        share = trials.share(Outcome.FAILED)
+        if share >= self.share if self.at_least else share <= self.share:
+            return "met"
+        return "MISSED" if (high < self.share if self.at_least else low > self.share) else "MISSED?"
+
+
+TARGETS = (
+    Target(R3, 0.0, 0.01),
+    Target(R3, 0.10, 0.85, at_least=True),
+    Target(R4, 0.0, 0.03),
+    Target(R4, 0.05, 0.90, at_least=True),
+    *(Target(R3, 0.0, 0.01, gate=gate) for gate in ("8 rows", "16 rows")),
+    *(Target(R3, 0.10, 0.85, at_least=True, gate=gate) for gate in ("8 rows", "16 rows")),
+    *(Target(R4, 0.0, 0.03, gate=gate) for gate in ("8 rows", "16 rows")),
+    *(Target(R4, 0.05, 0.90, at_least=True, gate=gate) for gate in ("8 rows", "16 rows")),
+)
+
+
+@lru_cache(maxsize=64)
+def gate_of(subject: str, tolerance: str) -> GateFile:
+    """A gate file of one sentence."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "gate.nsys.yaml"
+        path.write_text(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n")
+        return load_gate_file(path, METRICS)
+
+
+def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequence[Values]) -> Outcome:
+    """The verdict on ``after``. Of a rule with accepted runs ``before`` are these, then the calibration.
+
+    A baseline that was made by its calibration was calibrated on its own runs.
+    """
+    (assertion,) = gate.assertions
+    now = Drawn(example(), after)
+    pick = now.pick_of(assertion)
+    reference: Reference | Unlike
+    if rule.captures:
+        reference = OtherRun(now, gate, Drawn(example(), before)).reference(METRIC, assertion)
+    else:
+        accepted, calibration = before[: rule.stored], before[rule.stored :]
+        calibration = accepted if rule.on_its_own else calibration
+        series = Series("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
+        reference = Reference(
+            runs=[now.stored(METRIC, rows) for rows in series.runs],
+            calibration=[now.stored(METRIC, rows) for rows in series.calibration_runs],
+            among=series.among_calibration,
+        )
+    table = now.rows(METRIC, pick).table(now.mesh)
+    return judge(assertion, str(METRIC.unit), table, (), reference).outcome
+
+
+def by_row(runs: Sequence[Values]) -> dict[tuple[Label, ...], list[Value]]:
+    """The runs as a baseline stores them."""
+    return {labels: [values[i] for values in runs] for i, labels in enumerate(LABELS)} if runs else {}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One share of the table: what is drawn from which level, and how it is judged."""
+
+    noise: Noise
+    gate: str
+    rule: Rule
+    change: float
+
+    @property
+    def captures(self) -> tuple[list[Level], list[list[Level]]]:
+        """The level of each capture before; of each after, one of those that it is drawn from in turn."""
+        shape, one_row = self.noise.shape, ONE_OF in self.gate
+        if self.noise.order:
+            drifts = [DRIFT_WITHIN * i / (len(self.noise.order) - 1) for i in range(len(self.noise.order))]
+            sides = list(zip(self.noise.order, drifts, strict=True))
+            before = [Level(shape, drift) for side, drift in sides if side == "A"]
+            return before, [[Level(shape, drift, self.change)] for side, drift in sides if side == "B"]
+        rule = self.rule
+        count = rule.captures or rule.stored + (CALIBRATION if rule.calibrated else 0)
+        levels = [Level(shape, drift, self.change, one_row and self.change > 0) for drift in self.noise.sessions]
+        return [Level(shape)] * count, [levels] * max(1, rule.captures)
+
+    @property
+    def levels(self) -> set[Level]:
+        """The pools that it draws from."""
+        before, after = self.captures
+        return {*before, *(level for levels in after for level in levels)}
+
+    def pool_size(self, trials: int) -> int:
+        """Most where false alarms are counted, least where each of the ten captures of a job has a pool of its own."""
+        if self.noise.order:
+            return trials // len(self.noise.order)
+        return trials // 2 if self.change else trials
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How many trials had which outcome."""
+
+    count: int
+    outcomes: Mapping[Outcome, int]
+
+    def share(self, outcome: Outcome) -> float:
+        return self.outcomes.get(outcome, 0) / self.count
+
+    def interval(self, outcome: Outcome) -> tuple[float, float]:
+        """Wilson's interval of the share, 95 %."""
+        z, n, share = 1.96, self.count, self.share(outcome)
+        middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+        return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+    def words(self, outcome: Outcome) -> str:
+        low, high = self.interval(outcome)
+        return f"{100 * self.share(outcome):.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def tried(asked: tuple[Cell, Mapping[Level, Sequence[Values]], int, int]) -> Trials:
+    """The trials of a cell."""
+    cell, pools, trials, seed = asked
+    random = Random(f"{seed}:{cell}")
+    subject = GATES[cell.gate.removesuffix(ONE_OF)]
+    gate = gate_of(subject, cell.rule.tolerance)
+    before, after = cell.captures
+    judged = {level: random.sample(range(len(pools[level])), len(pools[level])) for levels in after for level in levels}
+    found: Counter[Outcome] = Counter()
+    for trial in range(trials):
+        now = [levels[trial % len(levels)] for levels in after]
+        first = {level: judged[level][trial % len(judged[level])] for level in now}
+        drawn = draw(random, pools, [*now, *before], first)
+        found[outcome(cell.rule, gate, drawn[len(now) :], drawn[: len(now)])] += 1
+    return Trials(trials, found)
+
+
+def draw(
+    random: Random, pools: Mapping[Level, Sequence[Values]], levels: Sequence[Level], first: Mapping[Level, int]
+) -> list[Values]:
+    """A trace for each level, none twice; the first one of a level in ``first`` is that one."""
+    taken: set[tuple[Level, int]] = set()
+    drawn = []
+    for level in levels:
+        number = first.get(level, -1)
+        while number < 0 or (level, number) in taken:
+            number = random.randrange(len(pools[level]))
+        taken.add((level, number))
+        drawn.append(pools[level][number])
+    return drawn
+
+
+def cells() -> Iterator[Cell]:
+    """All shares of the table, in its order."""
+    for noise, gates in ABOUT:
+        for gate, rules in gates.items():
+            yield from (Cell(noise, gate, rule, change) for rule in rules for change in CHANGES)
+
+
+def simulate(trials: int, seed: int) -> dict[Cell, Trials]:
+    """All trials of all cells, on all cores; the same for a seed on whatever machine."""
+    asked = list(cells())
+    sizes: dict[Level, int] = {}
+    for cell in asked:
+        for level in cell.levels:
+            sizes[level] = max(sizes.get(level, MOST_OF_A_LEVEL + 1), cell.pool_size(trials))
+    levels = sorted(sizes, key=str)
+    parts = [
+        (level, seed, first, min(first + PART, sizes[level]))
+        for level in levels
+        for first in range(0, sizes[level], PART)
+    ]
+    with multiprocessing.Pool() as workers:
+        pools: dict[Level, list[Values]] = {level: [] for level in levels}
+        for (level, *_), values in zip(parts, workers.imap(measured_pool, parts), strict=True):
+            pools[level] += values
+        works = [(cell, {level: pools[level] for level in cell.levels}, trials, seed) for cell in asked]
+        return dict(zip(asked, workers.imap(tried, works), strict=True))
+
+
+def table(found: Mapping[Cell, Trials]) -> Iterator[str]:
+    """Markdown: a line for each noise, gate and rule."""
+    heads = [f"{change}: {verdict}" for change in ("no change", "+5 %", "+10 %") for verdict in ("red", "inconclusive")]
+    yield "| noise | gate | rule | " + " | ".join(heads) + " |"
+    yield "| --- " * (3 + len(heads)) + "|"
+    for noise, gate, rule in dict.fromkeys((cell.noise, cell.gate, cell.rule) for cell in found):
+        cells = [found[Cell(noise, gate, rule, change)] for change in CHANGES]
+        shares = [trials.words(out) for trials in cells for out in (Outcome.FAILED, Outcome.INCONCLUSIVE)]
+        yield f"| {noise.name} | {gate} | {rule.name} | " + " | ".join(shares) + " |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table and the targets; 1 where one is missed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"of each cell of the table (default: {TRIALS})")
+    parser.add_argument("--small", action="store_true", help=f"{SMALL} trials of each cell")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args(arguments)
+    trials = SMALL if asked.small else asked.trials
+    found = simulate(trials, asked.seed)
+    print(f"{trials} trials a cell, seed {asked.seed}; shares with their 95 % intervals\n")
+    print("\n".join(table(found)) + "\n")
+    verdicts = []
+    for target in TARGETS:
+        cell = found[Cell(PLAIN, target.gate, target.rule, target.change)]
+        verdicts.append(target.verdict(cell))
+        asks = f"at {'least' if target.at_least else 'most'} {100 * target.share:g} %"
+        where = f"{target.rule.name}, {PLAIN.name}, {target.gate}, {target.change:+.0%}"
+        print(f"{verdicts[-1]:8} {where}: {cell.words(Outcome.FAILED)} red, {asks}")
+    return int("MISSED" in verdicts or ("MISSED?" in verdicts and not asked.small))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Which values does a noisy trace give? A pool of them for each level of noise, written and measured."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.gates.baseline_file import Key
+from pytest_nsys.metrics import METRICS, Metric
+from pytest_nsys.model import Label, Row
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.traces.opening import open_trace
+
+METRIC = METRICS["exposed_ns"]
+RANKS = 2
+STAGES = tuple(f"stage{n}_{way}" for n in (1, 2, 3, 4) for way in "bf")
+LABELS = tuple((rank, stage) for rank in range(RANKS) for stage in STAGES)
+ONE_ROW = LABELS.index((0, "stage2_f"))
+"""The row that the gate of one row judges, and that changes where one alone does."""
+
+US = 1_000
+EXPOSED_NS, HIDDEN_NS = 400 * US, 300 * US
+CHUNKS, CHUNK_NS = 5, 16_000 * US
+CV = 0.02
+COMMON = 0.5
+"""The share of the variance that all rows of a trace have in common: clocks, the node, the network."""
+
+SLOW_CLOCKS, CLOCKS_APART, CLOCKS_CV = 0.3, 0.05, 0.005
+
+Factors = tuple[float, ...]
+Values = tuple[int, ...]
+
+
+def normal(random: Random) -> Factors:
+    """What each row of a trace is multiplied by."""
+    common = math.sqrt(COMMON) * random.gauss(0, 1)
+    return tuple(1 + CV * (common + math.sqrt(1 - COMMON) * random.gauss(0, 1)) for _ in LABELS)
+
+
+def lognormal(random: Random) -> Factors:
+    """The same with a longer tail to the slow side."""
+    return tuple(math.exp(factor - 1) for factor in normal(random))
+
+
+def bimodal(random: Random) -> Factors:
+    """The clocks of the whole trace are fast or slow; each row has little noise of its own."""
+    clock = 1 + CLOCKS_APART * (random.random() < SLOW_CLOCKS)
+    return tuple(clock * random.gauss(1, CLOCKS_CV) for _ in LABELS)
+
+
+SHAPES: Mapping[str, Callable[[Random], Factors]] = {"normal": normal, "lognormal": lognormal, "bimodal": bimodal}
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a pool's traces have in common: the shape of their noise, drift and change, and whether one row changes."""
+
+    shape: str
+    drift: float = 0.0
+    change: float = 0.0
+    one_row: bool = False
+
+    def factors(self, random: Random) -> Factors:
+        noise = SHAPES[self.shape](random)
+        moved = [i == ONE_ROW or not self.one_row for i in range(len(LABELS))]
+        return tuple(f * (1 + self.drift) * (1 + self.change * m) for f, m in zip(noise, moved, strict=True))
+
+
+def measured_pool(asked: tuple[Level, int, int, int]) -> list[Values]:
+    """The values of traces ``first`` to ``last`` of a level, each written, opened, measured and forgotten."""
+    level, seed, first, last = asked
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.sqlite"
+        for number in range(first, last):
+            write_trace(path, level.factors(Random(f"{seed}:{level}:{number}")))
+            rows = measured(path).rows
+            assert tuple(row.labels for row in rows) == LABELS
+            found.append(tuple(int(row.value) for row in rows))
+    return found
+
+
+def write_trace(path: Path, factors: Factors) -> None:
+    """In each stage of each rank's median chunk one communication, hidden but for what the factor scales."""
+    trace = TraceBuilder()
+    for rank in range(RANKS):
+        process = trace.process(pid=100 + rank)
+        process.range(f"rank={rank}; pp={rank}/{RANKS} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+        for chunk in range(CHUNKS):
+            name = f"forward chunk {chunk} (phase1) backward chunk {chunk} (phase0)"
+            process.range(name, CHUNK_NS * chunk + US, CHUNK_NS * (chunk + 1) - US)
+        for i, stage in enumerate(STAGES):
+            begin = CHUNK_NS * (CHUNKS // 2) + 1_000 * US + 1_500 * US * i
+            exposed_ns = round(EXPOSED_NS * factors[LABELS.index((rank, stage))])
+            process.range(f"layer00.{stage}", begin, begin + 1_400 * US)
+            start, hidden = begin + 10 * US, begin + 10 * US + HIDDEN_NS
+            process.kernel("ncclDevKernel_SendRecv", start, hidden + exposed_ns, stream=28, launch_ns=begin + 1_000)
+            process.kernel("gemm", start, hidden, launch_ns=begin + 5_000)
+    trace.write(path)
+
+
+def measured(path: Path) -> Measured:
+    """The rows of a trace, as a gate measures them."""
+    evidence = opened(path)
+    try:
+        return evidence.rows(METRIC, evidence.pick("median"))
+    finally:
+        evidence.close()
+
+
+def opened(path: Path) -> Evidence:
+    return Evidence([Run([open_trace(path)], BUILT_IN["pithtrain"])])
+
+
+class Drawn(Evidence):
+    """Captures that were measured before; what they are captures of, a trace that is still open says."""
+
+    def __init__(self, like: Evidence, drawn: Sequence[Values]) -> None:
+        super().__init__(like.captures)
+        self.mesh, self.facts = like.mesh, like.facts
+        self._like = like
+        self._drawn = [
+            Measured(METRIC, tuple(Row(labels, value) for labels, value in zip(LABELS, values, strict=True)))
+            for values in drawn
+        ]
+
+    def each(self, metric: Metric, pick: Pick, ranks: frozenset[int] | None = None) -> Sequence[Measured]:  # noqa: ARG002
+        return self._drawn
+
+    def key(self, stated: Mapping[str, Label]) -> Key:
+        return self._like.key(stated)
+
+    def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
+        self._like.check(bounds, pick, metric)
+
+
+@lru_cache(maxsize=1)
+def example() -> Evidence:
+    """A trace of the simulation, which stays open."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_trace(Path(folder) / "trace.sqlite", (1.0,) * len(LABELS))
+        evidence = opened(Path(folder) / "trace.sqlite")
+        evidence.rows(METRIC, evidence.pick("median"))
+        evidence.key({})
+        return evidence
