@@ -1,4 +1,4 @@
-"""How frameworks name things, as data: setup label, anchor, stages, purposes, communication kernels.
+"""How frameworks name things, as data: setup label, anchor, stages, purposes, kernels that communicate, families.
 
 Three kinds of pattern, each where its users expect it:
 
@@ -10,6 +10,7 @@ Three kinds of pattern, each where its users expect it:
 from __future__ import annotations
 
 import dataclasses
+import enum
 import fnmatch
 import hashlib
 import json
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pytest_nsys.families import MAXTEXT, NVIDIA, Families
 from pytest_nsys.model import KernelsMode, Setup, Span
 
 NO_STAGE = "none"
@@ -33,6 +35,23 @@ LONGEST_NUMBER = 18
 
 COMMUNICATION_PREFIX = "nccl"
 """A kernel whose short name starts so is communication, under every convention. Case counts."""
+
+
+class CopyKind(enum.StrEnum):
+    """Copies that a convention may count as communication, by where they go.
+
+    ``peer`` is from one GPU to another, ``collective`` any copy between or within GPUs that NCCL launched.
+    """
+
+    PEER = "peer"
+    COLLECTIVE = "collective"
+    HOST_TO_DEVICE = "host_to_device"
+    DEVICE_TO_HOST = "device_to_host"
+    DEVICE_TO_DEVICE = "device_to_device"
+
+
+COPY_NAMES: Mapping[CopyKind, str] = {kind: f"[{kind.replace('_', ' ')} copy]" for kind in CopyKind}
+"""What a copy is called among kernels, whose names never begin so."""
 
 
 class ConventionMistake(ValueError):
@@ -54,13 +73,14 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """One framework's way of naming. Every field but ``name`` is part of the fingerprint.
+    """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside.
 
     ``anchor``: pattern of the range that repeats once per unit of steady work, None where none is known.
     ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
     ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
     in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
-    besides NCCL's.
+    besides NCCL's. ``families``: the table that kernels are counted by. ``copies``: kinds of copies that are
+    communication, too, in the order of CopyKind.
     """
 
     name: str
@@ -71,6 +91,8 @@ class Convention:
     communication: tuple[str, ...] = ()
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
+    families: Families = NVIDIA
+    copies: tuple[CopyKind, ...] = ()
 
     def __post_init__(self) -> None:
         if self.stage is not None and "stage" not in _compiled("stage", self.stage).groupindex:
@@ -99,6 +121,10 @@ class Convention:
         """A short hash of everything that changes what is measured; the name alone does not."""
         facts = dataclasses.asdict(self)
         del facts["name"]
+        if self.families == (MAXTEXT if self.anchor == _JAX_STEP else NVIDIA):
+            del facts["families"]  # the usual ones: conventions had none once, and their baselines stay valid
+        if not self.copies:
+            del facts["copies"]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
     def setup_of(self, name: str) -> Setup | None:
@@ -147,10 +173,12 @@ class Convention:
         return context
 
     def is_communication(self, short_name: str, full_name: str) -> bool:
-        """Whether a kernel communicates: NCCL's by prefix of the short name, others by the convention's globs."""
-        return short_name.startswith(COMMUNICATION_PREFIX) or any(
-            fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication
-        )
+        """Whether a kernel communicates: NCCL's by prefix of the short name, others by the convention's globs, and
+        copies that it counts.
+        """
+        if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
+            return True
+        return any(fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication)
 
 
 def _compiled(key: str, expression: str) -> re.Pattern[str]:
@@ -221,8 +249,12 @@ BUILT_IN: Mapping[str, Convention] = {
             anchor=_JAX_STEP,
             communication=_COLLECTIVE_LIBRARIES,
             kernels=KernelsMode.LAUNCHED,
+            families=MAXTEXT,
         ),
     )
 }
 
 DEFAULT = "pithtrain"
+
+PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
+"""Anchors of which a step has several: their period is not a step's length."""

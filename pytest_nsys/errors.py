@@ -55,5 +55,9 @@ def naming(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error
 
 
+class NoRows(NsysError):
+    """What was asked of a metric has no row, and why: others may have rows of the same window."""
+
+
 class NothingMeasured(TraceError):
     """The trace can be read but holds nothing to judge: no kernels, no anchor, an empty window."""

@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from pytest_nsys.analysis.collectives import collective_notes
+from pytest_nsys.analysis.kernel_families import PER_STEP, Launcher
+from pytest_nsys.analysis.pipeline import OF_STAGES, RANGES_ALONE, pipeline_notes
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.quality import Bounds, crossed
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.statistics import median
+from pytest_nsys.analysis.structure import KernelSequence, barrier_notes, sequences
+from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.asks import Ask, Opening, as_they_are
 from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import NsysError, TraceError, UsageMistake
+from pytest_nsys.errors import NoRows, NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.baseline_file import Key
 from pytest_nsys.gates.selection import Coordinates, Table, label_key
 from pytest_nsys.gates.stored_series import pick_for, pick_under
+from pytest_nsys.gates.units import format_value
 from pytest_nsys.gates.verdict import UsedWindow
-from pytest_nsys.metrics import Metric
-from pytest_nsys.model import KernelsMode, Label, Note, Row, Span, Value
-from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
+from pytest_nsys.metrics import Metric, Scope, Unit
+from pytest_nsys.model import KernelsMode, Label, Note, Row, Span, Trace, Value
+from pytest_nsys.traces.opening import check_one_format, find_traces
 from pytest_nsys.traces.same_bytes import given_twice, in_both
+from pytest_nsys.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -41,16 +51,24 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Measured:
-    """The rows of one metric, ordered by label, and the rows that some capture or window lacks, with why."""
+    """The rows of one metric, ordered by label, and the rows that some capture or window lacks, with why.
+
+    ``why`` there are none, where the metric can tell.
+    """
 
     metric: Metric
     rows: tuple[Row, ...]
     missing: tuple[tuple[tuple[Label, ...], str], ...] = ()
+    why: str = ""
 
     def table(self, mesh: Mesh) -> Table:
         """The rows as a gate sees them."""
         rows = [(row.labels, row.value) for row in self.rows]
-        return Table(self.metric.dimensions, rows, mesh.coordinates, mesh.sizes)
+        return _table(self.metric, rows, mesh, self.why)
+
+
+def _table(metric: Metric, rows: Sequence[tuple[tuple[Label, ...], Value]], mesh: Mesh, why: str = "") -> Table:
+    return Table(metric.dimensions, rows, mesh.coordinates, mesh.sizes, metric.every_stage, why or metric.without)
 
 
 class Evidence:
@@ -62,6 +80,7 @@ class Evidence:
         self._measured: dict[tuple[str, Pick, frozenset[int] | None], Measured] = {}
         self._each: dict[tuple[str, Pick, frozenset[int] | None], Sequence[Measured]] = {}
         self._windows: dict[Pick, tuple[UsedWindow, ...]] = {}
+        self._sequences: dict[Pick, Mapping[int, KernelSequence]] = {}
         self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
         self._doubts: dict[tuple[Bounds, Pick, str], tuple[str, ...]] = {}
 
@@ -88,6 +107,18 @@ class Evidence:
             self._each[key] = [_capture_rows(capture, metric, pick, ranks) for capture in self.captures]
         return self._each[key]
 
+    def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
+        """What the fingerprints of all windows stand for."""
+        if pick not in self._sequences:
+            windows = (
+                window
+                for capture in self.captures
+                for own in capture.measured(pick).filled().values()
+                for window in own
+            )
+            self._sequences[pick] = {h: each for window in windows for h, each in sequences(window).items()}
+        return self._sequences[pick]
+
     @cached_property
     def mesh(self) -> Mesh:
         """Where each rank stands, as the setup labels say."""
@@ -97,7 +128,7 @@ class Evidence:
 
     def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> Table:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
-        return Table(metric.dimensions, list(rows.items()), self.mesh.coordinates, self.mesh.sizes)
+        return _table(metric, list(rows.items()), self.mesh)
 
     def windows(self, pick: Pick) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
@@ -112,9 +143,20 @@ class Evidence:
 
     def notes(self, pick: Pick, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
-        stages = any({"stage", "purpose"} & set(metric.dimensions) for metric in metrics)
+        staged = [metric for metric in metrics if metric.name not in RANGES_ALONE]
+        stages = any({"stage", "purpose"} & set(metric.dimensions) for metric in staged)
         tax = any(metric.name == "overlap_tax_ns" for metric in metrics)
-        found = (note for capture in self.captures for note in notes_on(capture, pick, stages=stages, tax=tax))
+        streams = not metrics or any(metric.name not in PER_STEP for metric in metrics)
+        told = {"stages": stages, "streams": streams, "tax": tax}
+        found = [note for capture in self.captures for note in notes_on(capture, pick, **told)]
+        if any(metric.name in OF_STAGES for metric in metrics):
+            windows = (window for each in self.captures for window in each.measured(pick).together()[:1])
+            found += [note for window in windows for note in pipeline_notes(window)]
+        if any("collective" in metric.dimensions for metric in metrics):
+            found += collective_notes(self.captures, pick)
+        if any(metric.name == "compute_on_comm_streams" for metric in metrics):
+            of_ranks = (own for each in self.captures for own in each.measured(pick).ranks.values())
+            found += barrier_notes(window for own in of_ranks for window in own)
         return tuple(dict.fromkeys(found))
 
     def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
@@ -144,14 +186,23 @@ class Evidence:
 
     @cached_property
     def facts(self) -> Mapping[str, Sequence[str | int] | None]:
-        """Circumstances that are compared but do not name a baseline: the ranks' numbers of anchors, the anchors' names
-        with their numbers left out, and the major version of the profiler. None where a trace does not say.
+        """Circumstances that are compared but do not name a baseline: the ranks' numbers of anchors, the steps that
+        are stated, the GPUs, how the files say that they were launched, the anchors' names with their numbers left out,
+        the major version of the profiler, and what is stated of a pipeline, of blocks, of the batch and of the
+        network. None where nobody says.
         """
         anchors = [capture.anchors(rank) for capture in self.captures for rank in capture.ranks]
         steps = {len(own) for own in anchors if own}
         shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
         majors = {version.split(".")[0] for version in self.profilers()}
+        stated = self.captures[0].workload
         found: dict[str, set[int] | set[str]] = {"steps": steps, "anchor": shapes, "profiler": majors}
+        found |= {"stated_steps": {stated.steps} if stated.steps else {"no"}}
+        found |= {"gpus": {len(capture.ranks) for capture in self.captures}}
+        found |= {"launcher": {str(Launcher.of(len(run.ranks), run.files)) for run in self.captures}}
+        found |= {"pipeline": set(stated.pipeline.words if stated.pipeline else ()), "blocks": set(stated.blocks)}
+        peak, batch = stated.peak_gb_per_s, batch_words(stated)
+        found |= {"batch": {batch} if batch else set(), "peak": set() if peak is None else {format_value(peak, "GB/s")}}
         return {name: sorted(values) or None for name, values in found.items()}
 
     def profilers(self) -> tuple[str, ...]:
@@ -178,14 +229,41 @@ def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:
 
 
 def _capture_rows(capture: Run, metric: Metric, pick: Pick, ranks: frozenset[int] | None) -> Measured:
+    if metric.scope is Scope.RUN:
+        return _run_rows(capture, metric, pick, ranks)
     rows: list[Row] = []
     missing: list[tuple[tuple[Label, ...], str]] = []
+    why = ""
     for windows in capture.measured(pick).filled(ranks).values():
-        each = [Measured(metric, tuple(metric.rows(window))) for window in windows]
+        each = [_measured(metric, window) for window in windows]
         own = each[0] if len(each) == 1 else _combined(metric, each, "windows")
+        why = why or own.why
         rows += own.rows
         missing += own.missing
-    return Measured(metric, tuple(rows), tuple(missing))
+    if metric.without and metric.dimensions == ("rank",) and rows:  # what some ranks cannot say none may hide
+        known = {row.labels[0] for row in rows}
+        silent = [n for n in capture.measured(pick).filled(ranks) if n not in known]
+        missing += [((number,), metric.without) for number in silent]
+    return Measured(metric, tuple(rows), tuple(missing), why)
+
+
+def _run_rows(capture: Run, metric: Metric, pick: Pick, ranks: frozenset[int] | None) -> Measured:
+    """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension."""
+    each = [_measured(metric, window) for window in capture.measured(pick).together()]
+    found = each[0] if len(each) == 1 else _combined(metric, each, "windows")
+    if ranks is None or "rank" not in metric.dimensions:
+        return found
+    at = metric.dimensions.index("rank")
+    rows = tuple(row for row in found.rows if row.labels[at] in ranks)
+    return Measured(metric, rows, tuple(lost for lost in found.missing if lost[0][at] in ranks), found.why)
+
+
+def _measured(metric: Metric, window: RankWindow | RunWindow) -> Measured:
+    """The rows of one window, or why it has none."""
+    try:
+        return Measured(metric, tuple(metric.rows(window)))
+    except NoRows as nothing:
+        return Measured(metric, (), why=str(nothing))
 
 
 def _combined(metric: Metric, each: Sequence[Measured], of_what: str) -> Measured:
@@ -199,9 +277,12 @@ def _combined(metric: Metric, each: Sequence[Measured], of_what: str) -> Measure
     for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
         if len(found) < len(each):
             missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
+        elif metric.unit is Unit.HASH and len(set(found)) > 1:
+            missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")
         elif labels not in missing:
             rows.append(Row(labels, median(found)))
-    return Measured(metric, tuple(rows), tuple(missing.items()))
+    why = next((one.why for one in each if one.why), "")
+    return Measured(metric, tuple(rows), tuple(missing.items()), why)
 
 
 def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
@@ -231,22 +312,54 @@ _RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
 class Library:
     """Every run of a session, opened when first asked for. An error is remembered too: a trace fails only once."""
 
-    _known: dict[tuple[tuple[tuple[Path, ...], ...], Convention], Evidence | NsysError] = field(default_factory=dict)
+    opening: Opening = as_they_are
+    _known: dict[tuple[tuple[tuple[Path, ...], ...], Convention, Workload], Evidence | NsysError] = field(
+        default_factory=dict
+    )
 
-    def evidence(self, captures: Sequence[str], base: Path, convention: Convention) -> Evidence:
-        """The captures (file, folder or glob, relative to ``base``) under a convention.
+    def evidence(
+        self,
+        captures: Sequence[str],
+        base: Path,
+        convention: Convention,
+        workload: Workload | None = None,
+        asks: Sequence[Ask] = (),
+    ) -> Evidence:
+        """The captures (file, folder or glob, relative to ``base``) under a convention, and what is stated of them.
 
+        ``asks`` may say what will be asked of them, so that it can be read ahead.
         Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
         named = [find_traces(value, base) for value in captures]
-        paths = tuple(tuple(p.resolve() for p in own) for own in named)
-        if len(set(paths)) < len(paths):
+        if len({tuple(p.resolve() for p in own) for own in named}) < len(named):
             raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
-        key = (paths, convention)
+        return self._evidence(named, convention, workload or Workload(), asks)
+
+    def one_run(
+        self,
+        traces: Sequence[str],
+        base: Path,
+        convention: Convention,
+        workload: Workload | None = None,
+        asks: Sequence[Ask] = (),
+    ) -> Evidence:
+        """One capture, of all the files that ``traces`` mean together; everything else as :meth:`evidence` has it."""
+        found = [path for value in traces for path in find_traces(value, base)]
+        path, times = Counter(path.resolve() for path in found).most_common(1)[0]
+        if times > 1:
+            raise UsageMistake(f"{path}: is given twice; give each file of the run once")
+        return self._evidence([found], convention, workload or Workload(), asks)
+
+    def _evidence(
+        self, named: Sequence[Sequence[Path]], convention: Convention, stated: Workload, asks: Sequence[Ask]
+    ) -> Evidence:
+        paths = tuple(tuple(p.resolve() for p in own) for own in named)
+        key = (paths, convention, stated)
         if key not in self._known:
             try:
                 _check_copies(named)
-                self._known[key] = Evidence(_opened(paths, convention))
+                opening = self.opening([p for own in paths for p in own], convention, stated, asks)
+                self._known[key] = Evidence(_opened(paths, convention, stated, opening))
             except NsysError as error:
                 self._known[key] = error
         found = self._known[key]
@@ -269,16 +382,18 @@ def _check_copies(captures: Sequence[Sequence[Path]]) -> None:
     raise UsageMistake(f"{what}: one trace is one sample")
 
 
-def _opened(captures: Sequence[Sequence[Path]], convention: Convention) -> list[Run]:
+def _opened(
+    captures: Sequence[Sequence[Path]], convention: Convention, workload: Workload, opening: Callable[[Path], Trace]
+) -> list[Run]:
     """The runs of the captures; where one trace cannot be opened, none stays open."""
     with contextlib.ExitStack() as opened:
         runs = []
         for paths in captures:
             traces = []
             for path in paths:
-                traces.append(open_trace(path))
+                traces.append(opening(path))
                 opened.callback(traces[-1].close)
             check_one_format(traces)
-            runs.append(Run(traces, convention))
+            runs.append(Run(traces, convention, workload))
         opened.pop_all()
     return runs

@@ -158,6 +158,7 @@ class NsysGate:
             where=meant.where,
             aggregates=meant.aggregates,
             balance_across=meant.balance_across,
+            pipeline=meant.pipeline,
             window=gate.window,
             span=gate.span,
             kernels=gate.kernels,

@@ -14,14 +14,19 @@ from typing import Any, NoReturn
 
 import pytest
 
+from pytest_nsys.analysis.kernel_families import PER_STEP
+from pytest_nsys.analysis.pipeline import RANGES_ALONE
+from pytest_nsys.artifacts import VIEWER, Artifact, keep
 from pytest_nsys.errors import BaselineError, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.history.entries import REFRESH
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.refresh import Refusal
+from pytest_nsys.reports.drawn import Pictures
 from pytest_nsys.reports.record import Record, error_record, record_of
 from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.session import session_of
@@ -37,6 +42,8 @@ class GateFileNode(pytest.File):
         https://docs.pytest.org/en/stable/reference/reference.html#pytest.Collector.collect
         """
         shown = Path(session_of(self.config).shown(self.path))
+        if not self.path.name.endswith(GATE_SUFFIX):
+            raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
         try:
             gate = load_gate_file(self.path, METRICS, display=shown)
         except GateFileError as error:
@@ -48,8 +55,8 @@ class GateFileNode(pytest.File):
 
 
 class GateItem(pytest.Item):
-    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so does
-    ``history``, where one is written.
+    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so do
+    ``history``, where one is written, and ``pictures``, where a page is.
     """
 
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
@@ -57,6 +64,7 @@ class GateItem(pytest.Item):
         self.gate, self.assertion = gate, assertion
         self.record: Record | None = None
         self.history: dict[str, Any] | None = None
+        self.pictures: Pictures | None = None
         self.nothing_measured = False
         self._bench: Bench | None = None
 
@@ -136,14 +144,25 @@ class GateItem(pytest.Item):
             self._error(error)
         record = record_of(verdict, self._run_words(), verdict.compared_with)
         if verdict.outcome is not Outcome.PASSED:
+            artifact = self._artifact(verdict)
             steps = self._next_steps(verdict)
+            steps += [f"{VIEWER} opens {artifact.path}  (the window alone)"] if artifact.path else []
             explained = explanation(verdict, self.assertion.location.at_line, steps)
             record = replace(record, next_steps=tuple(steps), explanation=explained)
+            record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
         self._keep(record, verdict)
+        if self.config.getoption("nsys_html") is not None:
+            from pytest_nsys.page_report import draw
+
+            self.pictures = draw(session, self.gate, verdict, self._bench)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(record.explanation)
         self._warn(verdict)
+
+    def _artifact(self, verdict: Verdict) -> Artifact:
+        assert self._bench is not None
+        return keep(session_of(self.config), self.gate, verdict, self._bench)
 
     def _warn(self, verdict: Verdict) -> None:
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
@@ -158,10 +177,14 @@ class GateItem(pytest.Item):
         session = session_of(self.config)
         worst = next(iter(rows_to_show(verdict)), None)
         rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
-        per_stage = "stage" in METRICS[self.assertion.metric].dimensions
+        dimensions = METRICS[self.assertion.metric].dimensions
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
-            command = "overlap" if per_stage else "streams"
+            command = "overlap" if "stage" in dimensions else "streams"
+            if "collective" in dimensions or self.assertion.metric in PER_STEP:
+                command = "collectives" if "collective" in dimensions else "kernels"
+            if self.assertion.metric in RANGES_ALONE and self.gate.workload.pipeline is not None:
+                command = "pipeline"
             steps.append(
                 session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
             )

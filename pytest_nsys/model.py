@@ -192,6 +192,8 @@ class TraceFacts(NamedTuple):
     say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
     ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
     ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
+    ``to_see_sizes``: how to capture the sizes of collectives. ``started_ns``: when it began, in ns since 1970 (UTC).
+    ``files``: how many files of the profiler are in it.
     ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     """
 
@@ -204,6 +206,9 @@ class TraceFacts(NamedTuple):
     notes: Sequence[str] = ()
     to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
     to_see_ranges: str = "capture with --trace=cuda,nvtx and mark the step with NVTX"
+    to_see_sizes: str = "this format has no record of the sizes of collectives"
+    started_ns: int | None = None
+    files: int = 1
     counts_gpus: bool = False
 
 
@@ -212,6 +217,35 @@ class Api(NamedTuple):
 
     start_ns: int
     name: str
+
+
+class Copy(NamedTuple):
+    """One copy between memories, on the GPU's clock. ``source`` and ``target`` are kinds of memory in lower case, as
+    ``pageable``, ``pinned`` or ``device``; empty where the trace does not say. ``launch_ns``: when it was launched, its
+    start where no launch row says.
+    """
+
+    start_ns: int
+    source: str
+    target: str
+    launch_ns: int
+
+
+class Collective(NamedTuple):
+    """What a trace records of the collective that one kernel is; None where it does not say.
+
+    ``name`` is the trace's own (``_allgather_base``, ``ncclAllReduce``), ``group`` the name of the process group and
+    ``members`` what tells the group from others of that name: its ranks, or its communicator. ``in_elements`` and
+    ``out_elements`` are what this rank gives and gets, of ``dtype`` in the words of c10 (``Float``, ``BFloat16``).
+    """
+
+    name: str
+    group: str | None = None
+    members: str | None = None
+    group_size: int | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    dtype: str | None = None
 
 
 Interval = tuple[int, int]
@@ -275,6 +309,20 @@ class Trace(Protocol):
 
         None where the trace has no record of any call.
         """
+        ...
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that have a launch row starting in its span, edges included, by start; without launch
+        rows those that start in it. None where the format or its version never says which memories a copy is between.
+        """
+        ...
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
+        ...
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """For each kernel what is recorded of it as a collective; None where the trace has no record of any."""
         ...
 
     def close(self) -> None: ...

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_nsys.fixtures import NsysGate, NsysRun
 
 GATE_SUFFIX = ".nsys.yaml"
+_REPORTS = ("nsys_json", "nsys_summary", "nsys_html", "nsys_annotate")
 UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
 
 
@@ -41,6 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="trace of the base, in place of the stored baselines: every assertion with a baseline is held against it. "
         "Repeated: its captures; five or more on each side are tested.",
     )
+    group.addoption(
+        "--nsys-executor",
+        metavar="EXECUTOR",
+        help="how the traces of a run are read: serial (default), processes:N on this machine, or dask:ADDRESS",
+    )
     group.addoption("--nsys-baseline-dir", metavar="DIR", help="folder of the stored baselines (default: baselines/)")
     group.addoption(
         "--nsys-baseline-ref",
@@ -51,8 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     _add_update_options(group)
     _add_report_options(group)
     parser.addini("nsys_trace", "traces to judge, one capture a line, relative to the ini file", type="linelist")
+    parser.addini("nsys_executor", "how the traces of a run are read, as --nsys-executor says it", type="string")
     parser.addini("nsys_baseline_ref", "ref whose merge base with HEAD the baselines are read from", type="string")
     parser.addini("nsys_baseline_dir", "folder of the stored baselines, relative to the ini file", type="string")
+    parser.addini("nsys_artifacts", "folder of failed assertions' windows, relative to the ini file", type="string")
     parser.addini("nsys_history", "database of every session's rows, relative to the ini file", type="string")
 
 
@@ -94,10 +102,17 @@ def _add_report_options(group: pytest.OptionGroup) -> None:
         metavar="FILE",
         help="append a summary in Markdown, under 1 MiB, as $GITHUB_STEP_SUMMARY takes it, whatever the verdicts",
     )
+    group.addoption("--nsys-html", metavar="FILE", help="write one page: verdicts, margins, causes, timelines, trend")
     group.addoption(
         "--nsys-annotate",
         action="store_true",
         help="print GitHub annotations at the lines of the gate files, at most ten of each kind",
+    )
+    group.addoption(
+        "--nsys-artifacts",
+        metavar="DIR",
+        help="write the window of each failed assertion into this folder, as a small trace for Perfetto; with "
+        "--nsys-against that of the base beside it",
     )
 
 
@@ -110,15 +125,23 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         _check_no_update(config)
     _check_ref(config)
+    if config.getoption("nsys_executor") is not None or config.getini("nsys_executor"):
+        from pytest_nsys.session import executor_asked
+
+        executor_asked(config)
     for option in ("nsys_trace", "nsys_against"):
         if config.getoption(option):
             _check_traces(config, option)
     if config.getoption("nsys_trace") and config.getoption("nsys_against"):
         _check_two_runs(config)
-    if any(config.getoption(name) not in (None, False) for name in ("nsys_json", "nsys_summary", "nsys_annotate")):
+    if any(config.getoption(name) not in (None, False) for name in _REPORTS):
         from pytest_nsys import reporting
 
         reporting.start(config)
+    if config.getoption("nsys_artifacts") is not None or config.getini("nsys_artifacts"):
+        from pytest_nsys import artifacts
+
+        artifacts.start(config)
     if config.getoption("nsys_history") is not None or config.getini("nsys_history"):
         from pytest_nsys import recorder
 
@@ -231,11 +254,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Gate files are ``*.nsys.yaml``.
+    """Gate files are ``*.nsys.yaml``. One that ends in ``.nsys.yml`` is a mistake, or it would be green unseen.
 
     https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collect_file
     """
-    if not file_path.name.endswith(GATE_SUFFIX):
+    if not file_path.name.endswith((GATE_SUFFIX, ".nsys.yml")):
         return None
     from pytest_nsys.items import GateFileNode
 
@@ -279,17 +302,27 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Export reports before the first item, on a terminal: while items run, pytest keeps what goes there.
+    """Say what will be judged, so that it is read at once; on a terminal, read it before the first item.
+
+    While items run, pytest keeps what goes to the terminal, such as how far an export or a long read is.
 
     https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_runtestloop
     """
-    if session.testsfailed or session.config.getoption("collectonly") or not sys.stderr.isatty():
+    if session.testsfailed or session.config.getoption("collectonly"):
         return
-    gates = {item.path: item.gate for item in session.items if item.path.name.endswith(GATE_SUFFIX)}  # type: ignore[attr-defined]
-    if gates:
-        from pytest_nsys.session import session_of
+    judged = [item for item in session.items if item.path.name.endswith(GATE_SUFFIX)]
+    if not judged:
+        return
+    from pytest_nsys.items import GateItem
+    from pytest_nsys.session import session_of
 
-        session_of(session.config).export_reports(gates.values())
+    own = session_of(session.config)
+    plan = [(item.gate, item.assertion) for item in judged if isinstance(item, GateItem)]
+    own.plan(plan)
+    if sys.stderr.isatty():
+        gates = {gate.path: gate for gate, _ in plan}.values()
+        own.export_reports(gates)
+        own.read(gates)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -301,6 +334,8 @@ def pytest_runtest_makereport(
     record = getattr(item, "record", None)
     if record is not None and item.path.name.endswith(GATE_SUFFIX) and (report.when == "call" or report.failed):
         report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+    if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
+        report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
         report.nsys_history = {**entry, "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
@@ -341,7 +376,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.getoption("nsys_update_baselines"):
         from pytest_nsys.session import session_of
 
-        lines += session_of(config).refresh_lines()
+        lines += session_of(config).refresh_lines(folded=config.get_verbosity() <= 0)
     if lines:
         terminalreporter.section("nsys gate")
         for line in lines:

@@ -14,21 +14,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from pytest_nsys.analysis.breakdown import Breakdown
+from pytest_nsys.analysis.structure import KernelSequence
+from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.errors import BaselineError, GateFileError, NsysError, naming
 from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.explaining import TakenApart
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
-from pytest_nsys.gates.baseline_file import Baseline, SeriesId
+from pytest_nsys.gates.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import Reference, RowKey, Unlike, folded
 from pytest_nsys.gates.merge_base import AtMergeBase
-from pytest_nsys.gates.selection import NothingSelected
+from pytest_nsys.gates.selection import NothingSelected, Table
 from pytest_nsys.gates.shelf import Shelf, WorkTree
-from pytest_nsys.gates.stored_series import series_for, series_id, spelled, stale
+from pytest_nsys.gates.stored_series import measured_as, series_for, series_id, spelled, stale
 from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.history.reading import last_runs
 from pytest_nsys.metrics import METRICS, Metric
+from pytest_nsys.model import Label, Value
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
@@ -41,6 +46,18 @@ class ReferenceSource(Protocol):
 
     def reference(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
         """What the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
+        ...
+
+    def sequences(self, pick: Pick, /) -> Mapping[int, KernelSequence]:
+        """What the fingerprints that are compared with stand for, as far as it is kept."""
+        ...
+
+    def kernels(self, pick: Pick, /) -> Table | None:
+        """The launches by kernel of what is compared with; None where nothing keeps them."""
+        ...
+
+    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value, /) -> Breakdown | None:
+        """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
         ...
 
 
@@ -201,6 +218,30 @@ class StoredBaseline:
             notes=self._narrowed(baseline),
         )
 
+    def _series(self, name: str, pick: Pick) -> Series | None:
+        """What is stored of a metric where a reference was found. Raises BaselineError."""
+        found = None if isinstance(self._found, Unlike) else self._found[1]
+        series = found.series.get(series_id(METRICS[name], pick)) if found is not None else None
+        if series is None and isinstance(self.shelf.files, AtMergeBase):
+            return replace(self, shelf=replace(self.shelf, files=WorkTree()))._series(name, pick)
+        return series
+
+    def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
+        """The stored sequences."""
+        series = self._series("sequence", pick)
+        return series.sequences if series is not None else {}
+
+    def kernels(self, pick: Pick) -> Table | None:
+        """The stored launches by kernel, where the gate file has them stored."""
+        series = self._series("kernel_launches", pick)
+        return None if series is None else self.evidence.stored(METRICS["kernel_launches"], series.middles)
+
+    def breakdown(self, _: Metric, pick: Pick, labels: Mapping[str, Label], __: Value) -> Breakdown | None:
+        """That of the run that was written last."""
+        found = None if isinstance(self._found, Unlike) else self._found[1].breakdowns.get(measured_as(pick))
+        rank = labels.get("rank")
+        return found.get(rank) if found is not None and isinstance(rank, int) else None
+
     def _narrowed(self, baseline: Baseline) -> tuple[str, ...]:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
@@ -287,6 +328,22 @@ class OtherRun:
         bases = tuple(dict.fromkeys(found.basis for found in own.values()))
         return Reference(runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=bases)
 
+    def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
+        """The sequences of the other side."""
+        return self.before.sequences(pick)
+
+    def kernels(self, pick: Pick) -> Table | None:
+        """The launches by kernel of the other side."""
+        return self.before.rows(METRICS["kernel_launches"], pick).table(self.before.mesh)
+
+    @cached_property
+    def _apart(self) -> TakenApart:
+        return TakenApart(self.before)
+
+    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+        """That of the other side's capture and window whose value is nearest."""
+        return self._apart.breakdown(metric, pick, labels, value)
+
 
 @dataclass
 class PastRuns:
@@ -325,3 +382,15 @@ class PastRuns:
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )
         return Reference(tables, origin=f"{asked.source} in {self.shown(self.path)}")
+
+    def sequences(self, _: Pick) -> Mapping[int, KernelSequence]:
+        """None: the history keeps numbers."""
+        return {}
+
+    def kernels(self, _: Pick) -> Table | None:
+        """None: the history is asked for what it limits."""
+        return None
+
+    def breakdown(self, *_: object) -> Breakdown | None:
+        """None: the history keeps rows."""
+        return None

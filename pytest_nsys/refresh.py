@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pytest_nsys.analysis.causes import explainable
 from pytest_nsys.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.assertion import Assertion, GateFile
@@ -21,7 +22,8 @@ from pytest_nsys.gates.baseline_file import Baseline, Key, RowLabels, Series, Se
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.shelf import Shelf, WorkTree
-from pytest_nsys.gates.stored_series import series_for, stale
+from pytest_nsys.gates.stored_breakdown import Breakdowns, storable
+from pytest_nsys.gates.stored_series import measured_as, series_for, stale
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.metrics import METRICS, Unit
 from pytest_nsys.model import Value, counted
@@ -41,7 +43,7 @@ class Refusal(NamedTuple):
 class Written:
     """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
 
-    ``saved`` where the file was written, as it had to be.
+    ``saved`` where the file was written, as it had to be; ``only_explains`` where for its breakdowns alone.
     """
 
     path: Path
@@ -50,6 +52,7 @@ class Written:
     new: Baseline
     saved: bool
     notes: tuple[str, ...] = ()
+    only_explains: bool = False
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -68,6 +71,8 @@ class Written:
             return f"run accepted, {counted(runs, 'run')} kept"
         if self.mode is Mode.CALIBRATE and not self.changes:
             return "the accepted runs are as they were, their noise is new"
+        if self.only_explains:
+            return "no row changed; what explains a red by its kernels was added"
         return f"{counted(len(self.changes), 'row')} changed"
 
 
@@ -177,15 +182,26 @@ class Refresh:
             if renewed.series is not None:
                 series[each.sid] = renewed.series
         known = before.facts if before else {}
-        new = Baseline(self._key.as_json(), shelf.gate, {}, series, {**known, **self._facts})
+        parts = self._breakdowns(before, measured)
+        new = Baseline(self._key.as_json(), shelf.gate, {}, series, {**known, **self._facts}, parts)
         if self.mode.replaces and not self.partial:
             for sid in stale(self.gate, new):
                 del series[sid]
-        written = Written(path, self.mode, old, new, before is None or series != stored, tuple(notes))
+        explains_more = self.mode.replaces and before is not None and not parts.keys() <= before.breakdowns.keys()
+        moved = before is None or series != stored
+        written = Written(path, self.mode, old, new, moved or explains_more, tuple(notes), only_explains=not moved)
         if written.saved:
             new.provenance = self._provenance(before)
             shelf.save(path, new)
         return written
+
+    def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
+        """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
+        stored = dict(before.breakdowns) if before else {}
+        picks = {self.bench.evidence.pick_of(each.readers[0]) for each in measured if explainable(each.sid.metric)}
+        if self.mode is not Mode.CALIBRATE:
+            stored |= {measured_as(pick): storable(self.bench.taken_apart.middle(pick)) for pick in picks}
+        return {how: ranks for how, ranks in stored.items() if ranks}
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
         """Whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of it.
@@ -226,7 +242,10 @@ class Refresh:
             return {row.labels: row.value for row in of.rows(metric, of.pick_of(readers[0])).rows}
 
         each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
-        return Remeasured(sid, metric, rows(evidence), stored, readers, lambda r: evidence.stored(metric, r), each)
+        orders = evidence.sequences(evidence.pick_of(readers[0])) if metric.unit is Unit.HASH else {}
+        return Remeasured(
+            sid, metric, rows(evidence), stored, readers, lambda r: evidence.stored(metric, r), each, orders
+        )
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
         evidence = self.bench.evidence

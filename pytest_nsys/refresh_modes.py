@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.statistics import distance, exact, median
+from pytest_nsys.analysis.statistics import distance, exact
+from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.assertion import Assertion, FromBaseline
 from pytest_nsys.gates.baseline_file import RowLabels, Series, SeriesId
@@ -58,6 +59,7 @@ class Remeasured:
     """One series: its rows now, what is stored of it, and the assertions that read it.
 
     ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name.
+    ``sequences`` are what the values of now stand for where they are fingerprints.
     """
 
     sid: SeriesId
@@ -67,11 +69,12 @@ class Remeasured:
     readers: Sequence[Assertion]
     table: Callable[[Mapping[RowLabels, Value]], Table]
     each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
+    sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
 
     @cached_property
     def middles(self) -> dict[RowLabels, Value]:
-        """The stored baseline of each row: the median over its accepted runs."""
-        return {labels: median(values) for labels, values in self.stored.rows.items()} if self.stored else {}
+        """The stored baseline of each row."""
+        return self.stored.middles if self.stored else {}
 
     @cached_property
     def reference(self) -> Reference:
@@ -103,7 +106,10 @@ class Remeasured:
         better = str(self.metric.better) if self.metric.better else None
         calibration = self.stored.calibration if self.stored else {}
         kept = {labels: values for labels, values in calibration.items() if labels in rows}
-        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept)
+        known = {**(self.stored.sequences if self.stored else {}), **self.sequences}
+        used = {value for values in rows.values() for value in values}
+        sequences = {value: sequence for value, sequence in known.items() if value in used}
+        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences)
 
     def replaced(self, rows: Mapping[RowLabels, Value]) -> Series:
         """The series with one accepted run."""

@@ -30,12 +30,15 @@ YAML = (".yaml", ".yml")
 SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
 
 
-def check_target(shown: str, path: Path, others: Iterable[tuple[Path, str]], *, yaml: bool = False) -> None:
+def check_target(
+    shown: str, path: Path, others: Iterable[tuple[Path, str]], *, yaml: bool = False, cut: bool = False
+) -> None:
     """Raises UsageMistake where a report must not be written. ``shown`` is the option with its value.
 
-    ``others`` are the files that are read or written besides, each with what it is; ``yaml``: the report is YAML.
+    ``others`` are the files that are read or written besides, each with what it is; ``yaml``: the report is YAML;
+    ``cut``: it is the cut of a trace, and may replace an earlier one.
     """
-    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, yaml=yaml)
+    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, yaml=yaml, cut=cut)
     if why is not None:
         raise UsageMistake(f"{printable(shown)}: {why}: give another file")
 
@@ -60,7 +63,7 @@ def files_of(values: Iterable[str], base: Path) -> list[Path]:
     return found
 
 
-def _why_not(path: Path, *, yaml: bool) -> str | None:
+def _why_not(path: Path, *, yaml: bool, cut: bool) -> str | None:
     is_file = path.is_file()
     start = _start(path) if is_file else b""
     if start == SQLITE:
@@ -72,7 +75,7 @@ def _why_not(path: Path, *, yaml: bool) -> str | None:
         return "is YAML, which no report is"
     if start.startswith(BASELINE):
         return "is a baseline"
-    return "is a trace of a profiler" if is_file and _is_profile(path) else None
+    return "is a trace of a profiler" if is_file and _is_profile(path, cut=cut) else None
 
 
 def _start(path: Path) -> bytes:
@@ -81,9 +84,10 @@ def _start(path: Path) -> bytes:
     return b""
 
 
-def _is_profile(path: Path) -> bool:
-    from pytest_nsys.traces.chrome_json import writer_of  # only a file that is there pays for this import
+def _is_profile(path: Path, *, cut: bool) -> bool:
+    from pytest_nsys.traces.chrome_json import WRITERS, writer_of  # only a file that is there pays for this import
 
     with contextlib.suppress(TraceError):
-        return writer_of(path) is not None
+        writer = writer_of(path)
+        return writer is not None and not (cut and writer is WRITERS["pytest-nsys cut"])
     return False

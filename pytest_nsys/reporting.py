@@ -22,9 +22,10 @@ from pytest_nsys.model import printable
 from pytest_nsys.report_targets import check_target, files_of
 from pytest_nsys.reports.changed_baselines import change_sentences
 from pytest_nsys.reports.digest import Digest, Mistake, ordered
+from pytest_nsys.reports.drawn import Pictures
 from pytest_nsys.session import history_path, session_of, usage_errors
 
-JSON, SUMMARY, ANNOTATE = "nsys_json", "nsys_summary", "nsys_annotate"
+JSON, SUMMARY, HTML, ANNOTATE = "nsys_json", "nsys_summary", "nsys_html", "nsys_annotate"
 LEAST_ROOM = 16 * 1024
 """Of the room that is left to others a summary takes so much all the same, where GitHub takes it."""
 
@@ -39,8 +40,8 @@ def start(config: pytest.Config) -> None:
     """Gather verdicts for the reports that are asked for. Raises UsageError where one cannot be written."""
     if hasattr(config, "workerinput"):
         return
-    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY))
-    _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary})
+    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML))
+    _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary, HTML: reporting.html})
     config.pluginmanager.register(reporting, "nsys-reporting")
 
 
@@ -100,7 +101,9 @@ class Reporting:
     config: pytest.Config
     json: Path | None
     summary: Path | None
+    html: Path | None
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pictures: dict[str, Pictures] = field(default_factory=dict)
     mistakes: dict[Mistake, None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     not_written: list[str] = field(default_factory=list)
@@ -115,8 +118,17 @@ class Reporting:
             if report.failed and not record["explanation"] and record["outcome"] == "passed":
                 kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
             self.records[report.nodeid] = kept
+            self._keep_pictures(report)
         elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+
+    def _keep_pictures(self, report: pytest.TestReport) -> None:
+        """Of a test that is run again the windows of the first time stay: each is handed over once."""
+        drawn: Pictures | None = getattr(report, "nsys_pictures", None)
+        before = self.pictures.pop(report.nodeid, None)
+        if drawn is not None:
+            windows = {one["key"]: one for one in before["windows"] if one["head"]} if before is not None else {}
+            self.pictures[report.nodeid] = {**drawn, "windows": [windows.get(w["key"], w) for w in drawn["windows"]]}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the mistakes of files that could not be collected."""
@@ -140,6 +152,12 @@ class Reporting:
                 self._write(self.summary, summary(digest, room), append)
             else:
                 self._leave_out(self.summary, size, room)
+        if self.html is not None:
+            from pytest_nsys.page_report import page_text
+            from pytest_nsys.reports.session_page import name_of
+
+            drawn = {name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())}
+            self._write(self.html, page_text(digest, drawn, history_path(self.config)), write_whole)
         if self.config.getoption(ANNOTATE):
             from pytest_nsys.reports.annotations import annotation_lines
 

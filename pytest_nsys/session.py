@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,22 +17,28 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.windows import MEDIAN
+from pytest_nsys.analysis.windows import MEDIAN, STEADY
+from pytest_nsys.asks import Ask, asks_of
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.evaluation import Evidence, Library, check_two_runs
+from pytest_nsys.executors.choosing import check_executor
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.baseline_changes import file_changes
+from pytest_nsys.gates.baseline_changes import file_changes, row_lines
 from pytest_nsys.gates.git_files import merge_advice
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
 from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.model import printable
+from pytest_nsys.progress import on_terminal
+from pytest_nsys.read_ahead import ReadAhead
 from pytest_nsys.references import OtherRun, PastRuns, StoredBaseline
 from pytest_nsys.refresh import Refresh, Written
 from pytest_nsys.refresh_modes import Mode, named
 from pytest_nsys.traces.opening import REPORTS, find_traces
 from pytest_nsys.verdicts import Bench
+from pytest_nsys.workload import Workload
 
 BASELINES = "baselines"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
@@ -50,12 +57,16 @@ class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
 
     config: pytest.Config
-    library: Library = field(default_factory=Library)
+    library: Library = field(init=False)
     refreshes: dict[Path, Refresh] = field(default_factory=dict)
     refused: dict[Path, str] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
     not_written: list[NsysError] = field(default_factory=list)
     _benches: dict[Path, Bench] = field(default_factory=dict)
+    _planned: list[tuple[GateFile, Assertion]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.library = Library(ReadAhead(executor_asked(self.config)))
 
     @property
     def updating(self) -> bool:
@@ -111,7 +122,35 @@ class NsysSession:
         """The opened captures of a gate file. Raises UsageMistake, TraceError."""
         source = self.source(gate)
         chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
-        return self.library.evidence(source.values, source.base, chosen)
+        workload = gate.workload if gate is not None else Workload()
+        return self.library.evidence(
+            source.values, source.base, chosen, workload, self._asks(source, chosen, workload, gate)
+        )
+
+    def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
+        """These assertions will be judged: what they ask of one run is read at once."""
+        self._planned = list(judged)
+
+    def read(self, gates: Iterable[GateFile]) -> None:
+        """Read ahead what the gate files ask for, while the terminal can show how far it is.
+
+        What goes wrong is told by the items, which ask again.
+        """
+        shown = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
+        self.library.opening = ReadAhead(executor_asked(self.config), shown)
+        for gate in gates:
+            with contextlib.suppress(NsysError):
+                self.bench(gate)
+
+    def _asks(self, source: Source, convention: Convention, workload: Workload, gate: GateFile | None) -> Sequence[Ask]:
+        """What is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
+        asks = asks_of(gate) if gate is not None and (self.updating or not self._planned) else []
+        for other, assertion in self._planned:
+            same = (other.convention, other.workload) == (convention, workload)
+            with contextlib.suppress(UsageMistake):
+                if same and self.source(other) == source:
+                    asks += asks_of(other, [assertion])
+        return asks
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
@@ -197,7 +236,9 @@ class NsysSession:
             past = PastRuns(evidence, gate, shelf.gate, self.history, self.shown)
             other = self.config.getoption("nsys_against")
             if other:
-                before = self.library.evidence(other, self.config.invocation_params.dir, gate.convention)
+                base = Source(tuple(other), self.config.invocation_params.dir)
+                asks = self._asks(self.source(gate), gate.convention, gate.workload, gate)
+                before = self.library.evidence(base.values, base.base, gate.convention, gate.workload, asks)
                 check_two_runs(evidence.paths, before.paths)
                 bench = Bench(evidence, gate, OtherRun(evidence, gate, before, ", ".join(other)), past)
             else:
@@ -242,9 +283,14 @@ class NsysSession:
             value = self.shown(source.base / value)
         words = ["pytest-nsys", command, value]
         words += ["--rank", str(rank)] if rank is not None else []
-        if gate.convention != BUILT_IN[DEFAULT]:
+        own_defaults = command in ("kernels", "collectives")
+        if own_defaults or gate.convention != BUILT_IN[DEFAULT]:
             words += ["--convention", self.shown(gate.path)]
-        words += ["--window", assertion.window] if assertion.window != MEDIAN else []
+        one_window = own_defaults or command == "pipeline"
+        window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
+        words += ["--window", window] if own_defaults or window != MEDIAN else []
+        words += options_of(gate.workload, command)
+        words += ["--gate", self.shown(gate.path)] if command == "pipeline" else []
         if assertion.span not in (None, gate.convention.span):
             words += ["--span", str(assertion.span)]
         if assertion.kernels not in (None, gate.convention.kernels):
@@ -282,13 +328,13 @@ class NsysSession:
         refresh = next(refresh for refresh in self.refreshes.values() if refresh.path == written.path)
         return noise_lines(refresh.gate, written.new, refresh.bench.evidence)
 
-    def refresh_lines(self) -> list[str]:
-        """Old and new value of every changed row, and what was not written."""
+    def refresh_lines(self, *, folded: bool = False) -> list[str]:
+        """Old and new value of every changed row, or the first of each series, and what was not written."""
         lines = []
         for written in self.written:
             lines.append(f"baseline {self.shown(written.path)}: {written.words}")
             lines += [f"  {note}" for note in written.notes]
-            lines += [f"  {change}" for change in written.changes]
+            lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
             if written.mode is Mode.CALIBRATE:
                 lines += self._noise_lines(written)
             advice = merge_advice(written.path.parent.parent) if written.old is None else None
@@ -300,6 +346,16 @@ class NsysSession:
         cut_short = any(refresh.wanted for refresh in self.refreshes.values())
         why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
+
+
+def executor_asked(config: pytest.Config) -> str | None:
+    """How traces are read: option, else ini key, else None. Raises pytest.UsageError for what is no executor."""
+    asked = config.getoption("nsys_executor")
+    asked = config.getini("nsys_executor") or None if asked is None else asked
+    if asked is not None:
+        with usage_errors():
+            check_executor(asked)
+    return asked
 
 
 def history_path(config: pytest.Config) -> Path | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pytest_nsys.evaluation import Evidence
+from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.explaining import TakenApart, explain_rows
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import Judgement, Reference, Unlike, judge
+from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
 from pytest_nsys.gates.shelf import Shelf
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.metrics import METRICS, Metric
-from pytest_nsys.model import Label
+from pytest_nsys.model import Label, counted
 from pytest_nsys.references import ReferenceSource, StoredBaseline
+from pytest_nsys.structural_change import explain
 
 
 @dataclass
@@ -48,11 +52,23 @@ class Bench:
             if isinstance(self.baseline, StoredBaseline):
                 self.baseline.refuse_dropped()
             return None
-        source = self.baseline if limit.history is None else self.history
+        source = self.source(assertion)
         if source is None:
             what = "no baseline is" if limit.history is None else "no history is"
             return Unlike(Outcome.NO_DATA, f"{what} at hand here")
         return source.reference(METRICS[assertion.metric], assertion)
+
+    def source(self, assertion: Assertion) -> ReferenceSource | None:
+        """Where the baseline of the assertion comes from; None where it has none, or none is at hand."""
+        limit = assertion.require.limit
+        if not isinstance(limit, FromBaseline):
+            return None
+        return self.baseline if limit.history is None else self.history
+
+    @cached_property
+    def taken_apart(self) -> TakenApart:
+        """The windows, to explain a row by."""
+        return TakenApart(self.evidence)
 
     @cached_property
     def disagreements(self) -> tuple[str, ...]:
@@ -75,9 +91,9 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     measured = bench.evidence.rows(metric, pick)
     bench.evidence.check(bench.gate.quality, pick, metric)
     reference = bench.reference(assertion)
-    table = measured.table(bench.evidence.mesh)
-    judgement = judge(assertion, judged_unit(assertion, metric), table, measured.missing, reference)
+    judgement = _judged(assertion, bench, measured, reference)
     notes = bench.evidence.notes(pick, metric)
+    source = bench.source(assertion)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
@@ -96,7 +112,27 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         next_step=bench.refresh if assertion.reads_stored else "",
         differences=reference.differences if isinstance(reference, Unlike) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
+        details=explain(assertion, judgement.rows, bench.evidence, source) if source is not None else (),
+        causes=_causes(assertion, judgement, bench, source) if source is not None else (),
     )
+
+
+def _causes(assertion: Assertion, judgement: Judgement, bench: Bench, source: ReferenceSource) -> tuple[Explained, ...]:
+    if assertion.balance_across is not None:
+        return ()
+    metric, pick = METRICS[assertion.metric], bench.evidence.pick_of(assertion)
+    return tuple(explain_rows(metric, pick, judgement.rows, source, bench.taken_apart))
+
+
+def _judged(assertion: Assertion, bench: Bench, measured: Measured, reference: Reference | Unlike | None) -> Judgement:
+    """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
+    unit, table = judged_unit(assertion, measured.metric), measured.table(bench.evidence.mesh)
+    judgement = judge(assertion, unit, table, measured.missing, reference)
+    if not assertion.pipeline or not judgement.rows:
+        return judgement
+    ruled = bench.evidence.rows(METRICS["serialization"], bench.evidence.pick_of(assertion))
+    labelled = ruled.table(bench.evidence.mesh).labelled()
+    return with_rule(judgement, {tuple(labels.items()): value for labels, value in labelled})
 
 
 def _of(reference: Reference | Unlike | None) -> tuple[str, ...]:
@@ -122,7 +158,12 @@ def _message(assertion: Assertion, judgement: Judgement) -> str:
     match judgement.outcome:
         case Outcome.FAILED:
             failed = sum(row.outcome is Outcome.FAILED for row in rows)
+            limit = assertion.require.limit
+            if isinstance(limit, FromBaseline) and limit.no is not None:
+                return f"{limit.no} kernels in {counted(failed, 'row')} (of {len(rows)})"
             side = _SIDE.get(assertion.require.comparator, "off")
+            if assertion.pipeline:
+                return _pipeline_message(assertion, rows, side)
             return f"{failed} of {len(rows)} rows {side} their limit" if len(rows) > 1 else f"{side} its limit"
         case Outcome.NO_DATA | Outcome.INCOMPARABLE:
             return judgement.reason
@@ -138,6 +179,17 @@ def _message(assertion: Assertion, judgement: Judgement) -> str:
     if waived:
         return f"{len(rows) - waived} of {len(rows)} rows hold, {waived} outside the limit by a waiver"
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
+
+
+def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
+    """Which of the two halves of the sentence does not hold, and in how many rows."""
+    off = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
+    serial = sum(breaks_rule(row) for row in rows)
+    among = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
+    said = [f"the score is {side} its limit{among.format(off)}"] if off else []
+    if serial:
+        said.append(f"the period is no nearer the longer stage than the sum of both{among.format(serial)}")
+    return ", and ".join(said)
 
 
 def _warnings(assertion: Assertion, judgement: Judgement) -> list[str]:
@@ -158,7 +210,6 @@ def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
     pick = bench.evidence.pick_of(assertion)
     measured = bench.evidence.rows(metric, pick)
     bench.evidence.check(bench.gate.quality, pick, metric)
-    table = measured.table(bench.evidence.mesh)
     nothing = Unlike(Outcome.PASSED, "")
     reference = nothing if isinstance(assertion.require.limit, FromBaseline) else None
-    return judge(assertion, judged_unit(assertion, metric), table, measured.missing, reference)
+    return _judged(assertion, bench, measured, reference)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.gates import Project
+from tests.quick_python import quick_python
 
 pytest_plugins = ["pytester"]
 
@@ -19,8 +21,9 @@ settings.load_profile("steady")  # a machine that is busy with something else fa
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> Project:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """An empty project, in which pytest is started."""
+    monkeypatch.setattr(sys, "executable", quick_python())
     return Project(pytester)
 
 

@@ -37,6 +37,7 @@ METRICS = {
         FakeMetric("anchors", "count", None, RANK),
         FakeMetric("syncs", "count", "lower", RANK),
         FakeMetric("window_typicality", "1", "lower", RANK),
+        FakeMetric("overlap_score", "1", "higher", RANK),
         FakeMetric("gpu_gap_ns", "ns", "lower", RANK),
         FakeMetric("compute_streams", "count", None, RANK),
         FakeMetric("stream_compute_ns", "ns", None, ("rank", "device", "context", "stream")),

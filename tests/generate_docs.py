@@ -8,10 +8,13 @@ A part that is not written by hand stands between two markers, each on a line of
 The commands of a page run one after the other in one scratch folder, which holds a copy of ``examples/`` and
 ``baselines/``, and each block of code below ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine
 is kept: no versions, no times, a terminal of fixed width. ``tests/test_docs.py`` fails where a page is stale.
+
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,7 +24,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,14 +34,26 @@ import yaml
 
 from pytest_nsys import plugin
 from pytest_nsys.cli import main
+from pytest_nsys.cli.init import Asking, Trial, drafted
 from pytest_nsys.conventions import BUILT_IN, Convention
+from pytest_nsys.evaluation import Library
+from pytest_nsys.families import NVIDIA, TABLES
 from pytest_nsys.gates import gate_file
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Span
+from pytest_nsys.reports.gate_text import gate_text
+from tests.quick_python import quick_python
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
 SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
+PROGRAMS = ("pytest", "pytest-nsys", "python", "git", "mkdir")
+COMMITTED = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "A"), ("EMAIL", "a@example.org"), ("DATE", "2026-01-31T12:00:00Z"))
+}
+
 END = "<!-- end -->"
 
 SCHEMA: Mapping[str, Any] = json.loads(
@@ -58,7 +73,7 @@ class DocsMistake(Exception):
 
 def pages() -> list[Path]:
     """Every page that may hold markers."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Tables and texts
@@ -161,6 +176,8 @@ def convention_yaml(convention: Convention) -> str:
         }
     if convention.communication:
         keys["communication"] = list(convention.communication)
+    if convention.families != NVIDIA:
+        keys["families"] = next(name for name, families in TABLES.items() if families == convention.families)
     keys["span"], keys["kernels"] = str(Span(convention.span)), str(KernelsMode(convention.kernels))
     nested = None if convention.purposes else False
     return yaml.safe_dump({"convention": keys}, sort_keys=False, width=1000, default_flow_style=nested)
@@ -169,6 +186,15 @@ def convention_yaml(convention: Convention) -> str:
 def conventions() -> str:
     """The built-in conventions, spelt out."""
     return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in BUILT_IN.values())
+
+
+def families() -> str:
+    """The built-in tables of families."""
+    return "\n".join(
+        f"`{name}`:\n\n"
+        + table(("family", "globs"), ((f"`{f.name}`", " ".join(f"`{p}`" for p in f.patterns)) for f in own))
+        for name, own in TABLES.items()
+    )
 
 
 def commands(command: click.Command = main, name: str = "pytest-nsys") -> str:
@@ -228,11 +254,22 @@ def ini_keys() -> str:
     return table(("key", "type", "what it says"), rows)
 
 
+def first_gate_file() -> str:
+    """What ``pytest-nsys init`` writes for the example's trace."""
+    trace = ROOT / "examples" / "traces" / "dualpipe.sqlite"
+    with contextlib.closing(Library()) as library:
+        trial = Trial(library, (str(trace),))
+        draft, _ = drafted(trial, None, Asking(asks=False, told=True), ROOT / "perf.nsys.yaml")
+    return f"```yaml\n{gate_text(draft)}```\n"
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "gate file keys": lambda: _keys(SCHEMA),
     "assertion keys": lambda: _keys(SCHEMA["$defs"]["assertion"]),
     "convention keys": convention_keys,
     "run keys": lambda: _keys(SCHEMA["properties"]["run"]),
+    "workload keys": lambda: _keys(SCHEMA["properties"]["workload"]),
+    "pipeline keys": lambda: _keys(SCHEMA["properties"]["pipeline"]),
     "quality keys": lambda: _keys(SCHEMA["properties"]["quality"]),
     "tolerance keys": lambda: _keys(SCHEMA["$defs"]["tolerance"]),
     "baseline keys": baseline_keys,
@@ -240,7 +277,9 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "window keys": lambda: _keys(SCHEMA["$defs"]["window"]["anyOf"][1]),
     "metrics": metrics,
     "conventions": conventions,
+    "families": families,
     "commands": commands,
+    "first gate file": first_gate_file,
     "pytest options": pytest_options,
     "ini keys": ini_keys,
 }
@@ -265,12 +304,16 @@ class Scratch:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content, encoding="utf-8")
 
-    def run(self, command: str) -> str:
-        """What a command prints, as it would on any machine."""
+    def run(self, commands: str) -> str:
+        """What a command prints, or several joined by ``&&``, as it would on any machine."""
+        return "".join(self._run(command) for command in commands.split(" && "))
+
+    def _run(self, command: str) -> str:
         program, *words = shlex.split(command)
-        if program not in ("pytest", "pytest-nsys"):
-            raise DocsMistake(f"only pytest and pytest-nsys are run, not {program}")
-        scripts = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
+        if program not in PROGRAMS:
+            raise DocsMistake(f"only {', '.join(PROGRAMS)} are run, not {program}")
+        scripts = [str(Path(python).parent) for python in (quick_python(), sys.executable)]
+        scripts.append(sysconfig.get_path("scripts"))
         found = shutil.which(program, path=os.pathsep.join([*scripts, os.environ.get("PATH", "")]))
         if found is None:
             raise DocsMistake(f"{program} is not installed")
@@ -284,6 +327,7 @@ class Scratch:
             "NO_COLOR": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUTF8": "1",
+            **COMMITTED,
         }
         done = subprocess.run(
             [found, *words, *plain],
@@ -294,10 +338,15 @@ class Scratch:
             encoding="utf-8",
             check=False,
         )
+        if _DEFECT.search(done.stdout):
+            raise DocsMistake(f"{command}: ends in a defect of the program:\n{done.stdout[-2000:]}")
         return steady(done.stdout, self.folder)
 
 
 _OF_THE_MACHINE = re.compile(r"(platform|rootdir|configfile|plugins|cachedir): |platform ")
+_DEFECT = re.compile(r"^Traceback |^INTERNALERROR|pytest_nsys/[\w/]+\.py:\d+", re.MULTILINE)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_COMMIT = re.compile(r"(\b(?:since|at|commit) )[0-9a-f]{7,40}\b|( )(?=\S*[a-f])[0-9a-f]{10}$")
 _TIMED = re.compile(r"=*\s*(?P<text>[^=]*\bin )[0-9.]+s(?: \([0-9:]+\))?(?P<rule> =+)?")
 
 
@@ -311,8 +360,9 @@ def steady(output: str, folder: Path) -> str:
         if timed is not None:
             text = timed["text"].strip() + " …s"
             line = f" {text} ".center(COLUMNS, "=") if timed["rule"] else text
-        lines.append(line.rstrip())
-    return "\n".join(lines).strip("\n") + "\n"
+        lines.append(_COMMIT.sub(r"\1\2…", _MOMENT.sub("…", line.rstrip())))
+    text = "\n".join(lines).strip("\n")
+    return text + "\n" if text else ""
 
 
 def rewritten(page: str) -> str:
@@ -348,10 +398,10 @@ def _check_markers(page: str) -> None:
         raise DocsMistake("markers do not pair: each part ends with <!-- end -->, each file with its block of code")
 
 
-def update() -> list[Path]:
-    """Rewrite every page that is stale; returns those."""
+def update(chosen: Sequence[Path] = ()) -> list[Path]:
+    """Rewrite every page that is stale, or of the chosen ones alone; returns those."""
     stale = []
-    for path in pages():
+    for path in chosen or pages():
         if path.exists():
             old = path.read_text(encoding="utf-8")
             try:
@@ -367,5 +417,5 @@ def update() -> list[Path]:
 
 
 if __name__ == "__main__":
-    for rewrote in update():
+    for rewrote in update([Path(name).resolve() for name in sys.argv[1:]]):
         print(f"rewrote {rewrote.relative_to(ROOT)}")

@@ -19,20 +19,20 @@ needs_reference_data = pytest.mark.skipif(not DATA.is_dir(), reason="the referen
 
 
 @functools.cache
+def expected_figures() -> dict[str, Any]:
+    """The figures of every real trace, by file name; empty where they are not at hand."""
+    path = REAL / "expected.json"
+    if not path.is_file():
+        return {}
+    traces: dict[str, Any] = json.loads(path.read_text())["traces"]
+    return traces
+
+
 def expected_traces() -> dict[str, Any]:
     """The figures of every real SQLite trace, by file name; empty where they are not at hand."""
-    path = REAL / "expected.json"
-    if not path.is_file():
-        return {}
-    traces = json.loads(path.read_text())["traces"]
-    return {name: figures for name, figures in traces.items() if name.endswith(".sqlite")}
+    return {name: figures for name, figures in expected_figures().items() if name.endswith(".sqlite")}
 
 
-@functools.cache
 def expected_chrome_traces() -> dict[str, Any]:
     """The figures of every real trace in JSON, by file name; empty where they are not at hand."""
-    path = REAL / "expected.json"
-    if not path.is_file():
-        return {}
-    traces = json.loads(path.read_text())["traces"]
-    return {name: figures for name, figures in traces.items() if name.endswith(".json.gz")}
+    return {name: figures for name, figures in expected_figures().items() if name.endswith(".json.gz")}

@@ -134,8 +134,10 @@ def test_green(runner: Runner) -> None:
     runner.project.trace()
     assert runner.run(traces="run.sqlite") == 0, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("passed", "0")
-    assert set(runner.uploaded) == {"report.json", "summary.md", "junit.xml", "pytest.log"}
+    assert set(runner.uploaded) == {"report.html", "report.json", "summary.md", "junit.xml", "pytest.log"}
     assert runner.summary == runner.uploaded["summary.md"]
+    assert runner.uploaded["report.html"].startswith("<!doctype html>")
+    assert Path(runner.outputs["html"]).name == "report.html"
     assert runner.summary.startswith("## Performance gate: passed\n")
     assert checked(Path(runner.outputs["json"]))["gate_files"][0]["file"] == "perf/gate.nsys.yaml"
     assert all(Path(runner.outputs[name]).is_file() for name in ("json", "junit", "summary"))

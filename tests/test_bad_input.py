@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.gates import ANCHOR, MS, Project, write_trace
 
@@ -168,6 +170,12 @@ def test_a_trace_that_cannot_be_judged(project: Project, case: str) -> None:
     assert str(path) in one_line(said, bad.said)
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     one_line(said, bad.said)
+    result = CliRunner().invoke(main, ["rows", "overlap", "--trace", str(path)])
+    assert result.exit_code in (2, 3)
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.stdout == ""
+    assert bad.said in line
+    assert str(path) in line
     assert path.read_bytes() == before
     assert project.files() == files
 

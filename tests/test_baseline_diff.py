@@ -219,6 +219,13 @@ def test_what_cannot_be_meant(arguments: list[str], said: str) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_folder_without_baselines_is_not_unchanged(project: Project, stored: Path) -> None:
+    project.file("gates/nsys-gate-file.schema.json", "{}")
+    commit(project.root)
+    assert "gates: there are no baselines here, and none at " in diff("main", "gates", code=2).stderr
+    assert "no baseline changed" in diff("main", str(stored)).stderr
+
+
 def test_no_repository(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
     monkeypatch.chdir(project.root)

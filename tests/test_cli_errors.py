@@ -173,6 +173,13 @@ def test_every_mistake_of_a_convention_file_has_its_line(tmp_path: Path) -> None
     ]
 
 
+def test_the_list_of_commands_cuts_no_sentence() -> None:
+    for group in ((), ("baseline",)):
+        shown = run(*group, "--help").output
+        assert "..." not in shown.partition("Commands:")[2]
+    assert "differ between REF and the work tree." in " ".join(shown.split())
+
+
 def test_command_with_a_typo() -> None:
     result = run("overlp", "x")
     assert result.exit_code == 2
@@ -192,6 +199,15 @@ def test_control_characters_never_reach_the_terminal(tmp_path: Path, format: str
         assert len(result.stdout.splitlines()) == 3
     else:
         assert "red��| `<b>&�" in result.stdout
+
+
+def test_an_interruption_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pytest_nsys.cli.options.Library", interrupted)
+    result = run("overlap", good(tmp_path / "run.sqlite"))
+    assert (result.exit_code, result.output) == (130, "\ninterrupted\n")
 
 
 def test_control_characters_in_errors(tmp_path: Path) -> None:

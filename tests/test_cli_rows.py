@@ -147,6 +147,7 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
         (["overlp"], "unknown metric 'overlp' (did you mean 'overlap'?)"),
         (["overlap", "--where", "stge=stage2"], "overlap has no dimension 'stge' (did you mean 'stage'?)"),
         (["busy_ns", "--where", "stage=stage2"], "busy_ns has no dimension 'stage': it has rank, cp, dp, ep, pp"),
+        (["total_kernel_ns", "--where", "rank=0"], "total_kernel_ns has no dimension 'rank': it has none"),
         (["overlap", "--where", "stage"], "--where is DIM=VALUE, not 'stage'"),
         (["overlap", "--where", "stage="], "--where is DIM=VALUE, not 'stage='"),
         (["overlap", "--rank", "7"], "there is no rank 7: the ranks are 0, 1"),

@@ -218,7 +218,7 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
 
 def test_longer_communication_alone_is_a_hint() -> None:
     gate = load_gate_file(BUILT_IN_PATH, METRICS)
-    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns"]
+    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "sequence"]
 
 
 # Gate files
@@ -365,7 +365,7 @@ def test_a_missing_rank_is_one_line(project: Project) -> None:
     project.trace("head.sqlite", ranks=2, label=None)
     found = answer("base.sqlite", "head.sqlite", code=3)
     assert [(each["kind"], each["name"]) for each in found["vanished"]] == [("rank", "2")]
-    assert [each["name"] for each in found["circumstances"]] == ["world"]
+    assert [each["name"] for each in found["circumstances"]] == ["world", "gpus"]
 
 
 # Captures

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.conventions import BUILT_IN, Convention, ConventionMistake, Purpose, like
+from pytest_nsys.conventions import BUILT_IN, Convention, ConventionMistake, CopyKind, Purpose, like
+from pytest_nsys.families import Family
 from pytest_nsys.model import KernelsMode, Span
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.measure import rows, windows
@@ -168,6 +169,8 @@ OTHERS = {
     "communication": replace(PITHTRAIN, communication=("*deep_ep*",)),
     "span": replace(PITHTRAIN, span=Span.PERIOD),
     "kernels": replace(PITHTRAIN, kernels=KernelsMode.LAUNCHED),
+    "copies": replace(PITHTRAIN, copies=(CopyKind.PEER,)),
+    "families": replace(PITHTRAIN, families=(Family("gemm", ("*gemm*",)),)),
 }
 
 

@@ -104,6 +104,17 @@ def test_output_is_the_same_on_every_machine() -> None:
     assert steady(first, folder) == f"{' 2 failed in …s '.center(100, '=')}\n3 passed in …s\nat x\n"
 
 
+def test_nothing_is_said_of_a_moment_or_a_commit() -> None:
+    said = "from 2026-01-31T02:00:00Z to 2026-02-01T02:00:00Z\nat a3b6bd6 (merge base of main)\n+12 %  474e9573e0\n"
+    assert steady(said, Path("/x")) == "from … to …\nat … (merge base of main)\n+12 %  …\n"
+    assert steady("period_ns 0 2000000\nkey 6c55ffc19bff\n\n", Path("/x")) == "period_ns 0 2000000\nkey 6c55ffc19bff\n"
+
+
+def test_commands_that_print_nothing_take_no_line() -> None:
+    once = rewritten('<!-- output: mkdir perf && python -c "print(6 * 7)" -->\n<!-- end -->\n')
+    assert '$ mkdir perf && python -c "print(6 * 7)"\n42\n```' in once
+
+
 # Nothing is left out
 
 
@@ -224,6 +235,12 @@ def test_the_changelog_tells_of_what_is_to_come() -> None:
     entries = re.split(r"^- ", unreleased, flags=re.MULTILINE)[1:]
     assert entries
     assert [entry for entry in entries if not entry.rstrip().partition("\n\n")[0].endswith(".")] == []
+
+
+def test_the_index_has_every_page() -> None:
+    pages_of_docs = {str(path.relative_to(ROOT / "docs")) for path in PAGES if path.parent != ROOT} - {"README.md"}
+    listed = re.findall(r"\]\(([^)#]+)\)", page("README.md"))
+    assert sorted(pages_of_docs ^ set(listed)) == []
 
 
 # Links

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.errors import GateFileError
+from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
 from tests.fake_metrics import METRICS
 
@@ -163,8 +164,7 @@ def test_nesting_without_end_is_no_crash(tmp_path: Path, opening: str) -> None:
             [
                 "2:17: unknown circumstance 'mehs' (did you mean 'mesh'?)",
                 "2:28: 'gpu' is named twice",
-                "2:33: unknown circumstance 'colour': they are convention, mesh, micro_batch, sequence_length, "
-                "world, gpu, steps, anchor, profiler",
+                f"2:33: unknown circumstance 'colour': they are {', '.join(FIELDS)}",
                 "2:41: a circumstance is text, not a list",
             ],
         ),
@@ -327,14 +327,14 @@ def test_mistakes_of_a_limit(tmp_path: Path, keys: str, expected: list[str]) -> 
         (
             "balance: tp",
             [
-                "4:18: balance of overlap is a number without unit: write 60, not 60%",
+                "4:18: balance of overlap is a number without unit: write 0.6, not 60%",
                 "5:14: 'tp' is not a mesh axis: the mesh axes are pp, dp, cp, ep",
             ],
         ),
         (
             "balance: pp\n    across: {dp: max}",
             [
-                "4:18: balance of overlap is a number without unit: write 60, not 60%",
+                "4:18: balance of overlap is a number without unit: write 0.6, not 60%",
                 "6:13: 'across' and 'balance' cannot stand together",
             ],
         ),

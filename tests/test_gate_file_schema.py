@@ -22,6 +22,7 @@ from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS, load_gate_file
 from pytest_nsys.gates.quality_keys import QUALITY_KEYS
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, WINDOW_KEYS
 from pytest_nsys.gates.waiver_keys import REQUIRED_KEYS, WAIVER_KEYS
+from pytest_nsys.gates.workload_keys import PIPELINE_KEYS, WORKLOAD_KEYS
 from tests.fake_metrics import METRICS
 
 SCHEMA: dict[str, Any] = json.loads(
@@ -55,6 +56,11 @@ ACCEPTED = [
     "version: 1\nconvention: {setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}" + TAIL,
     "version: 1\nconvention: {purposes: {a: x_*, b: [x, y], c: {stage: [x], range: y}}}" + TAIL,
     "version: 1\nconvention: {span: period, kernels: launched}" + TAIL,
+    "version: 1\nconvention: {copies: peer}" + TAIL,
+    "version: 1\nconvention: {copies: [collective, peer, peer]}" + TAIL,
+    "version: 1\nconvention: {copies: [host_to_device, device_to_host, device_to_device]}" + TAIL,
+    "version: 1\nconvention: {families: maxtext}" + TAIL,
+    "version: 1\nconvention: {extends: jax, families: {gemm: '*gemm*', attention: ['*fmha*', '*attn*']}}" + TAIL,
     *(f"version: 1\nwindow: {window}{TAIL}" for window in ("steady", "3", "{start: 1, end: 2}", "no", "step 3%")),
     "version: 1\nspan: range\nkernels: clipped" + TAIL,
     "version: 1\ntolerance: {rel: 5%}" + TAIL,
@@ -72,6 +78,15 @@ ACCEPTED = [
     "version: 1\nrun: {gpu: H100, world: 16, micro_batch: 1, sequence_length: 4096, pp: 4}" + TAIL,
     "version: 1\nquality: {missing_ranks: 6, whole_graphs: '0', dropped: 2, diagnostics: 3, anchors: 3, clocks: 1}"
     + TAIL,
+    "version: 1\nworkload: {steps: 3, step_time: 412.5ms, samples: '256', peak: 400 GB/s}" + TAIL,
+    "version: 1\nworkload: {local_samples: 2, data_parallel: '64'}" + TAIL,
+    "version: 1\npipeline: {stage0: encode%, stage1: [decode%, sample], warmup: 0}" + TAIL,
+    *(
+        f"version: 1\npipeline: {{stage0: a, stage1: b}}\nassertions: [{{metric: overlap_score, {rest}}}]"
+        for rest in ("require: '>= 0.3', pipeline: true", "baseline: {rel: 5%}, pipeline: false")
+    ),
+    "version: 1\nblocks: decode%" + TAIL,
+    "version: 1\nblocks: [decode%, encode%]" + TAIL,
     "version: 1\nquality: {unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}" + TAIL,
     *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in QUALITY_KEYS),
 ]
@@ -122,6 +137,19 @@ REFUSED = [
     "version: 1\nconvention: {purposes: {a: }}" + TAIL,
     "version: 1\nconvention: {purposes: {a: {}}}" + TAIL,
     "version: 1\nconvention: {communication: []}" + TAIL,
+    "version: 1\nconvention: {copies: []}" + TAIL,
+    "version: 1\nconvention: {copies: }" + TAIL,
+    "version: 1\nconvention: {copies: PtoP}" + TAIL,
+    "version: 1\nconvention: {copies: [peer, all]}" + TAIL,
+    "version: 1\nconvention: {copies: {peer: true}}" + TAIL,
+    "version: 1\nconvention: {families: amd}" + TAIL,
+    "version: 1\nconvention: {families: }" + TAIL,
+    "version: 1\nconvention: {families: {}}" + TAIL,
+    "version: 1\nconvention: {families: [maxtext]}" + TAIL,
+    "version: 1\nconvention: {families: {other: a*}}" + TAIL,
+    "version: 1\nconvention: {families: {gemm: }}" + TAIL,
+    "version: 1\nconvention: {families: {gemm: []}}" + TAIL,
+    "version: 1\nconvention: {families: {gemm: {pattern: a*}}}" + TAIL,
     "version: 1\nwindow: -1" + TAIL,
     "version: 1\nwindow: 1.5" + TAIL,
     "version: 1\nwindow: [first]" + TAIL,
@@ -172,6 +200,23 @@ REFUSED = [
     "version: 1\nrun: {pp: two}" + TAIL,
     "version: 1\nrun: {p p: 2}" + TAIL,
     "version: 1\nrun: {gpu: }" + TAIL,
+    "version: 1\nworkload: {}" + TAIL,
+    "version: 1\nworkload: {local_samples: 0}" + TAIL,
+    "version: 1\nworkload: {data_parallel: all}" + TAIL,
+    "version: 1\nworkload: {config: [a.toml]}" + TAIL,
+    "version: 1\nworkload: {step: 3}" + TAIL,
+    "version: 1\nworkload: {steps: 0}" + TAIL,
+    "version: 1\nworkload: {samples: 2.5}" + TAIL,
+    "version: 1\nworkload: {step_time: 412}" + TAIL,
+    "version: 1\nworkload: {step_time: 4GB/s}" + TAIL,
+    "version: 1\nworkload: {peak: 400}" + TAIL,
+    "version: 1\nworkload: {peak: 400ms}" + TAIL,
+    "version: 1\npipeline: {stage0: encode%}" + TAIL,
+    "version: 1\npipeline: {stage0: encode%, stage1: []}" + TAIL,
+    "version: 1\npipeline: {stage0: a, stage1: b, warmup: -1}" + TAIL,
+    "version: 1\npipeline: encode%" + TAIL,
+    "version: 1\nblocks: []" + TAIL,
+    "version: 1\nblocks: {a: b}" + TAIL,
     "version: 1\nquality: {}" + TAIL,
     "version: 1\nquality: off" + TAIL,
     "version: 1\nquality: [anchors]" + TAIL,
@@ -201,6 +246,8 @@ REFUSED_ENTRIES = [
     f"{{{RATIO}, assert: no syncs}}",
     "{assert: no syncs, across: {rank: max}}",
     "{assert: no syncs, balance: pp}",
+    "{assert: no syncs, pipeline: true}",
+    "{metric: overlap_score, require: '>= 0.3', pipeline: 1}",
     "{assert: no syncs, baseline: {rel: 5%}}",
     f"{{{RATIO}, baseline: {{rel: 5%}}}}",
     "{metric: overlap, baseline: []}",
@@ -302,6 +349,8 @@ def test_the_schema_knows_the_keys_of_the_loader_and_no_others() -> None:
     assert set(top) == set(GATE_FILE_KEYS)
     assert set(top["run"]["properties"]) == set(RUN_KEYS)
     assert set(top["quality"]["properties"]) == set(QUALITY_KEYS)
+    assert set(top["workload"]["properties"]) == set(WORKLOAD_KEYS)
+    assert set(top["pipeline"]["properties"]) == set(PIPELINE_KEYS)
     assert set(assertion) == set(ASSERTION_KEYS)
     assert set(convention) == set(CONVENTION_KEYS)
     purpose = convention["purposes"]["additionalProperties"]["anyOf"][2]["properties"]

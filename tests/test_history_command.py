@@ -139,6 +139,14 @@ def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: py
     assert [line.rstrip() for line in printed] == said
 
 
+def test_rows_without_a_stage_are_shown_where_the_gate_had_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "perf.db"
+    append(path, [entry(every=[series({(0, "none"): "5", (1, "none"): "6"})])])
+    assert ranks(good(path)) == ["rank 0 stage none", "rank 1 stage none"]
+    append(path, [entry(every=[series({(0, "none"): "5", (1, "stage2_f"): "6"})])])
+    assert ranks(good(path)) == ["rank 1 stage stage2_f"]
+
+
 def ranks(text: str) -> list[str]:
     return [line[1] for line in lines(text)[1:]]
 
@@ -450,5 +458,5 @@ def test_it_reads_what_a_session_wrote(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 500})
     project.gate("- exposed_ns < 1 ms")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
-    said = project.command("history", "exposed_ns", "--where", "rank=1", code=0)
+    said = project.command_in_a_process("history", "exposed_ns", "--where", "rank=1", code=0)
     assert "exposed_ns rank 1 stage stage4_f ▄     1    500 us 500 us 500 us -      -" in said

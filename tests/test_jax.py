@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.errors import NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.samples.jax import JaxBuilder
@@ -19,7 +17,7 @@ from pytest_nsys.traces.jax import Jax
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.gates import Project
 from tests.measure import evidence, notes, rows, windows
-from tests.reference_data import REAL, expected_chrome_traces, needs_reference_data
+from tests.reference_data import REAL, needs_reference_data
 
 JAX = BUILT_IN["jax"]
 AT = 9_716_533_018
@@ -256,33 +254,9 @@ def test_a_run_of_two_profilers(tmp_path: Path) -> None:
 
 
 @needs_reference_data
-def test_the_real_trace_has_the_figures_of_others() -> None:
-    name = "jax_te_attn.trace.json.gz"
-    (expected,) = (v["Stream #2"] for k, v in expected_chrome_traces()[name].items() if k == "/device:GPU:0")
-    whole = ["--window", "run", "--convention", "jax", "--format", "json"]
-    result = CliRunner().invoke(main, ["streams", str(REAL / name), *whole])
-    assert result.exit_code == 0, result.stderr
-    (row,) = json.loads(result.stdout)["rows"]
-    assert (row["n_comp"], row["comp_ns"]) == (expected["n"], expected["sum_ns"])
-    assert (row["device"], row["stream"], row["n_comm"]) == (0, 2, 0)
-    result = CliRunner().invoke(main, ["rows", "busy_ns", "--trace", str(REAL / name), *whole])
-    assert [r["busy_ns"] for r in json.loads(result.stdout)["rows"]] == [expected["union_ns"]]
-
-
-@needs_reference_data
 def test_every_kernel_of_the_real_trace_has_its_launch() -> None:
     trace = Jax(REAL / "jax_te_attn.trace.json.gz")
     (lane,) = trace.lanes()
     kernels = trace.kernels({lane: None})[lane]
     launches = trace.launches({lane: kernels})[lane]
     assert all(0 < launch <= start for launch, start in zip(launches, kernels.start_ns, strict=True))
-
-
-@needs_reference_data
-def test_the_real_profile_of_a_cpu_is_one_line() -> None:
-    path = REAL / "jax_cpu_0.10.2.trace.json.gz"
-    for command in ("window", "streams", "overlap"):
-        result = CliRunner().invoke(main, [command, str(path), "--convention", "jax"])
-        assert result.exit_code == 3
-        assert result.stderr.count("\n") == 1
-        assert "no kernels: there is no lane 'Stream #' of a GPU" in result.stderr

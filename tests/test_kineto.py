@@ -255,7 +255,7 @@ def test_ranks_come_from_the_file_not_from_its_name(tmp_path: Path) -> None:
 
 def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
     for number in (10, 2, 1):
-        step_trace(rank=None, pid=100 + number).write(tmp_path / f"worker{number}.pt.trace.json.gz")
+        step_trace(rank=None, pid=100 + number).write(tmp_path / f"host{number}.pt.trace.json.gz")
     with evidence(tmp_path, convention=KINETO) as opened:
         assert [(rank.number, rank.pid) for rank in opened.captures[0].ranks] == [(0, 101), (1, 102), (2, 110)]
 

@@ -70,7 +70,7 @@ def test_a_red_summary(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 401})
     text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
     assert text.startswith("## Performance gate: failed\n\n2 assertions: 2 failed.\n")
-    every, constant, baseline = tables(text)
+    every, constant, baseline, why = tables(text)
     assert [line[0] for line in every[2:]] == ["**failed**", "**failed**"]
     assert constant == [
         ["`rank`", "`stage`", "now", "limit"],
@@ -81,6 +81,8 @@ def test_a_red_summary(project: Project) -> None:
     assert baseline[2:] == [
         ["`1`", "`stage4_f`", "401 us", "200 us", "+100 %", "&lt;= 250 us (baseline + max(5%, 50us))"]
     ]
+    assert why == [["", "cause"], ["---", "---"], ["+201 us", why[2][1]]]
+    assert "Why rank 1 stage stage4" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
     assert "- `pytest-nsys overlap run.sqlite --rank 1`\n" in text
     assert "(accept this run as the new normal)" in text

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.statistics import percentile
-from pytest_nsys.metrics import METRICS, Better, Metric, Unit
+from pytest_nsys.analysis.structure import fingerprint
+from pytest_nsys.families import NVIDIA, names_of
+from pytest_nsys.metrics import METRICS, Better, Metric, Scope, Unit
 from pytest_nsys.model import Value
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.measure import STEP, evidence, notes, rows
+from tests.measure import OF_SIZES, STEP, evidence, notes, rows
 
 NCCL = "ncclDevKernel_SendRecv"
 
@@ -44,6 +46,7 @@ def timeline(tmp_path: Path) -> Path:
 
 
 STAGES = ("none", "stage2_f", "stage4_f")
+SPEEDS = (Unit.GB_PER_S, Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
 ZEROS: dict[object, Value] = {(0, purpose): 0 for purpose in STEP.purpose_names}
 
 # stream 28 is exposed in [140, 160) and [300, 310), stream 32 in [200, 210) and [250, 270).
@@ -70,10 +73,43 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "period_ns": {},  # a single anchor has none
     "anchors": {0: 1},
     "window_typicality": {0: 0},
+    "overlap_score": {},  # nobody states the stages
+    "serialization": {},
+    "pipeline_stage_ns": {},
+    "share": {},
     "launches": {(0, "none"): 2, (0, "stage2_f"): 3, (0, "stage4_f"): 2},
     "mean_kernel_ns": {(0, "none"): 25, (0, "stage2_f"): Fraction(110, 3), (0, "stage4_f"): 40},
     "gpu_gap_ns": {0: 20},
     "syncs": {0: 1},
+    "kernel_launches": {
+        (0, "none", "ncclDevKernel_AllReduce"): 1,
+        (0, "none", NCCL): 1,
+        (0, "stage2_f", "gemm"): 1,
+        (0, "stage2_f", NCCL): 2,
+        (0, "stage4_f", "gelu"): 1,
+        (0, "stage4_f", NCCL): 1,
+    },
+    "sequence": {
+        (0, "none", 7): fingerprint(["ncclDevKernel_AllReduce"]),
+        (0, "none", 32): fingerprint([NCCL]),
+        (0, "stage2_f", 7): fingerprint(["gemm"]),
+        (0, "stage2_f", 28): fingerprint([NCCL, NCCL]),
+        (0, "stage4_f", 7): fingerprint(["gelu"]),
+        (0, "stage4_f", 32): fingerprint([NCCL]),
+    },
+    "barriers": {0: 1},
+    "compute_on_comm_streams": {(0, 28): 0, (0, 32): 0},
+    "pageable_copies": {0: 0},
+    "family_ns": {**dict.fromkeys(names_of(NVIDIA), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
+    "family_launches": {**dict.fromkeys(names_of(NVIDIA), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
+    "total_kernel_ns": {(): 240},
+    "step_minus_kernel_ns": {},  # a single anchor has no period
+    "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},
+    "collective_time_ns": {(0, "unknown", "AllReduce"): 30, (0, "unknown", "SendRecv"): 60 + 10 + 40 + 20},
+    **{metric: {} for metric in OF_SIZES},  # no kernel has a record of its size
+    "iteration_ns": {},
+    "samples_per_s": {},
+    "tokens_per_s": {},
 }
 
 
@@ -89,9 +125,10 @@ def test_every_number_above_is_of_a_metric() -> None:
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
 def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
     assert metric.summary.endswith(".")
-    assert metric.dimensions[0] == "rank"
+    assert metric.scope is Scope.RUN or metric.dimensions[0] == "rank"
     assert (metric.unit is Unit.NS) == metric.name.endswith("_ns")
-    assert metric.better is not Better.HIGHER or "overlap" in metric.name
+    good = "overlap" in metric.name or "utilisation" in metric.name or metric.unit in SPEEDS
+    assert good or metric.better is not Better.HIGHER
 
 
 def test_values_are_integers_and_exact_fractions(timeline: Path) -> None:

@@ -213,3 +213,11 @@ def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
     labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1), step_ns=15_000)
     assert outcome(project) == "failed"
     assert "2.1 (baseline + max(5%, 0.1))" in "\n".join(project.result.outlines)
+
+
+def test_a_gate_file_under_the_other_ending_of_yaml_is_not_passed_over(project: Project) -> None:
+    project.gate("assertions: [compute_ns <= 1s]")
+    project.gate("assertions: [compute_ns <= 1ns]", "strict.nsys.yml")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=2)
+    assert "strict.nsys.yml: pytest takes gate files by their name: end it in .nsys.yaml" in said

@@ -239,8 +239,9 @@ def test_last_failed_and_stopping_at_the_first(project: Project) -> None:
     )
     project.trace()
     assert list(project.cases("--nsys-trace=run.sqlite", "-x", code=1)) == ["a"]
-    project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert list(project.cases("--nsys-trace=run.sqlite", "--lf", code=1)) == ["a", "c"]
+    remembering = ("-p", "cacheprovider", "--nsys-trace=run.sqlite")
+    project.pytest(*remembering, code=1)
+    assert list(project.cases(*remembering, "--lf", code=1)) == ["a", "c"]
 
 
 def test_collecting_opens_no_trace(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,38 +101,6 @@ def test_ratios_are_not_rounded(name: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "rank", "figures"), RANKS)
-def test_full_figures(path: Path, rank: int, figures: dict[str, Any]) -> None:
-    full = figures["full"]
-    metrics = ["busy_ns", "idle_ns", "window_ns", "barrier_ns", "compute_ns"]
-    if full["n_comm"]:
-        metrics += ["wall_exposed_all_ns", "wall_overlap_all"]
-    found = values(path, metrics, "--window", "run", "--convention", "generic", "--rank", str(rank))
-    (window,) = found["windows"]
-    assert [window["start"], window["end"]] == full["window"]
-    for metric in ("busy_ns", "idle_ns", "window_ns"):
-        assert found[metric] == full[metric]
-    assert found["compute_ns"] == full["comp_sum_ns"]
-    assert found["barrier_ns"] == full["comm_sum_ns"]
-    if full["n_comm"]:
-        assert found["wall_exposed_all_ns"] == full["exposed_union_ns"]
-        assert found["wall_overlap_all"] == full["overlap_ns"] / full["comm_union_ns"]
-
-
-@pytest.mark.parametrize(("path", "rank", "figures"), RANKS)
-def test_streams(path: Path, rank: int, figures: dict[str, Any]) -> None:
-    rows = answer("streams", path, "--window", "run", "--convention", "generic", "--rank", str(rank))["rows"]
-    assert {str(row["stream"]) for row in rows} == set(figures["streams"])
-    for row in rows:
-        stream = figures["streams"][str(row["stream"])]
-        assert row["n_comm"] == stream["n_comm"]
-        assert row["n_comm"] + row["n_comp"] == stream["n"]
-        assert row["comm_ns"] + row["comp_ns"] == stream["sum_ns"]
-        assert row["purpose"] == "compute"
-        assert row["device"] in figures["devices"]
-        assert row["rank"] == rank
-
-
-@pytest.mark.parametrize(("path", "rank", "figures"), RANKS)
 def test_kernels_without_launch_row(path: Path, rank: int, figures: dict[str, Any]) -> None:
     trace = open_trace(path)
     launches = Run([trace], BUILT_IN["generic"]).whole().tracks[rank].launch_ns
@@ -194,18 +162,3 @@ def test_no_communication_stream_gives_no_overlap(
         assert f"note: 0 communication streams{',' if 'all' in why else ':'} {why}" in primitive.stderr
     else:
         assert "holds no kernel" in result.stderr
-
-
-@pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
-def test_window_needs_no_kernels(path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]) -> None:
-    options = ("--convention", "generic", "--anchor", anchor, "--rank", str(rank), *MODES[mode])
-    (row,) = answer("window", path, *options)["rows"]
-    expected = anchored["period"]["window"] if mode.startswith("period") else anchored["window"]
-    assert [row["start"], row["end"]] == expected
-    assert (row["name"], row["index"], row["count"]) == (anchored["name"], anchored["index"], anchored["n"])
-
-
-@pytest.mark.parametrize("name", expected_traces())
-def test_every_kernel_is_counted_once(name: str) -> None:
-    rows = answer("streams", REAL / name, "--window", "run", "--convention", "generic")["rows"]
-    assert sum(row["n_comm"] + row["n_comp"] for row in rows) == expected_traces()[name]["n_kernels"]

@@ -367,5 +367,28 @@ def test_showing_what_is_not_there(project: Project) -> None:
     assert "there is no such folder" in project.command("baseline", "show", code=2)
     Path(project.root, "baselines").mkdir()
     assert "holds no baseline" in project.command("baseline", "show", code=2)
+    project.file("gates/nsys-gate-file.schema.json", "{}")
+    gate = project.file("gates/a.nsys.yaml", "version: 1")
+    for path in ("gates", gate.relative_to(project.root)):
+        said = project.command("baseline", "show", path, code=2)
+        assert f"error: {path}: holds no baseline (*.json): give the folder of the baselines" in said
     project.file("baselines/gate/a.json", "{")
     assert "is no baseline: line 1" in project.command("baseline", "show", code=2)
+
+
+def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("run.sqlite", ranks=16)
+    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
+    assert said.count(": new → 200 us\n") == 8
+    assert "  … and 24 more rows of exposed_ns (pytest -v shows them)\n" in said
+    lines = json.loads((project.root / "report.json").read_text(encoding="utf-8"))["refreshed"]
+    assert sum(": new → 200 us" in line for line in lines) == 32
+
+    project.trace("worse.sqlite", 300, ranks=16)
+    said = project.refresh("--nsys-trace=worse.sqlite")
+    assert said.count(": 200 us → 300 us\n") == 24
+    assert "  … and 8 more rows of exposed_ns (pytest -v shows them)\n" in said
+    said = project.refresh("--nsys-trace=run.sqlite", "-v")
+    assert said.count(": 300 us → 200 us\n") == 32
+    assert "more rows" not in said

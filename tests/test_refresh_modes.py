@@ -346,6 +346,9 @@ def test_the_circumstances_are_stored(accepted: Project) -> None:
     (text,) = accepted.baselines().values()
     assert json.loads(text)["facts"] == {
         "steps": [5],
+        "stated_steps": ["no"],
+        "gpus": [2],
+        "launcher": ["1-process-per-node"],
         "anchor": ["forward chunk N (phaseN) backward chunk N (phaseN)"],
         "profiler": ["2026"],
     }

@@ -161,7 +161,7 @@ def test_the_requirement_keeps_its_words() -> None:
         ("overlap >= 60", 11, "overlap is a ratio: write 60%, not 60"),
         ("overlap >= nan", 11, "'nan' is not a number or 'baseline'"),
         ("overlap >= basline", 11, "'basline' is not a number or 'baseline' (did you mean 'baseline'?)"),
-        ("exposed_ns < -5ms", 13, "a limit has no sign: no value is ever negative"),
+        ("exposed_ns < -5ms", 13, "a limit has no sign: write a number from 0 on, or baseline"),
         ("exposed_ns < 1_000 ns", 13, "'1_000 ns' is not a number: write it as in 60%, 1.5ms or 1000"),
         ("exposed_ns < 1,000 ns", 13, "'1,000 ns' is not a number"),
         ("overlap => 60%", 8, "'=>' is not a comparison (did you mean '>='?)"),
@@ -238,7 +238,7 @@ def test_the_requirement_keeps_its_words() -> None:
         (
             "balance of compute_ns across pp <= 10%",
             35,
-            "balance of compute_ns is a number without unit: write 10, not 10%",
+            "balance of compute_ns is a number without unit: write 0.1, not 10%",
         ),
         ("max balance of compute_ns across pp <= 1.1", 0, "a balance takes no 'max'"),
         ("overlap >= baseline minus tolerance", 26, "the tolerance has nothing for overlap"),

@@ -57,7 +57,7 @@ def test_quantities_are_exact(text: str, value: Fraction, unit: str) -> None:
         ("-5ms", "a quantity is never negative: '-5ms'"),
         ("2msec", "unknown unit 'msec' (did you mean 'ms'?)"),
         ("2e3", "unknown unit 'e3'"),
-        ("3 furlongs", "unknown unit 'furlongs' (units are ns, us, ms, s, %, pp, GB/s, tokens/s)"),
+        ("3 furlongs", "unknown unit 'furlongs' (units are ns, us, ms, s, %, pp, GB/s, tokens/s, samples/s, bytes"),
     ],
 )
 def test_what_is_no_quantity_says_so(text: str, what: str) -> None:
@@ -93,7 +93,7 @@ def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fract
         ("5", "ns", "overlap is a time: write it in ns, us, ms or s, not 5"),
         ("3ms", "count", "overlap is a count: write 3, not 3ms"),
         ("2.5", "count", "overlap is a count: write a whole number, not 2.5"),
-        ("3%", "1", "overlap is a number without unit: write 3, not 3%"),
+        ("3%", "1", "overlap is a number without unit: write 0.03, not 3%"),
         ("3", "GB/s", "overlap is in GB/s: write 3GB/s, not 3"),
         ("3GB/s", "ns", "overlap is a time: write it in ns, us, ms or s, not 3GB/s"),
     ],

@@ -181,11 +181,24 @@ def test_no_anchor_shows_the_most_frequent_names(tmp_path: Path) -> None:
     path = trace.write(tmp_path / "trace.sqlite")
     assert why(path) == (
         f"{path}: rank 0 (process 100): no range matches the anchor 'step%'; most frequent ranges: 'iteration %' (3), "
-        "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor), or use window run"
+        "'warm�[%mup' (1). Set convention: {anchor: …} (in a command --anchor; `pytest-nsys init` "
+        "finds one), or use window run"
     )
     assert "no range matches the anchor 'chunk'" in why(path, window="chunk")
     with pytest.raises(NothingMeasured, match="the convention names no anchor; most frequent ranges: 'iteration %'"):
         rows(path, "busy_ns", convention=BUILT_IN["generic"])
+
+
+def test_no_anchor_names_the_convention_that_has_one(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.kernel("gemm", 10, 20, launch_ns=5)
+    gpu.range("ProfilerStep#7", 1, 90)
+    path = trace.write(tmp_path / "trace.sqlite")
+    kineto = "Set convention: kineto, which has an anchor for it (in a command --convention kineto), or use window run"
+    assert why(path).endswith(kineto)
+    with pytest.raises(NothingMeasured, match=r"no range matches the anchor 'chunk'.*Set convention: \{anchor: …\}"):
+        rows(path, "busy_ns", window="chunk", convention=BUILT_IN["kineto"])
 
 
 @pytest.mark.parametrize("kernels", ["contained", "clipped", "launched"])

@@ -33,7 +33,7 @@ def kept(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary"])
+@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary", "--nsys-html"])
 @pytest.mark.parametrize(
     ("target", "why"),
     [

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.windows import RUN, Pick
+from pytest_nsys.conventions import BUILT_IN, Convention, like
 from pytest_nsys.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
 
 if TYPE_CHECKING:
@@ -30,24 +31,38 @@ def pattern_of(name: str) -> str:
     return _NUMBER.sub("%", name)
 
 
-def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
-    """No range matches the anchor: the most frequent names are shown instead."""
-    anchor = pick.anchor or run.convention.anchor
+def most_frequent(names: Sequence[tuple[str, int]]) -> str:
+    """The patterns of the most frequent of these range names, with their counts; empty where there are none."""
     counts: Counter[str] = Counter()
-    for name, count in run.traces[rank.process.trace].common_range_names(rank.process.global_pid):
+    for name, count in names:
         counts[pattern_of(name)] += count
     named = {name: n for name, n in counts.items() if not name.startswith(("aten::", "nccl"))} or counts
     common = sorted(named.items(), key=lambda item: (-item[1], item[0]))[: 2 * SHOWN]
-    shown = ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
+    return ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
+
+
+def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
+    """No range matches the anchor: the most frequent names are shown instead."""
+    anchor = pick.anchor or run.convention.anchor
+    names = run.traces[rank.process.trace].common_range_names(rank.process.global_pid)
+    shown = most_frequent(names)
     what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
     if not shown:
         seen = f"the trace holds no ranges at all: {run.facts[rank.process.trace].to_see_ranges}"
     else:
         seen = f"most frequent ranges: {shown}"
-    return (
-        f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set "
-        f"convention: {{anchor: …}} (in a command --anchor), or use window {RUN}"
-    )
+    fits = _convention_with_anchor([name for name, _ in names])
+    if fits is not None and fits.anchor != run.convention.anchor:
+        remedy = f"convention: {fits.name}, which has an anchor for it (in a command --convention {fits.name})"
+    else:
+        remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys init` finds one)"
+    return f"{rank.trace}: rank {rank.number} (process {rank.pid}): {what}; {seen}. Set {remedy}, or use window {RUN}"
+
+
+def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
+    """The first built-in convention whose anchor one of these range names matches."""
+    with_anchor = ((convention, like(convention.anchor)) for convention in BUILT_IN.values() if convention.anchor)
+    return next((convention for convention, is_anchor in with_anchor if any(map(is_anchor, names))), None)
 
 
 def explain_empty(run: Run, rank: Rank, pick: Pick, empty: Sequence[Window], total: int) -> str:

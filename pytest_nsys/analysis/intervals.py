@@ -53,6 +53,15 @@ class Intervals:
         covered = self._before[last] + self.ends[last] - self.starts[last] - self._before[first]
         return covered - max(0, start - self.starts[first]) - max(0, self.ends[last] - end)
 
+    def uncovered(self, start: int, end: int) -> Iterator[Interval]:
+        """The parts of [start, end) outside of the union, ascending."""
+        for i in range(bisect_right(self.ends, start), bisect_left(self.starts, end)):
+            if self.starts[i] > start:
+                yield start, self.starts[i]
+            start = self.ends[i]
+        if start < end:
+            yield start, end
+
     def common_ns(self, other: Intervals) -> int:
         """Length of what both unions cover."""
         common, mine, theirs = 0, 0, 0

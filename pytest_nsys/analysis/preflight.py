@@ -13,11 +13,11 @@ from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.model import KernelsMode, Note, ProcessId, counted, printable
 
 
-def notes_on(run: Run, pick: Pick, *, stages: bool = True, tax: bool = False) -> Iterator[Note]:
+def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True, tax: bool = False) -> Iterator[Note]:
     """What a person should know about the windows of a run that were measured under ``pick``.
 
-    ``stages``: the metric looks stages or purposes up at launches; ``tax``: it is the overlap tax. What is told depends
-    on what was asked alone, never on what happens to be read already.
+    ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart; ``tax``: it is
+    the overlap tax. What is told depends on what was asked alone, never on what happens to be read already.
     """
     yield from run.rank_notes
     for number, (trace, facts) in enumerate(zip(run.traces, run.facts, strict=True)):
@@ -34,11 +34,12 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, tax: bool = False) ->
             yield Note(printable(text, 1000))
     group = run.measured(pick)
     yield from _about_anchors(group)
-    if pick.kernels is KernelsMode.LAUNCHED:
+    if pick.kernels is KernelsMode.LAUNCHED and not pick.whole_run:
         yield from _about_unlaunched(group)
     elif stages:
         yield from _about_launches(group)
-    yield from _about_streams(group)
+    if streams:
+        yield from _about_streams(group)
     if tax:
         yield from _about_tax(group)
 

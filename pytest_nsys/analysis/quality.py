@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from pytest_nsys.analysis.pipeline import RANGES_ALONE
 from pytest_nsys.analysis.ranks import absent_ranks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import window_typicality
@@ -74,12 +75,12 @@ class Fact:
 
     def line(self, bound: Value) -> str:
         """The one line that tells a person of it, with the bound that lets this trace through."""
-        shown = self._written(bound)
+        shown = self.written(bound)
         side = "at least" if self.check == "anchors" else "at most"
-        setting = f"write quality: {{{self.check}: {self._written(self.value)}}} in the gate file"
+        setting = f"write quality: {{{self.check}: {self.written(self.value)}}} in the gate file"
         return f"trace quality: {self.words} (bound: {side} {shown}): {self.why}; {self.remedy}, or {setting}"
 
-    def _written(self, value: Value) -> str:
+    def written(self, value: Value) -> str:
         """A bound as a gate file has it; a fraction is rounded up, so that it lets the value through."""
         scaled = Fraction(value) * (100 if self.unit == "%" else 1)
         tenths = ceil(scaled * 10)
@@ -99,16 +100,17 @@ class Subject:
 
     @property
     def anchors_alone(self) -> bool:
-        """The metric is read off the anchors, whatever the kernels are."""
-        return self.metric in ("anchors", "period_ns", "window_typicality")
+        """The metric is read off the anchors and other ranges, whatever the kernels are."""
+        return self.metric in ("anchors", "period_ns", "window_typicality", *RANGES_ALONE)
 
     @property
     def stages(self) -> bool:
-        return "stage" in self.dimensions and self.run.convention.stage is not None
+        return "stage" in self.dimensions and self.run.convention.stage is not None and not self.anchors_alone
 
     @property
     def purposes(self) -> bool:
-        return bool({"stage", "purpose"} & set(self.dimensions)) and bool(self.run.convention.purposes)
+        looked_up = bool({"stage", "purpose"} & set(self.dimensions)) and not self.anchors_alone
+        return looked_up and bool(self.run.convention.purposes)
 
     @property
     def looks_up(self) -> bool:

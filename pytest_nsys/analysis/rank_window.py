@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,6 +21,8 @@ from pytest_nsys.conventions import COMPUTE, MIXED, UNKNOWN, Convention
 from pytest_nsys.model import (
     NO_LAUNCH,
     Api,
+    Collective,
+    Copy,
     Interval,
     Kernels,
     KernelsMode,
@@ -27,9 +30,11 @@ from pytest_nsys.model import (
     Rank,
     Span,
     Stream,
+    TraceFacts,
     Value,
     Window,
 )
+from pytest_nsys.workload import Workload
 
 
 @dataclass
@@ -43,6 +48,7 @@ class RankTrack:
     rank: Rank
     kernels: Kernels
     convention: Convention
+    workload: Workload
     anchors: Sequence[Range]
     many: bool
     fetch_launches: Callable[[], array[int]]
@@ -50,6 +56,9 @@ class RankTrack:
     fetch_ranges: Callable[[], Sequence[Range]]
     fetch_run: Callable[[], RankWindow]
     fetch_api: Callable[[Sequence[str], Interval], Sequence[Api] | None]
+    fetch_copies: Callable[[Interval], Sequence[Copy] | None]
+    fetch_collectives: Callable[[], Mapping[int, Collective] | None]
+    fetch_facts: Callable[[], TraceFacts]
     looked_up: int = field(default=0, init=False)
     claimed_twice: int = field(default=0, init=False)
 
@@ -70,6 +79,11 @@ class RankTrack:
     def launch_ns(self) -> array[int]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         return self.fetch_launches()
+
+    @cached_property
+    def collectives(self) -> Mapping[int, Collective] | None:
+        """What is recorded of the communication kernels, by index; None where the trace has no record of any size."""
+        return self.fetch_collectives()
 
     @cached_property
     def launchless(self) -> tuple[int, int]:
@@ -165,6 +179,17 @@ class RankWindow:
         return array("q", [e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)])
 
     @cached_property
+    def by_name(self) -> Mapping[tuple[int, int], tuple[int, int]]:
+        """(time in ns, number) of the kernels of each (short name id, demangled name id)."""
+        kernels = self.kernels
+        counts: Counter[tuple[int, int]] = Counter(zip(kernels.name, kernels.full_name, strict=True))
+        lengths = dict.fromkeys(counts, 0)
+        keys = zip(kernels.name, kernels.full_name, strict=True)
+        for key, start, end in zip(keys, kernels.start_ns, kernels.end_ns, strict=True):
+            lengths[key] += end - start
+        return {key: (lengths[key], count) for key, count in counts.items()}
+
+    @cached_property
     def compute_streams(self) -> frozenset[int]:
         """Indices of the streams with at least one compute kernel in the window."""
         return frozenset(s for s, flag in zip(self.kernels.stream, self.communicates, strict=True) if not flag)
@@ -249,6 +274,14 @@ class RankWindow:
     def by_stage(self) -> dict[str, list[int]]:
         """The kernels of ``communication`` by stage, stages ordered by name."""
         return self._grouped(self.communication)
+
+    @cached_property
+    def by_place(self) -> dict[tuple[str, str, str | None], list[int]]:
+        """The kernels of ``communication`` by short name, stage and purpose, each in order of start."""
+        found: dict[tuple[str, str, str | None], list[int]] = {}
+        for i in sorted(self.communication, key=lambda i: (self.kernels.start_ns[i], i)):
+            found.setdefault((self.kernels.names[self.kernels.name[i]], *self.context(i)), []).append(i)
+        return found
 
     @cached_property
     def all_by_stage(self) -> dict[str, list[int]]:

@@ -80,6 +80,9 @@ def _mesh_notes(ranks: Sequence[Rank]) -> list[Note]:
                 f"setup labels conflict: '{printable(first.text)}' and '{printable(rank.setup.text)}' state other "
                 "sizes: these are no files of one run"
             )
+    if not first.sizes:
+        absent, _, some = _absent(ranks, ranks[-1].number + 1)
+        return [Note(f"rank {some} is in no trace, though rank {ranks[-1].number} is", True)] if absent else []
     absent, world, some = absent_ranks(ranks)
     return [Note(f"{absent} of {world} ranks of the mesh are in no trace: {some}", True)] if absent else []
 
@@ -89,7 +92,10 @@ def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
     setup = ranks[0].setup if ranks else None
     if setup is None or not setup.sizes:
         return 0, len(ranks), ""
-    world = prod(setup.sizes.values())
+    return _absent(ranks, prod(setup.sizes.values()))
+
+
+def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:
     present = {rank.number for rank in ranks if rank.number < world}
     absent = world - len(present)
     first_absent = islice((n for n in range(world) if n not in present), SHOWN)

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
@@ -20,7 +21,7 @@ from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.model import (
     NO_LAUNCH,
     OPEN_END_NS,
-    Api,
+    Collective,
     Interval,
     Kernels,
     KernelsMode,
@@ -32,6 +33,8 @@ from pytest_nsys.model import (
     TraceFacts,
     Window,
 )
+from pytest_nsys.traces.copies_as_kernels import with_copies
+from pytest_nsys.workload import Workload
 
 MANY = 100_000
 """From so many kernels of a trace on, launches are read only for those that need one."""
@@ -40,17 +43,23 @@ MANY = 100_000
 class Run:
     """One execution of the program: its traces under one convention. Raises TraceError where they cannot be judged."""
 
-    def __init__(self, traces: Sequence[Trace], convention: Convention) -> None:
-        self.traces = tuple(traces)
+    def __init__(self, traces: Sequence[Trace], convention: Convention, workload: Workload | None = None) -> None:
+        self.traces = tuple(with_copies(trace, convention.copies) for trace in traces)
         self.convention = convention
+        self.workload = workload or Workload()
         self._groups: dict[Pick, WindowGroup] = {}
         self._anchors: dict[tuple[int, str], Sequence[Range]] = {}
-        self._named: dict[str, list[Mapping[int, Sequence[Range]]]] = {}
+        self._named: dict[tuple[str, ...], list[Mapping[int, Sequence[Range]]]] = {}
 
     @cached_property
     def facts(self) -> tuple[TraceFacts, ...]:
         """What each trace says of its machine and profiler."""
         return tuple(trace.facts() for trace in self.traces)
+
+    @property
+    def files(self) -> int:
+        """How many files of the profiler the run is made of."""
+        return sum(facts.files for facts in self.facts)
 
     @cached_property
     def _ranges(self) -> list[Mapping[int, Sequence[Range]]]:
@@ -99,15 +108,19 @@ class Run:
         return self._anchors[rank.number, pattern]
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
-        if pattern == self.convention.anchor:
-            ranges = self._ranges
-        else:
-            if pattern not in self._named:
-                self._named[pattern] = [trace.ranges([pattern]) for trace in self.traces]
-            ranges = self._named[pattern]
+        ranges = self._ranges if pattern == self.convention.anchor else self._ranges_named((pattern,))
         matches = like(pattern)
         own = ranges[rank.process.trace].get(rank.process.global_pid, ())
         return [r for r in own if r.end_ns != OPEN_END_NS and matches(r.name)]
+
+    def _ranges_named(self, patterns: tuple[str, ...]) -> list[Mapping[int, Sequence[Range]]]:
+        if patterns not in self._named:
+            self._named[patterns] = [trace.ranges(patterns) for trace in self.traces]
+        return self._named[patterns]
+
+    def named(self, rank: Rank, patterns: tuple[str, ...]) -> Sequence[Range]:
+        """The ranges of a rank's process, open ones too, whose name is like one of the patterns, by start."""
+        return self._ranges_named(patterns)[rank.process.trace].get(rank.process.global_pid, ())
 
     def windows(self, rank: Rank, pick: Pick) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
@@ -156,6 +169,16 @@ def lane_of(rank: Rank) -> Lane:
     return Lane(rank.process.global_pid, rank.device)
 
 
+class RunWindow(NamedTuple):
+    """One picked window of every rank, by rank number: what a metric of the whole run is measured on.
+
+    The windows of ranks of two traces stand on two clocks.
+    """
+
+    run: Run
+    by_rank: Mapping[int, RankWindow]
+
+
 class WindowGroup:
     """The windows of all ranks for one pick; launches and ranges are read for all of them when first asked for."""
 
@@ -170,6 +193,7 @@ class WindowGroup:
         self._launches: dict[int, Mapping[Lane, array[int]]] = {}
         self._some_launches: dict[int, Mapping[Lane, array[int]]] = {}
         self._around: dict[int, Mapping[int, Sequence[Range]]] = {}
+        self._collectives: dict[int, Mapping[Lane, Sequence[Collective | None]] | None] = {}
         ranks = [rank for number in range(len(run.traces)) for rank in self._trace_ranks(number)]
         self.tracks = {rank.number: self._track(rank) for rank in ranks}
         self.ranks: dict[int, list[RankWindow]] = {
@@ -213,6 +237,7 @@ class WindowGroup:
             rank=rank,
             kernels=self._kernels[number].get(lane) or _no_kernels(),
             convention=self.run.convention,
+            workload=self.run.workload,
             anchors=self.run.anchors(rank, self.pick.anchor),
             many=self._many(number),
             fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
@@ -220,6 +245,9 @@ class WindowGroup:
             fetch_ranges=lambda: self._ranges_of(number).get(pid, ()),
             fetch_run=lambda: self.run.whole().ranks[rank.number][0],
             fetch_api=lambda globs, span: _own(trace.api_calls(globs, {pid: span}), pid),
+            fetch_copies=lambda span: _own(trace.copies({lane: span}), lane),
+            fetch_collectives=lambda: self._collectives_of(number, lane),
+            fetch_facts=lambda: self.run.facts[number],
         )
 
     def _launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
@@ -243,6 +271,19 @@ class WindowGroup:
                     spread[lane][i] = launch
             self._some_launches[trace] = spread
         return self._some_launches[trace]
+
+    def _collectives_of(self, trace: int, lane: Lane) -> Mapping[int, Collective] | None:
+        """What is recorded of the communication kernels of a lane, by index."""
+        tracks = {lane_of(rank): self.tracks[rank.number] for rank in self._trace_ranks(trace)}
+        chosen = {place: [i for i, c in enumerate(t.communicates) if c] for place, t in tracks.items()}
+        if trace not in self._collectives:
+            some = {place: tracks[place].kernels.take(indices) for place, indices in chosen.items()}
+            self._collectives[trace] = self.run.traces[trace].collectives(some)
+        found = self._collectives[trace]
+        if found is None:
+            return None
+        own = zip(chosen[lane], found.get(lane, ()), strict=False)
+        return {i: collective for i, collective in own if collective is not None}
 
     def _many(self, trace: int) -> bool:
         return sum(len(kernels) for kernels in self._kernels[trace].values()) > MANY
@@ -317,9 +358,30 @@ class WindowGroup:
                 raise self._without[number]
         return {number: self.ranks[number] for number in chosen}
 
+    def together(self) -> list[RunWindow]:
+        """The filled windows of all ranks, the first of each, then the second, and so on.
 
-def _own(calls: Mapping[int, Sequence[Api]] | None, pid: int) -> Sequence[Api] | None:
-    return None if calls is None else calls.get(pid, ())
+        Raises NothingMeasured as :meth:`filled` does, and where the ranks have different numbers of windows.
+        """
+        ranks = self.filled()
+        counts = {len(windows) for windows in ranks.values()}
+        if len(counts) > 1:
+            raise NothingMeasured(
+                f"{self.run.traces[0].path}: the ranks have from {min(counts)} to {max(counts)} windows, so no window "
+                "is that of the whole run: take one window, as in window: median"
+            )
+        return [
+            RunWindow(self.run, {number: windows[i] for number, windows in ranks.items()})
+            for i in range(max(counts, default=0))
+        ]
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _own(found: Mapping[_K, Sequence[_V]] | None, key: _K) -> Sequence[_V] | None:
+    return None if found is None else found.get(key, ())
 
 
 def _no_kernels() -> Kernels:

@@ -9,12 +9,14 @@ import click
 from pytest_nsys.cli.baseline_calibrate import calibrate
 from pytest_nsys.cli.baseline_diff import diff
 from pytest_nsys.cli.baseline_prune import prune
-from pytest_nsys.cli.options import format_option
+from pytest_nsys.cli.listing import ListingGroup
+from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.baseline_file import Baseline, load
 from pytest_nsys.refresh_modes import KEPT_RUNS
+from pytest_nsys.reports.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Column, Format, Kind, Measure
 from pytest_nsys.session import BASELINES
 
@@ -30,7 +32,7 @@ COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=ListingGroup)
 def baseline() -> None:
     """Stored baselines: refresh, calibrate, prune and show them."""
 
@@ -50,6 +52,7 @@ baseline.add_command(prune)
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted ones, of which {KEPT_RUNS} are kept.")
 @click.option("--ratchet", is_flag=True, help="Write only what improved beyond its tolerance.")
 @folder_option
+@executor_option
 @click.pass_context
 def refresh(
     context: click.Context,
@@ -59,6 +62,7 @@ def refresh(
     reason: str,
     only: tuple[str, ...],
     baseline_dir: str | None,
+    executor: str | None,
     **modes: bool,
 ) -> None:
     """Write the rows of a run as the baselines of GATE_FILES (or folders of them).
@@ -70,7 +74,7 @@ def refresh(
     if len(asked) > 1:
         raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
     mode = asked[0] if asked else "moved"
-    context.exit(update(gate_files, traces, reason, mode=mode, only=only, baseline_dir=baseline_dir))
+    context.exit(update(gate_files, traces, reason, mode=mode, only=only, baseline_dir=baseline_dir, executor=executor))
 
 
 @baseline.command()
@@ -81,9 +85,9 @@ def show(folder: str, format: str) -> None:
     root = Path(folder)
     if not root.exists():
         raise UsageMistake(f"{root}: there is no such folder: give the folder of the baselines")
-    paths = [root] if root.is_file() else sorted(root.rglob("*.json"))
-    if not paths:
-        raise UsageMistake(f"{root}: holds no baseline (*.json)")
+    paths = [root] if root.is_file() else sorted(p for p in root.rglob("*.json") if p.name != SCHEMA_NAME)
+    if not paths or paths[0].suffix != ".json":
+        raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines")
     loaded = [(path, load(path)) for path in paths]
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
     print_rows(Format(format), COLUMNS, rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from pytest_nsys.cli.gate_files import gate_files_below
+from pytest_nsys.cli.options import executor_option
 from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX
@@ -23,6 +24,7 @@ from pytest_nsys.gates.noise import FEWEST_TRACES
 )
 @click.option("--reason", metavar="TEXT", help="Stored with the noise.")
 @folder_option
+@executor_option
 @click.pass_context
 def calibrate(
     context: click.Context,
@@ -30,6 +32,7 @@ def calibrate(
     gate_files: tuple[str, ...],
     reason: str | None,
     baseline_dir: str | None,
+    executor: str | None,
 ) -> None:
     """Measure the noise of every stored row on TRACES, five or more of one commit.
 
@@ -44,4 +47,4 @@ def calibrate(
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
     said = reason or f"calibrated on {len(traces)} traces"
-    context.exit(update(found, traces, said, mode="calibrate", baseline_dir=baseline_dir))
+    context.exit(update(found, traces, said, mode="calibrate", baseline_dir=baseline_dir, executor=executor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import click
 
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
-from pytest_nsys.errors import UsageMistake
+from pytest_nsys.errors import BaselineError, UsageMistake
 from pytest_nsys.gates.baseline_changes import Change, FileChange, file_changes
+from pytest_nsys.gates.baseline_file import load
 from pytest_nsys.gates.git_files import snapshot_of
 from pytest_nsys.gates.units import format_value
 from pytest_nsys.model import Value, counted, printable
@@ -47,7 +49,7 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     root = Path(os.path.normpath(folder))
     snapshot = snapshot_of(root.absolute(), ref, merge_base=merge_base)
     found = file_changes(root, snapshot)
-    if not found and not root.exists() and not snapshot.below(root):
+    if not found and not _holds_baseline(root):
         raise UsageMistake(f"{folder}: there are no baselines here, and none at {snapshot.words}")
     asked = Format(format)
     for_people = asked in (Format.TABLE, Format.MARKDOWN)
@@ -62,6 +64,15 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     if any(change.broken for change in found):
         context.exit(UNREADABLE)
     context.exit(1 if found and exit_code else 0)
+
+
+def _holds_baseline(root: Path) -> bool:
+    """Whether ``root`` or a file below it can be read as a baseline."""
+    for path in (root, *root.rglob("*.json")) if root.exists() else ():
+        with contextlib.suppress(BaselineError):
+            load(path)
+            return True
+    return False
 
 
 def _row(change: FileChange, row: Change, for_people: bool) -> list[Cell]:

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from pytest_nsys.asks import asks_of
 from pytest_nsys.cli.gate_files import gate_files_of
-from pytest_nsys.cli.options import HOW_MEASURED, convention_of, window_of
+from pytest_nsys.cli.options import HOW_MEASURED, convention_of, executor_option, opening_of, window_of
 from pytest_nsys.cli.output import format_of
 from pytest_nsys.comparison import Comparison, Pair, Result, measured_under
 from pytest_nsys.comparison import compare as compared
@@ -22,9 +23,10 @@ from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Span
+from pytest_nsys.model import KernelsMode, Span, printable
 from pytest_nsys.report_targets import check_target
 from pytest_nsys.reports.comparison_tables import BUILT_IN_GATE, headline
+from pytest_nsys.reports.drawn import Picture
 from pytest_nsys.traces.opening import find_traces
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
@@ -56,8 +58,10 @@ def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(FIELDS),
     help="Only this circumstance must agree (repeatable). Default: all of them.",
 )
+@click.option("--artifacts", metavar="DIR", help="Write both windows of each failed assertion into this folder.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, those within their limits as well.")
 @_how_measured
+@executor_option
 @click.pass_context
 def compare(
     context: click.Context,
@@ -69,7 +73,9 @@ def compare(
     format: str | None,
     output: str | None,
     comparable_on: tuple[str, ...],
+    artifacts: str | None,
     verbose: bool,
+    executor: str | None,
     **how: Any,
 ) -> None:
     """Hold the run HEAD against the run BASE, row by row, worst first.
@@ -88,20 +94,60 @@ def compare(
     files = _gate_files(context, gates, how)
     if comparable_on:
         files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
-    with contextlib.closing(Library()) as library:
+    if artifacts is not None:
+        _check_artifacts(artifacts, sides)
+    with contextlib.closing(Library(opening_of(executor, asked))) as library:
         pairs = [_pair(library, gate, *sides) for gate in files]
         found = compared(pairs, *sides)
-    report = render(found, asked, verbose=verbose)
+        if artifacts is not None:
+            _keep_windows(Path(artifacts), pairs, found)
+        windows = _windows(pairs, found) if asked == "html" else ()
+    _deliver(render(found, asked, verbose=verbose, windows=windows), output, headline(found))
+    context.exit(EXIT_CODES[found.result])
+
+
+def _deliver(report: str, output: str | None, head: str) -> None:
+    """Print the report, or write it and say so."""
     if output is None:
         click.echo(report, nl=False)
     else:
         Path(output).write_text(report, encoding="utf-8")
-        click.echo(f"{headline(found)}; written to {output}")
-    context.exit(EXIT_CODES[found.result])
+        click.echo(f"{head}; written to {output}")
 
 
-def render(comparison: Comparison, format: str, *, verbose: bool) -> str:
-    """The report in one of ``FORMATS``; what a format needs is imported here, for it alone."""
+def _check_artifacts(folder: str, sides: Sequence[Sequence[str]]) -> None:
+    """Raises UsageMistake where no windows can be written into the folder."""
+    from pytest_nsys.failed_windows import check_folder
+
+    if not folder.strip():
+        raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
+    traces = [path for side in sides for value in side for path in find_traces(value, Path())]
+    check_folder(f"--artifacts={printable(folder)}", Path(folder), traces)
+
+
+def _keep_windows(folder: Path, pairs: Sequence[Pair], found: Comparison) -> None:
+    """Write the windows of what failed, and say where, beside the report."""
+    from pytest_nsys.failed_windows import has_failed, write_window
+
+    by_gate = {str(pair.gate.path): pair for pair in pairs}
+    verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
+    for gate, verdict in verdicts:
+        if has_failed(verdict):
+            path = write_window(folder, gate, verdict, by_gate[gate].head, by_gate[gate].base)
+            click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
+
+
+def _windows(pairs: Sequence[Pair], found: Comparison) -> Sequence[Picture]:
+    """The windows that a page shows: each bad assertion's worst rank, then each one's second."""
+    from pytest_nsys.pictures import windows_of
+
+    by_gate = {str(pair.gate.path): pair for pair in pairs}
+    verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
+    return windows_of([(verdict, by_gate[gate].head, by_gate[gate].base) for gate, verdict in verdicts])
+
+
+def render(comparison: Comparison, format: str, *, verbose: bool, windows: Sequence[Picture] = ()) -> str:
+    """The report in one of ``FORMATS``; what a format needs is imported here. A page shows ``windows``."""
     match format:
         case "markdown":
             from pytest_nsys.reports.comparison_markdown import as_markdown_report
@@ -114,7 +160,7 @@ def render(comparison: Comparison, format: str, *, verbose: bool) -> str:
         case "html":
             from pytest_nsys.reports.comparison_html import as_html
 
-            return as_html(comparison)
+            return as_html(comparison, windows)
     from pytest_nsys.reports.comparison_text import as_text
 
     return as_text(comparison, verbose=verbose)
@@ -172,7 +218,7 @@ def _pair(library: Library, gate: GateFile, base: Sequence[str], head: Sequence[
 def _evidence(library: Library, gate: GateFile, side: str, captures: Sequence[str]) -> Evidence:
     """The captures of a side, which every error names."""
     try:
-        return library.evidence(captures, Path(), gate.convention)
+        return library.evidence(captures, Path(), gate.convention, gate.workload, asks_of(gate))
     except NothingMeasured as error:
         raise NothingMeasured(f"{side}: {error}") from error
     except NsysError as error:

@@ -59,7 +59,7 @@ def write_demo(root: Path) -> None:
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
     gate = load_gate_file((root / GATE).resolve(), METRICS)
     with contextlib.closing(Library()) as library:
-        evidence = library.evidence(gate.traces, gate.path.parent, gate.convention)
+        evidence = library.evidence(gate.traces, gate.path.parent, gate.convention, gate.workload)
         shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
         refresh = Refresh(
             gate, Bench(evidence, gate, StoredBaseline(evidence, gate, shelf)), "the good run of the demo"

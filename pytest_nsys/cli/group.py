@@ -18,26 +18,34 @@ from typing import Any, NoReturn
 
 import click
 
+from pytest_nsys.cli.listing import ListingGroup
 from pytest_nsys.errors import GateFileError, NothingMeasured, NsysError
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.model import printable
 
 MISTAKE, NO_DATA = 2, 3
-BROKEN_PIPE = 141
-"""As a shell reports a program that a closed pipe ended: neither good nor a verdict."""
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""As a shell reports a program that Ctrl-C or a closed pipe ended: neither good nor a verdict."""
 
 COMMANDS = {
     "setup": "primitives",
     "window": "primitives",
     "streams": "primitives",
     "overlap": "primitives",
+    "kernels": "kernels",
+    "pipeline": "pipeline",
+    "collectives": "collectives",
+    "report": "report",
     "metrics": "metrics",
     "rows": "rows",
     "baseline": "baseline",
     "compare": "compare",
+    "cut": "cut",
     "history": "history",
     "export": "export",
     "capture": "capture",
+    "init": "init",
+    "bisect-exit": "bisect_exit",
     "demo": "demo",
 }
 """Module of this package that holds each command, under the command's own name."""
@@ -47,7 +55,7 @@ DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ListingGroup):
     """The commands of ``COMMANDS``; those whose module does not exist are not offered."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
@@ -56,7 +64,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(import_module(_path(COMMANDS[cmd_name])), cmd_name)
+        command = getattr(import_module(_path(COMMANDS[cmd_name])), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -100,8 +108,11 @@ def errors_as_exit_codes() -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         _end(MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
-    except (click.exceptions.Exit, click.ClickException, click.Abort):
+    except (click.exceptions.Exit, click.ClickException):
         raise
+    except (click.Abort, KeyboardInterrupt):  # click would end with 1
+        click.echo("\ninterrupted", err=True)
+        sys.exit(INTERRUPTED)
     except Exception as error:  # Python would end with 1, which is a verdict: "worse"
         if os.environ.get(DEBUG):
             traceback.print_exc()

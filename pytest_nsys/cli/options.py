@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +14,25 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.windows import MEDIAN
+from pytest_nsys.asks import Ask
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.executors.choosing import SERIAL, WAYS, check_executor
 from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
 from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.stored_series import pick_under
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
+from pytest_nsys.progress import on_terminal
+from pytest_nsys.read_ahead import ReadAhead
 from pytest_nsys.reports.tables import Format
+from pytest_nsys.workload import Workload
 
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
+CONVENTION_HELP = "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
 
@@ -38,14 +46,19 @@ class Asked:
     span: Span | None
     kernels: KernelsMode | None
     ranks: tuple[int, ...]
+    executor: str | None = None
 
     @contextlib.contextmanager
-    def evidence(self, traces: Sequence[str]) -> Iterator[Evidence]:
-        """The captures, and the files let go at the end."""
+    def evidence(
+        self, traces: Sequence[str], workload: Workload | None = None, *, metrics: Sequence[str] = ()
+    ) -> Iterator[Evidence]:
+        """The captures, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
         if "" in traces:
             raise UsageMistake("the path of a trace is empty")
-        with contextlib.closing(Library()) as library:
-            yield library.evidence(traces, Path(), self.convention)
+        pick = pick_under(self.convention, self.window, self.span, self.kernels)
+        asks = [Ask(metric, pick) for metric in metrics or (None,)]
+        with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
+            yield library.evidence(traces, Path(), self.convention, workload, asks)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
@@ -56,14 +69,28 @@ class Asked:
         return {number: rank for number, rank in known.items() if not self.ranks or number in self.ranks}
 
 
+executor_option = click.option(
+    "--executor", metavar="EXECUTOR", help=f"How the traces of a run are read: {WAYS}. Default: {SERIAL}."
+)
+
+
+def opening_of(executor: str | None, format: Format | str) -> ReadAhead:
+    """How traces are opened; JSON is read by programs, to which a terminal shows nothing.
+
+    Raises UsageMistake for what is no executor.
+    """
+    if executor is not None:
+        check_executor(executor)
+    return ReadAhead(executor, shown=on_terminal(sys.stderr) and format != "json")
+
+
 def format_option(command: Callable[..., None]) -> Callable[..., None]:
     """``--format``."""
     choice = click.Choice([f.value for f in Format])
     return click.option("--format", type=choice, default=Format.TABLE.value, help="How rows are printed.")(command)
 
 
-HOW_MEASURED = (
-    click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {MEDIAN}."),
+WINDOW_OPTIONS = (
     click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
     click.option("--end", type=int, metavar="NS", help="End of that span."),
     click.option("--span", type=click.Choice([s.value for s in Span]), help="The anchor's own range, or its period."),
@@ -72,7 +99,19 @@ HOW_MEASURED = (
         type=click.Choice([m.value for m in KernelsMode]),
         help="Which kernels are in the window: inside it on the GPU, cut at its edges, or launched in it.",
     ),
-    click.option("--convention", default=DEFAULT, show_default=True, help="A built-in name, or a YAML file."),
+)
+"""The options that say more of a window than which it is."""
+
+
+def window_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``--window``; ``default`` is told alone."""
+    return click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {default}.")
+
+
+HOW_MEASURED = (
+    window_option(MEDIAN),
+    *WINDOW_OPTIONS,
+    click.option("--convention", default=DEFAULT, show_default=True, help=CONVENTION_HELP),
     click.option(
         "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
     ),
@@ -83,6 +122,7 @@ _OPTIONS = (
     click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
     *HOW_MEASURED,
     format_option,
+    executor_option,
 )
 
 
@@ -100,6 +140,7 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         kernels: str | None,
         convention: str,
         anchor: str | None,
+        executor: str | None,
         **rest: object,
     ) -> None:
         asked = Asked(
@@ -109,6 +150,7 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
             span=Span(span) if span else None,
             kernels=KernelsMode(kernels) if kernels else None,
             ranks=ranks,
+            executor=executor,
         )
         command(asked, **rest)
 

@@ -139,7 +139,7 @@ def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
 @_primitive
 def streams(asked: Asked, trace: str) -> None:
     """What each stream did in the window, and what it is for."""
-    with asked.evidence([trace]) as evidence:
+    with asked.evidence([trace], metrics=["comm_streams"]) as evidence:
         pick = evidence.pick(asked.window, asked.span, asked.kernels)
         windows = _measured(asked, evidence.captures[0], pick)
         rows = [row for w in windows for row in _stream_rows(w)]
@@ -157,7 +157,7 @@ def _stream_rows(w: RankWindow) -> Iterator[Row]:
 @click.option("--stage", "stages", multiple=True, help="This stage only (repeatable); 'none': kernels without one.")
 def overlap(asked: Asked, trace: str, stages: tuple[str, ...]) -> None:
     """How well each stage hides its communication."""
-    with asked.evidence([trace]) as evidence:
+    with asked.evidence([trace], metrics=["overlap"]) as evidence:
         pick = evidence.pick(asked.window, asked.span, asked.kernels)
         windows = _measured(asked, evidence.captures[0], pick)
         shown = _shown_stages(windows, stages)

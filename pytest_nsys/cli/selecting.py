@@ -36,5 +36,5 @@ def check_dimensions(
     known = (*dimensions, *(axes if "rank" in dimensions else ()))
     for dimension in selectors:
         if dimension not in known:
-            hint = did_you_mean(dimension, known) or f": it has {', '.join(known)}"
+            hint = did_you_mean(dimension, known) or f": it has {', '.join(known) or 'none'}"
             raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{hint}")

@@ -33,11 +33,13 @@ def update(
     mode: str,
     only: Sequence[str] = (),
     baseline_dir: str | None = None,
+    executor: str | None = None,
 ) -> int:
     """Write baselines of the gate files; the exit code of the command."""
     words = gate_run("pytest_nsys.cli.exit_status", gate_files, baseline_dir)
     words += ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
     words += [f"--nsys-update-only={name}" for name in only]
     words += [f"--nsys-trace={trace}" for trace in traces]
+    words += [f"--nsys-executor={executor}"] if executor is not None else []
     done = subprocess.run(words, check=False)
     return PYTEST_TO_COMMAND.get(done.returncode, 2)

@@ -12,6 +12,7 @@ from pathlib import Path
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.conventions import Convention
 from pytest_nsys.model import KernelsMode, Label, Span, printable
+from pytest_nsys.workload import Workload
 
 
 class Comparator(enum.StrEnum):
@@ -74,15 +75,24 @@ class FromHistory:
         return runs if self.branch is None else f"{runs} on {printable(self.branch, 60)}"
 
 
+class Unmatched(enum.StrEnum):
+    """Rows of one side alone: those that now has, or those that the baseline has."""
+
+    NEW = "new"
+    VANISHED = "vanished"
+
+
 @dataclass(frozen=True, slots=True)
 class FromBaseline:
     """A limit read from the baseline of the row: m + T above, m − T below. Tolerance None: exactly m.
 
-    ``history`` None: the stored baseline, or the other trace where one is given.
+    ``history`` None: the stored baseline, or the other trace where one is given. ``no``: nothing is asked of the
+    values, but that there is no such row.
     """
 
     tolerance: Tolerance | None
     history: FromHistory | None = None
+    no: Unmatched | None = None
 
     @property
     def source(self) -> str:
@@ -161,7 +171,10 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One sentence; one pytest item. ``name`` is what the item is called, unique in its file."""
+    """One sentence; one pytest item. ``name`` is what the item is called, unique in its file.
+
+    ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
+    """
 
     name: str
     sentence: str
@@ -171,6 +184,7 @@ class Assertion:
     where: Mapping[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
+    pipeline: bool = False
     warn: Requirement | None = None
     severity: Severity = Severity.FAIL
     marks: tuple[str, ...] = ()
@@ -198,7 +212,8 @@ class GateFile:
     """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file.
 
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
-    sizes by axis. ``tolerance``, ``window``, ``span`` and ``kernels`` hold for assertions that say nothing else.
+    sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span`` and ``kernels``
+    hold for assertions that say nothing else.
     ``quality`` bounds what may be wrong with the traces before nothing is judged on them.
     ``comparable_on`` names the circumstances that must agree with a baseline's (None: all of them).
     """
@@ -208,6 +223,7 @@ class GateFile:
     convention: Convention
     traces: tuple[str, ...] = ()
     run: Mapping[str, Label] = field(default_factory=dict)
+    workload: Workload = Workload()  # noqa: RUF009  a NamedTuple: immutable
     comparable_on: tuple[str, ...] | None = None
     quality: Bounds = field(default_factory=Bounds)
     tolerance: Tolerance | None = None

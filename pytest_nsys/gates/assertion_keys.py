@@ -13,6 +13,7 @@ from yaml.nodes import Node, ScalarNode
 
 from pytest_nsys.gates.assertion import (
     Assertion,
+    FromBaseline,
     Location,
     Requirement,
     Selector,
@@ -22,18 +23,20 @@ from pytest_nsys.gates.assertion import (
 from pytest_nsys.gates.baseline_keys import read_baseline
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
+from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
 from pytest_nsys.gates.selector_keys import SelectorKeys
-from pytest_nsys.gates.sentences import Sentence, balance_of, parse_sentence
+from pytest_nsys.gates.sentences import Sentence, balance_of, not_a_quantity, parse_sentence
 from pytest_nsys.gates.setting_keys import read_tolerance, read_window
+from pytest_nsys.gates.units import HASH
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import KernelsMode, Span, printable
 
 ASSERTION_KEYS = (
-    *("id", "assert", "metric", "where", "across", "balance", "for", "require", "warn", "baseline"),
+    *("id", "assert", "metric", "where", "across", "balance", "pipeline", "for", "require", "warn", "baseline"),
     *("tolerance", "severity", "marks", "xfail", "allow_no_data", "on_improvement", "inconclusive"),
     *("window", "span", "kernels"),
 )
-SENTENCE_SAYS = ("metric", "across", "balance", "require", "baseline")
+SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
 """Keys that an ``assert:`` sentence stands for: they cannot stand beside it."""
 
 MAX_ID = 200
@@ -90,6 +93,7 @@ def _assertion(node: Node, name: str, text: str, sentence: Sentence, defaults: D
         where=sentence.where,
         aggregates=sentence.aggregates,
         balance_across=sentence.balance_across,
+        pipeline=sentence.pipeline,
         window=defaults.window,
         span=defaults.span,
         kernels=defaults.kernels,
@@ -130,6 +134,7 @@ class _Entry:
         if sentence is None:
             return []
         metric = self._defaults.metrics[sentence.metric]
+        self._check_exact(sentence)
         keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
         where = keys.where(fixed=sentence.where)
         judged = balance_of(metric) if sentence.balance_across else metric
@@ -144,6 +149,13 @@ class _Entry:
             plain = _assertion(self._node, full, text, one, self._defaults)
             made.append(dataclasses.replace(plain, **options))
         return made
+
+    def _check_exact(self, sentence: Sentence) -> None:
+        """Structure is the baseline's, or not: a tolerance beside it would be one that nobody looks at."""
+        limit = sentence.require.limit
+        if "tolerance" in self._fields and isinstance(limit, FromBaseline) and limit.tolerance is None:
+            what = f"'{sentence.require.text}' is exact: it takes no tolerance"
+            self._mistake("tolerance", what)
 
     def _name(self) -> str | None:
         """The id as a name; without one the sentence is the name."""
@@ -165,6 +177,7 @@ class _Entry:
         taken = " ".join(f"{a.word} over {', '.join(a.over or ())} of" for a in reversed(sentence.aggregates))
         axis = sentence.balance_across
         what = f"balance of {sentence.metric} across {axis}" if axis else sentence.metric
+        what = f"{WORD} {what}" if sentence.pipeline else what
         return clean_name(f"{taken} {selectors} {what} {sentence.require.text}")
 
     def _from_sentence(self) -> Sentence | None:
@@ -188,11 +201,18 @@ class _Entry:
         axis = keys.balance()
         judged = balance_of(metric) if axis else metric
         across = keys.across()
+        if metric.unit == HASH and (across or axis):
+            self._mistake("across" if across else "balance", not_a_quantity(metric))
         require = None
         if "baseline" in self._fields:
             require = read_baseline(self._reader, self._fields, judged, self._defaults.tolerance)
         require = self._requirement("require", judged) or require
-        return None if require is None else Sentence(metric.name, require, {}, across, axis)
+        if require is None:
+            return None
+        ruled = "pipeline" in self._fields and self._reader.flag(self._fields["pipeline"], "pipeline")
+        if ruled and (what := cannot_rule(metric.name, bool(across or axis), require)):
+            self._mistake("pipeline", what)
+        return Sentence(metric.name, require, {}, across, axis, bool(ruled))
 
     def _metric(self) -> MetricSpec | None:
         name = self._reader.text(self._fields["metric"], "metric")

@@ -6,8 +6,9 @@ The value of a row is what it is judged by: the median over its accepted runs.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from pytest_nsys.gates.selection import label_key
 from pytest_nsys.gates.shelf import SUFFIX, WorkTree
 from pytest_nsys.gates.units import format_apart, format_value
 from pytest_nsys.model import Value, counted, printable
+
+SHOWN, SHOWN_NEW = 24, 8
+"""Changes of one series on a terminal; the second where all of them are new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,18 @@ def changes(old: Mapping[SeriesId, Series], new: Mapping[SeriesId, Series]) -> I
             yield from _of_series(sid, before, after)
 
 
+def row_lines(found: Iterable[Change], *, folded: bool) -> Iterator[str]:
+    """A line for each change; ``folded``: for the first of each series, fewer where nothing has an old value."""
+    for sid, same in groupby(found, key=lambda change: change.series):
+        own = list(same)
+        shown = SHOWN if any(change.old is not None for change in own) else SHOWN_NEW
+        if not folded or len(own) <= shown + 1:
+            shown = len(own)
+        yield from map(str, own[:shown])
+        if len(own) > shown:
+            yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest -v shows them)"
+
+
 def _of_series(sid: SeriesId, before: Series | None, after: Series | None) -> Iterator[Change]:
     either = after or before
     assert either is not None
@@ -70,7 +86,7 @@ def _shape(series: Series) -> tuple[tuple[str, ...], str]:
 
 
 def _middles(series: Series | None) -> dict[RowLabels, Value]:
-    return {labels: median(values) for labels, values in series.rows.items()} if series is not None else {}
+    return series.middles if series is not None else {}
 
 
 class State(enum.StrEnum):

@@ -16,10 +16,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.statistics import exact
+from pytest_nsys.analysis.statistics import exact, median
+from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.errors import BaselineError
+from pytest_nsys.gates import kernel_order, stored_breakdown
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.selection import label_key
+from pytest_nsys.gates.stored_breakdown import Breakdowns
+from pytest_nsys.gates.units import HASH
 from pytest_nsys.model import Label, Value, counted, printable
 
 FORMAT = 1
@@ -44,7 +48,8 @@ class SeriesId:
 class Series:
     """The rows of one measurement; of each row the value in every accepted run, oldest first.
 
-    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit.
+    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit, ``sequences``
+    what the values stand for where they are fingerprints.
     """
 
     unit: str
@@ -52,11 +57,19 @@ class Series:
     dimensions: tuple[str, ...]
     rows: dict[RowLabels, list[Value]] = field(default_factory=dict)
     calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)
+    sequences: dict[int, KernelSequence] = field(default_factory=dict)
 
     @property
     def runs(self) -> list[dict[RowLabels, Value]]:
         """The rows of each accepted run, oldest first."""
         return _by_run(self.rows)
+
+    @property
+    def middles(self) -> dict[RowLabels, Value]:
+        """The stored baseline of each row: the median over its accepted runs, of fingerprints the newest."""
+        if self.unit == HASH:
+            return {labels: values[-1] for labels, values in self.rows.items()}
+        return {labels: median(values) for labels, values in self.rows.items()}
 
     @property
     def calibration_runs(self) -> list[dict[RowLabels, Value]]:
@@ -107,7 +120,8 @@ class Key:
 class Baseline:
     """One file. ``provenance`` says where its values came from; it is shown and never compared.
 
-    ``facts`` are circumstances of the run that are compared, but do not name the file.
+    ``facts`` are circumstances of the run that are compared, but do not name the file. ``breakdowns`` are of the run
+    that was written last; they explain what is worse, and decide nothing.
     """
 
     key: dict[str, Any]
@@ -115,15 +129,19 @@ class Baseline:
     provenance: dict[str, Any] = field(default_factory=dict)
     series: dict[SeriesId, Series] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    breakdowns: Breakdowns = field(default_factory=dict)
 
     def dumps(self) -> str:
-        """The file's text: sorted, one row a line."""
+        """The file's text: sorted, one row a line. Breakdowns that no series has a use for are left out."""
         head: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
         head |= {"facts": self.facts} if self.facts else {}
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
-        return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + "\n]\n}\n"
+        read = {stored_breakdown.Measured(sid.window, sid.span, sid.kernels) for sid in self.series}
+        kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
+        parts = f',\n"breakdowns": {stored_breakdown.as_text(kept)}' if kept else ""
+        return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
 
 
 def _series_text(sid: SeriesId, series: Series) -> str:
@@ -139,7 +157,8 @@ def _series_text(sid: SeriesId, series: Series) -> str:
     }
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
-    return json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": [\n ' + ",\n ".join(rows) + "\n]}"
+    listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
+    return json.dumps(head, ensure_ascii=False)[:-1] + listed + kernel_order.as_text(series.sequences) + "}"
 
 
 def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
@@ -181,9 +200,9 @@ def loads(content: bytes, shown: str) -> Baseline:
         series = dict(_series(entry) for entry in data["series"])
         if len(series) != len(data["series"]):
             raise ValueError("a series comes twice")
-        facts = dict(data.get("facts", {}))
-        return Baseline(dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        facts, parts = dict(data.get("facts", {})), stored_breakdown.from_json(data.get("breakdowns", ()))
+        return Baseline(dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise BaselineError(
             f"{shown}: is no baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
         ) from error
@@ -197,7 +216,7 @@ def _problem(error: Exception, data: Any) -> str:
     """What is wrong, in words: of a wrong shape the schema knows the place better than an exception does."""
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}: {error.msg}"
-    if isinstance(error, KeyError | TypeError):
+    if isinstance(error, KeyError | TypeError | IndexError):
         import jsonschema  # only a broken file pays for this import
 
         schema = json.loads(Path(__file__).with_name("baseline.schema.json").read_text(encoding="utf-8"))
@@ -223,7 +242,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         kernels=str(entry["kernels"]),
     )
     dimensions = tuple(str(d) for d in entry["dimensions"])
-    series = Series(str(entry["unit"]), entry["better"], dimensions)
+    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=kernel_order.from_json(entry))
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):

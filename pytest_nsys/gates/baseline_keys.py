@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.gates.assertion import Comparator, FromBaseline, FromHistory, Requirement, Tolerance
-from pytest_nsys.gates.limits import NO_TOLERANCE, NOISE, MetricSpec, gives_something, nothing_for
+from pytest_nsys.gates.limits import NO_TOLERANCE, NOISE, MetricSpec, exact_alone, gives_something, nothing_for
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, tolerance_of
-from pytest_nsys.gates.units import format_tolerance
+from pytest_nsys.gates.units import HASH, format_tolerance
 from pytest_nsys.gates.yaml_nodes import Reader, is_empty
 from pytest_nsys.model import printable
 
@@ -29,6 +29,9 @@ def read_baseline(
     node = entry["baseline"]
     fields = _fields(reader, node)
     if fields is None:
+        return None
+    if judged.unit == HASH:
+        reader.mistakes.at(node, exact_alone(judged))
         return None
     history = _history(reader, fields)
     tolerance = _tolerance(reader, entry, fields, judged, default)

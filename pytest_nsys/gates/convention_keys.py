@@ -16,8 +16,10 @@ from pytest_nsys.conventions import (
     UNKNOWN,
     Convention,
     ConventionMistake,
+    CopyKind,
     Purpose,
 )
+from pytest_nsys.families import OTHER, TABLES, Families, Family
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import KernelsMode, Span, printable
@@ -30,6 +32,8 @@ CONVENTION_KEYS = (
     "stage",
     "purposes",
     "communication",
+    "copies",
+    "families",
     "span",
     "kernels",
 )
@@ -86,6 +90,10 @@ def _given(reader: Reader, fields: dict[str, Node]) -> dict[str, Any]:
         given["purposes"] = _purposes(reader, fields["purposes"])
     if "communication" in fields:
         given["communication"] = reader.texts(fields["communication"], "communication")
+    if "copies" in fields:
+        given["copies"] = _copies(reader, fields["copies"])
+    if "families" in fields and (families := read_families(reader, fields["families"])):
+        given["families"] = families
     if "span" in fields and (span := reader.choice(fields["span"], "span", Span)):
         given["span"] = span
     if "kernels" in fields and (mode := reader.choice(fields["kernels"], "kernels", KernelsMode)):
@@ -105,4 +113,27 @@ def _purposes(reader: Reader, node: Node) -> tuple[Purpose, ...]:
             found.append(Purpose(key.value, stages, ranges))
         else:
             found.append(Purpose(key.value, reader.texts(value, f"purpose {name}")))
+    return tuple(found)
+
+
+def _copies(reader: Reader, node: Node) -> tuple[CopyKind, ...]:
+    """One kind of copies, or a list of them, in one order: it means nothing."""
+    nodes = [node] if isinstance(node, ScalarNode) else reader.items(node, "copies")
+    found = {reader.choice(item, "copies", CopyKind) for item in nodes}
+    return tuple(kind for kind in CopyKind if kind in found)
+
+
+def read_families(reader: Reader, node: Node) -> Families | None:
+    """A built-in table by its name, or the families that are spelt out, in their order."""
+    if isinstance(node, ScalarNode):
+        name = reader.text(node, "families")
+        if name is not None and name not in TABLES:
+            hint = did_you_mean(name, TABLES) or f": built in are {', '.join(TABLES)}"
+            reader.mistakes.at(node, f"unknown families '{printable(name, 40)}'{hint}")
+        return TABLES.get(name or "")
+    found = []
+    for key, value in reader.entries(node, "families"):
+        if key.value == OTHER:
+            reader.mistakes.at(key, f"'{OTHER}' is no family to define: it is what no family matches")
+        found.append(Family(key.value, reader.texts(value, f"family {printable(key.value, 60)}")))
     return tuple(found)

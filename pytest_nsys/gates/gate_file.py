@@ -24,13 +24,14 @@ from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.quality_keys import read_quality
 from pytest_nsys.gates.setting_keys import read_tolerance, read_window
 from pytest_nsys.gates.waiver_keys import attach_waivers
+from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.model import KernelsMode, Label, Span, printable
 
 GATE_FILE_KEYS = (
     *("version", "trace", "convention", "window", "span", "kernels", "tolerance", "run"),
     "comparable_on",
-    "quality",
+    *("quality", "workload", "pipeline", "blocks"),
     "assertions",
     "waivers",
 )
@@ -58,7 +59,9 @@ def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Pa
     traces = reader.texts(fields["trace"], "trace") if "trace" in fields else ()
     quality = read_quality(reader, fields["quality"]) if "quality" in fields else Bounds()
     comparable_on = _read_comparable_on(reader, fields["comparable_on"]) if "comparable_on" in fields else None
+    workload = read_workload(reader, fields, run, path.parent)
     assertions, all_known = _read_assertions(reader, root, fields, defaults)
+    check_needed(mistakes, assertions, fields)
     if "waivers" in fields:
         assertions = attach_waivers(reader, fields["waivers"], assertions, defaults, all_known=all_known)
     mistakes.raise_any()
@@ -68,6 +71,7 @@ def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Pa
         convention=convention,
         traces=traces,
         run=run,
+        workload=workload,
         comparable_on=comparable_on,
         quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
         tolerance=defaults.tolerance,

@@ -13,10 +13,11 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import distance, exact, median
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, origin, select
+from pytest_nsys.gates.units import HASH
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
 from pytest_nsys.model import Label, Value, counted
@@ -81,7 +82,7 @@ def judge(
         return found
     day = today or datetime.now(UTC).date()
     rows, said = waive(assertion, unit, found.rows, meaning(now), day)
-    return _amount(rows, warnings=(*found.warnings, *said))
+    return amounting(rows, warnings=(*found.warnings, *said))
 
 
 def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Judgement:
@@ -120,7 +121,7 @@ def _judge(
         return Judgement(Outcome.NO_DATA, reason=str(nothing))
     limit = assertion.require.limit
     if isinstance(limit, Constant):
-        return _amount([_against_constant(assertion, limit.value, row) for row in rows])
+        return amounting([_against_constant(assertion, limit.value, row) for row in rows])
     if reference is None:
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, Unlike):
@@ -133,7 +134,7 @@ def lacking(
 ) -> str | None:
     """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
     for labels, why in missing:
-        for named, _ in meant(Table(table.dimensions, [(labels, 0)], table.coordinates), where):
+        for named, _ in meant(replace(table, rows=[(labels, 0)]), where):
             return f"{_spelled(named)}: {why}"
     return None
 
@@ -196,6 +197,10 @@ def _against_baseline(
     for run in runs:
         for key, value in run.items():
             stored.setdefault(key, []).append(value)
+    if unit == HASH:
+        return amounting([*_in_the_same_order(assertion, rows, stored)])
+    if limit.no is not None:
+        return amounting([*_unmatched(assertion, limit.no, rows, stored)])
     scale = _Scale(assertion, limit, unit, reference, len(rows))
     judged = []
     for labels, value in rows:
@@ -207,7 +212,37 @@ def _against_baseline(
     judged += [JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=median(v)) for key, v in stored.items()]
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)
-    return _amount(judged, warnings=tuple(_about_tolerance(limit, judged)))
+    return amounting(judged, warnings=tuple(_about_tolerance(limit, judged)))
+
+
+def _unmatched(
+    assertion: Assertion, no: Unmatched, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
+) -> Iterator[JudgedRow]:
+    """The rows of both sides: one that a side has not is 0 there, and fails where ``no`` means it."""
+    now = {row_key(assertion, labels): value for labels, value in rows}
+    for key in dict.fromkeys((*now, *stored)):
+        value, middle = now.get(key, 0), median(stored[key]) if key in stored else 0
+        alone = Unmatched.NEW if key not in stored else Unmatched.VANISHED if key not in now else None
+        if alone is no:
+            yield JudgedRow(dict(key), value, middle, Outcome.FAILED, middle, margin=-distance(value, middle))
+        elif alone is None:
+            yield JudgedRow(dict(key), value, None, Outcome.PASSED, middle)
+
+
+def _in_the_same_order(
+    assertion: Assertion, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
+) -> Iterator[JudgedRow]:
+    """Fingerprints against those that were accepted: each is one of them or not, and no distance says more.
+
+    A row of one side alone fails: nothing ran there on the other.
+    """
+    now = {row_key(assertion, labels): value for labels, value in rows}
+    for key in dict.fromkeys((*now, *stored)):
+        value, accepted = now.get(key), stored.get(key, ())
+        holds = value is not None and value in accepted
+        baseline = value if holds else accepted[-1] if accepted else None
+        outcome = Outcome.PASSED if holds else Outcome.FAILED
+        yield JudgedRow(dict(key), value, baseline, outcome, baseline, tolerance=0, margin=0 if holds else -1)
 
 
 class _Scale:
@@ -309,7 +344,7 @@ def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow]) -> Iterator
 WORST_FIRST = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.IMPROVED, Outcome.PASSED)
 
 
-def _amount(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
+def amounting(rows: Sequence[JudgedRow], warnings: tuple[str, ...] = ()) -> Judgement:
     """The rows worst first, and the outcome: a row that could not be judged decides it.
 
     Else ``severity: warn`` or an expected failure, which are for rows outside their limit, would cover a lost one.

@@ -12,6 +12,7 @@ from typing import Protocol
 from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.units import (
+    HASH,
     MICRO,
     RATIO,
     TIME,
@@ -126,6 +127,9 @@ def parse_requirement(
         raise SentenceMistake(match.start("words"), f"'{words}' is not a comparison{hint}")
     tokens = _Tokens(text, match.end())
     first = tokens.take(f"the limit is missing after '{words}'")
+    if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
+        what = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
+        raise SentenceMistake(match.start("words"), what)
     limit: Constant | FromBaseline
     if first.text == "baseline":
         if constant:
@@ -149,6 +153,11 @@ def nothing_for(metric: MetricSpec) -> str:
     return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
 
 
+def exact_alone(metric: MetricSpec) -> str:
+    """The mistake of a tolerance on what has none."""
+    return f'{metric.name} has no tolerance: write require: "== baseline"'
+
+
 def _first(text: str, start: int) -> int:
     """Offset of the first character from ``start`` on that is not blank, else the end."""
     return len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
@@ -160,7 +169,7 @@ def _constant(token: _Token, metric: MetricSpec) -> Fraction:
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
         raise SentenceMistake(token.offset, what)
     if token.text in _SIGNS:
-        raise SentenceMistake(token.offset, "a limit has no sign: no value is ever negative")
+        raise SentenceMistake(token.offset, "a limit has no sign: write a number from 0 on, or baseline")
     with _at(token.offset):
         return limit_value(parse_quantity(token.text), metric.unit, metric.name)
 

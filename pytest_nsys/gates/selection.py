@@ -15,6 +15,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.statistics import aggregate, exact
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Selector
+from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.model import Label, Value, counted
 
 Labelled = tuple[Mapping[str, Label], Value]
@@ -30,12 +31,18 @@ class NothingSelected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of one metric, as measured or as stored."""
+    """Rows of one metric, as measured or as stored.
+
+    ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
+    row.
+    """
 
     dimensions: tuple[str, ...]
     rows: Sequence[tuple[tuple[Label, ...], Value]]
     coordinates: Coordinates
     sizes: Mapping[str, int] = field(default_factory=dict)
+    every_stage: bool = False
+    without: str = ""
 
     def labelled(self) -> list[Labelled]:
         """The rows with their dimensions by name, in order."""
@@ -64,10 +71,11 @@ def matches(element: str, label: Label) -> bool:
 def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means; there may be none.
 
-    Kernels without a stage are left out unless a selector asks for stage ``none``.
+    Kernels without a stage are left out unless a selector asks for stage ``none``, or the metric counts every stage.
     """
     stages = where.get("stage")
-    staged_only = "stage" in table.dimensions and (stages is None or NO_STAGE not in stages.values)
+    asked = table.every_stage if stages is None else NO_STAGE in stages.values
+    staged_only = "stage" in table.dimensions and not asked
     rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
     return [row for row in rows if all(_any(table, row, dim, s.values) for dim, s in where.items())]
 
@@ -81,7 +89,9 @@ def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
             for element in selector.values:
                 if not any(_any(table, row, dimension, (element,)) for row in rows):
                     others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""
-                    raise NothingSelected(f"no row{others} has {dimension} {element}; {_what_exists(table, dimension)}")
+                    hint = did_you_mean(element, _labels(table, dimension)) if dimension in _LISTED else ""
+                    exist = _what_exists(table, dimension)
+                    raise NothingSelected(f"no row{others} has {dimension} {element}{hint}; {exist}")
     if not kept:
         raise NothingSelected(_why_no_rows(table))
     return kept
@@ -92,7 +102,7 @@ def _why_no_rows(table: Table) -> str:
         return (
             f"its {counted(len(table.rows), 'row')} in the window have no stage: select stage {NO_STAGE} to judge them"
         )
-    return "it has no row in the window"
+    return f"it has no row in the window{f': {table.without}' if table.without else ''}"
 
 
 def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
@@ -100,13 +110,22 @@ def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -
     return label is not None and any(matches(element, label) for element in elements)
 
 
+_LISTED = {"family": "families"}
+"""Dimensions whose labels are all known from a table, in the plural: another one is a slip of the pen."""
+
+
+def _labels(table: Table, dimension: str) -> list[str]:
+    """The labels that rows have, in order."""
+    labels = (table.label(labels, dimension) for labels, _ in meant(table, {}))
+    return [str(label) for label in sorted({label for label in labels if label is not None}, key=label_key)]
+
+
 def _what_exists(table: Table, dimension: str) -> str:
-    rows = meant(table, {})
-    found = {label for labels, _ in rows if (label := table.label(labels, dimension)) is not None}
-    if not found:
-        return f"no row has a {dimension}" if rows else _why_no_rows(table)
-    shown = [str(label) for label in sorted(found, key=label_key)]
-    return f"{dimension}s with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
+    shown = _labels(table, dimension)
+    if not shown:
+        return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
+    plural = _LISTED.get(dimension, f"{dimension}s")
+    return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
 
 
 def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:

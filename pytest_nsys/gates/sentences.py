@@ -1,8 +1,11 @@
 """What does a sentence such as ``median stage2_f overlap >= 60%`` ask for?
 
     [selectors and an aggregate word] METRIC          COMPARISON LIMIT
+    [an aggregate word] METRIC of selectors           COMPARISON LIMIT
     [selectors] balance of METRIC across AXIS         COMPARISON LIMIT
+    [selectors] pipeline overlap_score                COMPARISON LIMIT
     no [selector] METRIC
+    no new kernels, no vanished kernels
 
 A selector is ``rank 3``, or a bare word for the metric's last dimension.
 """
@@ -14,10 +17,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, Requirement, Selector, Tolerance
+from pytest_nsys.analysis.collective_sizes import spelt
+from pytest_nsys.gates.assertion import (
+    Aggregate,
+    Comparator,
+    Constant,
+    FromBaseline,
+    Requirement,
+    Selector,
+    Tolerance,
+    Unmatched,
+)
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, parse_requirement
-from pytest_nsys.gates.units import BARE, COUNT, MICRO, TIME
+from pytest_nsys.gates.pipeline_rule import RULED, WORD, cannot_rule
+from pytest_nsys.gates.units import BARE, COUNT, HASH, MICRO, TIME
 from pytest_nsys.model import printable
 
 __all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
@@ -31,6 +45,11 @@ QUANTILES = ("p50", "p90", "p99")
 
 MAX_LENGTH = 500
 """Most characters of a sentence: nobody reads a longer one, and the file may be a stranger's."""
+
+KERNELS = "kernel_launches"
+"""The metric whose rows are kernels by name."""
+
+_KERNEL_SENTENCES = {f"{each} kernels": each for each in Unmatched}
 
 _LONGEST_NAME = 5
 """Most words that the name of a metric is looked for in."""
@@ -48,6 +67,7 @@ class Sentence:
     where: Mapping[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
+    pipeline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +92,7 @@ class _Subject:
     where: dict[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
+    pipeline: bool = False
 
 
 def parse_sentence(
@@ -96,14 +117,24 @@ def parse_sentence(
     if cut == 0:
         raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
     subject = _parse_subject(words[:cut], metrics, axes)
+    if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
+        raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
     judged = balance_of(subject.metric) if subject.balance_across else subject.metric
     require = parse_requirement(text, judged, tolerance, start=words[cut].offset)
-    return Sentence(subject.metric.name, require, subject.where, subject.aggregates, subject.balance_across)
+    if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
+        raise SentenceMistake(words[0].offset, what)
+    said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
+    return Sentence(subject.metric.name, require, *said)
 
 
 def balance_of(metric: MetricSpec) -> Balance:
     """``balance of compute_ns`` as something that a limit can be set for."""
     return Balance(f"balance of {metric.name}", metric.dimensions)
+
+
+def not_a_quantity(metric: MetricSpec) -> str:
+    """The mistake of counting with fingerprints."""
+    return f"{metric.name} is no quantity: several cannot be taken together"
 
 
 def dimensions_of(metric: MetricSpec, axes: Collection[str]) -> tuple[str, ...]:
@@ -116,7 +147,7 @@ def check_dimension(name: str, metric: MetricSpec, axes: Collection[str]) -> str
     known = dimensions_of(metric, axes)
     if name in known:
         return None
-    hint = did_you_mean(name, known) or f": it has {', '.join(known)}"
+    hint = did_you_mean(name, known) or f": it has {', '.join(known) or 'none'}"
     return f"{metric.name} has no dimension '{printable(name, 40)}'{hint}"
 
 
@@ -128,7 +159,7 @@ def selector_value(dimension: str, text: str, axes: Collection[str]) -> str:
         return str(int(text))
     if dimension == "quantile" and text not in QUANTILES:
         raise ValueError(f"a quantile is one of {', '.join(QUANTILES)}, not '{printable(text, 40)}'")
-    return text
+    return spelt(text) if dimension == "collective" else text
 
 
 def aggregate_word(text: str) -> bool:
@@ -167,10 +198,18 @@ def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Col
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
+    if (unmatched := _unmatched_kernels(words, metrics)) is not None:
+        return unmatched
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
         raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: '{words[cut].text}' is too much")
-    prefix, metric = _split_metric(words[1:], metrics)
+    try:
+        prefix, metric = _split_metric(words[1:], metrics)
+    except SentenceMistake:
+        written = printable(" ".join(word.text for word in words[1:]), 60)
+        if hint := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
+            raise SentenceMistake(words[1].offset, f"unknown metric '{written}'{hint}") from None
+        raise
     if metric.unit not in (TIME, COUNT):
         raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
     if len(prefix) > 1:
@@ -181,11 +220,33 @@ def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Col
     return Sentence(metric.name, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0"), subject.where)
 
 
+def _unmatched_kernels(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> Sentence | None:
+    """``no new kernels``, ``no vanished kernels``: against the baseline; None for every other sentence."""
+    text = " ".join(word.text for word in words[-2:])
+    if KERNELS not in metrics or text not in _KERNEL_SENTENCES:
+        return None
+    if len(words) > 3:
+        what = f"'no {text}' takes no selector: write {{assert: no {text}, where: {{stage: …}}}}"
+        raise SentenceMistake(words[1].offset, what)
+    limit = FromBaseline(None, no=_KERNEL_SENTENCES[text])
+    return Sentence(KERNELS, Requirement(Comparator.EQ, limit, f"has no {text}"))
+
+
+def _selectors_first(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> list[_Word]:
+    """``family_ns of gemm`` in the order of ``gemm family_ns``."""
+    for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
+        for start in range(max(0, of - _LONGEST_NAME), of):
+            if "_".join(word.text for word in words[start:of]) in metrics:
+                return [*words[:start], *words[of + 1 :], *words[start:of]]
+    return words
+
+
 def _parse_subject(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]) -> _Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
-        prefix, metric = _split_metric(words, metrics)
-        return _read_prefix(_Subject(metric), prefix, metrics, axes)
+        prefix, metric = _split_metric(_selectors_first(words, metrics), metrics)
+        others = [word for word in prefix if metric.name != RULED or word.text != WORD]
+        return _read_prefix(_Subject(metric, pipeline=len(others) < len(prefix)), others, metrics, axes)
     rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
     if len(rest) < 3 or rest[-2].text != "across":
         what = "a balance is written as in 'balance of compute_ns across pp'"
@@ -279,7 +340,7 @@ def _select_named(
     subject: _Subject, word: _Word, value: _Word | None, own: tuple[str, ...], axes: Collection[str]
 ) -> None:
     if word.text not in own:
-        known = did_you_mean(word.text, own) or f": it has {', '.join(own)}"
+        known = did_you_mean(word.text, own) or f": it has {', '.join(own) or 'none'}"
         what = f"{subject.metric.name} has no dimension '{printable(word.text, 40)}'{known}"
         raise SentenceMistake(word.offset, what)
     if value is None:
@@ -293,7 +354,8 @@ def _select_bare(subject: _Subject, word: _Word, axes: Collection[str]) -> None:
     shown = printable(word.text, 40)
     if not others:
         name = subject.metric.name
-        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank")
+        hint = did_you_mean(word.text, [WORD]) if name == RULED else ""
+        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank{hint}")
     if word.text.isdigit():
         raise SentenceMistake(word.offset, f"'{shown}' of which dimension? Write it as in 'rank {shown}'")
     _select(subject, others[-1], word, axes)

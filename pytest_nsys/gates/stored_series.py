@@ -11,6 +11,7 @@ from pytest_nsys.analysis.windows import RUN, Pick
 from pytest_nsys.conventions import Convention
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.baseline_file import Baseline, SeriesId
+from pytest_nsys.gates.stored_breakdown import Measured
 from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import KernelsMode, Span, printable
 
@@ -33,6 +34,11 @@ def pick_for(convention: Convention, assertion: Assertion) -> Pick:
 def series_id(metric: Metric, pick: Pick) -> SeriesId:
     """What the rows of a metric are stored under."""
     return SeriesId(metric.name, metric.definition, pick.window, str(pick.span), str(pick.kernels))
+
+
+def measured_as(pick: Pick) -> Measured:
+    """What the breakdowns of a pick are stored under."""
+    return Measured(pick.window, str(pick.span), str(pick.kernels))
 
 
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:

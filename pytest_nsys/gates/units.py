@@ -1,7 +1,8 @@
 """What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how is a value written for people?
 
-A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers) or
-``1`` (a bare ratio, such as a balance). Everything is exact: decimals become fractions, print alone rounds.
+A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers),
+``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). Everything is exact:
+decimals become fractions, print alone rounds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ TIME = "ns"
 RATIO = "%"
 COUNT = "count"
 BARE = "1"
+HASH = "hash"
 
 NANOSECONDS: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Written units of time, in rising order."""
@@ -26,7 +28,21 @@ MICRO = re.compile("[\u00b5\u03bc]s")
 """Microseconds in either of Unicode's letters, for ``us``."""
 
 POINTS = "pp"
-WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, "GB/s", "tokens/s")
+RATES = ("GB/s", "tokens/s", "samples/s")
+
+SIZE = "bytes"
+BYTES: Mapping[str, int] = {
+    SIZE: 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+}
+"""Written units of size."""
+
+WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES)
 
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
 
@@ -75,6 +91,8 @@ def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
         if quantity.value.denominator != 1:
             raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
         return quantity.value
+    if metric_unit == SIZE and quantity.unit in BYTES:
+        return quantity.value * BYTES[quantity.unit]
     if metric_unit == (quantity.unit or BARE):
         return quantity.value
     raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
@@ -97,6 +115,8 @@ def absolute_amounts(quantity: Quantity) -> dict[str, Fraction]:
     if quantity.unit == RATIO:
         number = _decimal(quantity.value, 18)
         raise UnitMistake(f"abs is an amount: write {number}pp for percentage points, not {quantity.text}")
+    if quantity.unit in BYTES:
+        return {SIZE: quantity.value * BYTES[quantity.unit]}
     if quantity.unit:
         return {quantity.unit: quantity.value}
     whole = quantity.value.denominator == 1
@@ -124,8 +144,13 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
     if metric_unit == COUNT:
         whole = quantity.value.denominator == 1
         return f"a count: write {number}" if whole and quantity.unit else "a count: write a whole number"
+    if metric_unit == HASH:
+        return "a fingerprint: it is the same as in the baseline, or not"
     if metric_unit == BARE:
-        return f"a number without unit: write {number}"
+        plain = _decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
+        return f"a number without unit: write {plain}"
+    if metric_unit == SIZE:
+        return f"a size: write it in {', '.join(BYTES)}"
     return f"in {metric_unit}: write {number}{metric_unit}"
 
 
@@ -133,9 +158,13 @@ def format_value(value: Value, unit: str, more_digits: int = 0) -> str:
     """``value`` for people: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` than usual on demand."""
     if unit == TIME:
         return _format_time(value, 4 + more_digits)
+    if unit == HASH:
+        return f"{int(value):x}"
     if unit == RATIO:
         return _decimal(Fraction(value) * 100, 2 + more_digits, at_least=1) + "%"
-    text = _decimal(value, 3 + more_digits)
+    if unit == SIZE:
+        return _format_size(value, 4 + more_digits)
+    text = _decimal(value, 3 + more_digits, thousands=" " if unit in RATES else "")
     return text if unit in (COUNT, BARE) else f"{text} {unit}"
 
 
@@ -155,7 +184,8 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
     parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
     if absolute is not None:
         points = _decimal(absolute * 100, 18) + POINTS
-        parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else _decimal(absolute, 18))
+        plain = _decimal(absolute, 18) + (unit if unit in (*RATES, SIZE) else "")
+        parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else plain)
     return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
 
 
@@ -169,6 +199,14 @@ def _format_time(value: Value, digits: int) -> str:
     size = abs(Fraction(value))
     unit = next((unit for unit, scale in NANOSECONDS.items() if size < 10_000 * scale), "s")
     scaled = Fraction(value) / NANOSECONDS[unit]
+    decimals = max(0, digits - len(str(int(abs(scaled)))))
+    return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
+
+
+def _format_size(value: Value, digits: int) -> str:
+    size = abs(Fraction(value))
+    unit = next((unit for unit in (SIZE, "kB", "MB") if size < 10_000 * BYTES[unit]), "GB")
+    scaled = Fraction(value) / BYTES[unit]
     decimals = max(0, digits - len(str(int(abs(scaled)))))
     return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
 

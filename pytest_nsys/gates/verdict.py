@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.gates.assertion import Assertion, Severity
 from pytest_nsys.model import Label, Value, Window
 
@@ -35,7 +36,7 @@ class JudgedRow:
     ``noise`` is the bound of the measured noise, None where it was not measured: max(tolerance, noise) is the smallest
     change that the gate can see. ``origin`` is the row that an aggregate took its value from. ``test`` says what
     decided between two sets of captures. ``waived`` rows are outside their limit by leave of the gate file, as far as
-    ``ceiling``.
+    ``ceiling``. ``serialization`` is what the rule of a pipeline holds the row to as well, None where there is none.
     """
 
     labels: Labels
@@ -51,6 +52,7 @@ class JudgedRow:
     test: str = ""
     waived: bool = False
     ceiling: Value | None = None
+    serialization: Value | None = None
 
     @property
     def sees(self) -> Value | None:
@@ -81,7 +83,8 @@ class Verdict:
     """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
 
     ``warnings`` belong to the line of the assertion. ``differences`` explain *incomparable*;
-    ``compared_with`` says where the baseline came from.
+    ``compared_with`` says where the baseline came from. ``details`` are lines on what changed behind the rows,
+    ``causes`` the kernels that account for those that are worse, in their order.
     """
 
     assertion: Assertion
@@ -96,6 +99,8 @@ class Verdict:
     next_step: str = ""
     differences: tuple[Difference, ...] = ()
     compared_with: str = ""
+    details: tuple[str, ...] = ()
+    causes: tuple[Explained, ...] = ()
 
     @property
     def good(self) -> bool:

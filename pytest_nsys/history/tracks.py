@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pytest_nsys.analysis.statistics import median
+from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.gates.assertion import Selector
 from pytest_nsys.gates.baseline_file import RowLabels
 from pytest_nsys.gates.selection import NothingSelected, Table, select
 from pytest_nsys.history.reading import History, StoredRun, StoredSeries
+from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import Label, Value, counted
 
 _HOW = ("definition", "window", "span", "kernels")
@@ -71,7 +73,11 @@ def tracks_of(
             continue
         runs = [run for run in history.runs if (run.gate, run.digest) == (series.gate, series.digest)]
         coordinates = next((run.coordinates for run in reversed(runs) if run.coordinates), {})
-        table = Table(series.dimensions, [(labels, 0) for labels in series.rows], coordinates)
+        every_stage = series.sid.metric in METRICS and METRICS[series.sid.metric].every_stage
+        if "stage" in series.dimensions:  # no row with a stage: the gate meant those without one
+            at = series.dimensions.index("stage")
+            every_stage = every_stage or all(labels[at] == NO_STAGE for labels in series.rows)
+        table = Table(series.dimensions, [(labels, 0) for labels in series.rows], coordinates, every_stage=every_stage)
         try:
             chosen = select(table, selectors)
         except NothingSelected as nothing:

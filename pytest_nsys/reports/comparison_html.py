@@ -1,17 +1,18 @@
-"""How does a comparison read in a browser? One self-contained page without script or network, every name escaped."""
+"""How does a comparison read in a browser? One self-contained page without network, every name escaped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 from pytest_nsys.comparison import ComparedRow, Comparison
 from pytest_nsys.reports import comparison_tables as tables
 from pytest_nsys.reports.comparison_tables import Table
+from pytest_nsys.reports.drawn import Picture
+from pytest_nsys.reports.page import render
+from pytest_nsys.reports.timeline_view import COLUMNS, timeline_view
 
-TEMPLATE = Path(__file__).with_name("comparison.html.j2")
 WIDTH, MIDDLE, UNIT = 140, 50, 20
 """Of a bar in pixels: its length, where no change stands, and what a change of one tolerance takes."""
 
@@ -41,16 +42,16 @@ class Line:
     bar: Bar | None
 
 
-def as_html(comparison: Comparison) -> str:
-    """The page. Nothing is left out; what is long is folded."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+def as_html(comparison: Comparison, windows: Sequence[Picture] = ()) -> str:
+    """The page, with the ``windows`` that are drawn on it. No row is left out; what is long is folded."""
     judged = not comparison.incomparable
     within = [row for row in comparison.unmoved if row.changed]
     things = tables.things_table(comparison, None)
-    return template.render(
+    return render(
+        "comparison.html.j2",
+        interactive=bool(windows),
+        timelines=[timeline_view(picture, number) for number, picture in enumerate(windows, 1)],
+        timeline_columns=COLUMNS,
         headline=tables.headline(comparison),
         judged=judged,
         result=str(comparison.result).replace(" ", "-"),
@@ -64,6 +65,8 @@ def as_html(comparison: Comparison) -> str:
         within_lines=_lines(within, tables.within_table(comparison, None)),
         undecided=tables.undecided_table(comparison),
         constants=tables.constants_table(comparison),
+        structure=tables.structure_table(comparison, None),
+        causes=tables.causes_table(comparison, None),
         things=things,
         folded=[tables.assertion_table(comparison), tables.windows_table(comparison), tables.notes_table(comparison)],
         numeric=NUMERIC,

@@ -9,6 +9,7 @@ from pytest_nsys.gates.assertion import Comparator
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.model import Value
 from pytest_nsys.reports import comparison_tables as tables
+from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.tables import as_json
 
 SCHEMA = "pytest-nsys/comparison"
@@ -105,6 +106,7 @@ def _row(row: JudgedRow, comparator: Comparator | None) -> dict[str, object]:
         "test": row.test,
         "waived": row.waived,
         "ceiling": _number(row.ceiling),
+        "serialization": _number(row.serialization),
     }
 
 
@@ -122,6 +124,8 @@ def _verdict(gate: str, verdict: Verdict) -> Mapping[str, object]:
         "rows": len(verdict.rows),
         "measured_as": verdict.measured_as,
         "warnings": list(verdict.warnings),
+        "details": list(verdict.details),
+        "causes": plain_causes(verdict.causes),
     }
 
 

@@ -29,6 +29,8 @@ def as_markdown_report(comparison: Comparison, *, verbose: bool = False) -> str:
         parts += _section(tables.assertion_table(comparison), fold=True)
     else:
         parts += _section(tables.undecided_table(comparison))
+    parts += _section(tables.causes_table(comparison, limit))
+    parts += _section(tables.structure_table(comparison, limit), fold=True)
     parts += _section(tables.constants_table(comparison), fold=True)
     parts += _section(tables.things_table(comparison, limit), fold=True)
     parts += _section(tables.windows_table(comparison), fold=True)

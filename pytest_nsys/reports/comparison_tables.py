@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pytest_nsys.analysis.causes import Explanation
 from pytest_nsys.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
@@ -16,6 +17,7 @@ from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.units import format_apart, format_value
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.model import counted, printable
+from pytest_nsys.reports.causes import cause_words, signed
 from pytest_nsys.reports.text import (
     apart,
     change,
@@ -24,6 +26,7 @@ from pytest_nsys.reports.text import (
     place,
     rank_ranges,
     row_to_name,
+    rule_words,
     window_lines,
 )
 
@@ -188,7 +191,7 @@ def _limit_cells(each: ComparedRow) -> tuple[str, str]:
         return "—", ""
     source = limit_source(each.assertion, unit, row)
     words = limit_words(each.assertion, apart(row, unit)[1])
-    return f"{words} ({source})" if source else words, times_words(each)
+    return (f"{words} ({source})" if source else words) + rule_words(row), times_words(each)
 
 
 def word(each: ComparedRow) -> str:
@@ -253,6 +256,32 @@ def undecided_table(comparison: Comparison) -> Table:
     return Table("Assertions that are not decided", ("", "assertion", "why"), rows)
 
 
+def structure_table(comparison: Comparison, limit: int | None) -> Table:
+    """What changed behind the rows about structure: kernels that came or went, where an order departs."""
+    found = [(verdict.assertion.name, line) for _, verdict in comparison.verdicts for line in verdict.details]
+    chosen = found if limit is None else found[:limit]
+    rows = tuple(tuple(map(_cell, cells)) for cells in chosen)
+    return Table("Structure that changed", ("assertion", "what"), rows, len(found) - len(chosen))
+
+
+def causes_table(comparison: Comparison, limit: int | None) -> Table:
+    """Why the rows that are worse are so: the kernels that account for each, largest part first."""
+    metrics: dict[tuple[str, Explanation], list[str]] = {}
+    for _, verdict in comparison.verdicts:
+        for labels, explanation in verdict.causes:
+            where = " ".join(f"{name} {label}" for name, label in labels.items())
+            metrics.setdefault((where, explanation), []).append(verdict.assertion.metric)
+    found = []
+    for (where, (change_ns, causes, unexplained_ns)), names in metrics.items():
+        row = (", ".join(dict.fromkeys(names)), where, signed(change_ns))
+        parts = [(signed(cause.change_ns), cause_words(cause)) for cause in causes]
+        parts += [(signed(unexplained_ns), "not explained")] if unexplained_ns else []
+        found += [(*(row if n == 0 else ("", "", "")), *part) for n, part in enumerate(parts)]
+    chosen = found if limit is None else found[:limit]
+    rows = tuple(tuple(map(_cell, cells)) for cells in chosen)
+    return Table("Why", ("metric", "row", "change", "part", "cause"), rows, len(found) - len(chosen))
+
+
 def constants_table(comparison: Comparison) -> Table:
     """The assertions with constant limits, which are judged on head."""
     rows = tuple(tuple(map(_cell, _constant_cells(each))) for each in comparison.constants)
@@ -267,7 +296,7 @@ def _constant_cells(each: OnHead) -> Iterator[str]:
     yield verdict.assertion.name
     if worst is not None and worst.limit is not None:
         value, limit = apart(worst, verdict.unit)
-        yield from (value, limit_words(verdict.assertion, limit), place(worst))
+        yield from (value, limit_words(verdict.assertion, limit) + rule_words(worst), place(worst))
     else:
         yield from ("", verdict.message, "")
     yield "not measured" if each.base is None else str(each.base)

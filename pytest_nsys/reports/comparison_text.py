@@ -25,6 +25,8 @@ def as_text(comparison: Comparison, *, verbose: bool = False) -> str:
         lines += _listed(tables.assertion_table(comparison))
     else:
         lines += _listed(tables.undecided_table(comparison))
+    lines += _listed(tables.causes_table(comparison, limit))
+    lines += _listed(tables.structure_table(comparison, limit))
     lines += _listed(tables.constants_table(comparison))
     lines += _listed(tables.things_table(comparison, limit))
     lines += _listed(tables.windows_table(comparison))

@@ -21,7 +21,7 @@ from pytest_nsys.reports.text import change_words
 
 FORMAT = 1
 
-AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling")
+AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
 DIFFERENCES = ("tolerance", "noise", "sees", "margin")
 """Amounts that are distances: of a ratio, percentage points."""
 
@@ -77,8 +77,9 @@ _AS_THEY_ARE = (
     "outcome",
     "message",
     "baseline",
+    "artifact",
 )
-_LISTS = ("differences", "notes", "warnings", "next_steps")
+_LISTS = ("differences", "details", "causes", "notes", "warnings", "next_steps")
 
 
 def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:

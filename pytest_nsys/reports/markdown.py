@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_nsys.gates.units import format_apart, format_value
 from pytest_nsys.model import counted, printable
+from pytest_nsys.reports.causes import signed
 from pytest_nsys.reports.digest import Digest
-from pytest_nsys.reports.record import from_exact, state
+from pytest_nsys.reports.record import state
+from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
 from pytest_nsys.reports.tables import escape_markdown
-from pytest_nsys.reports.text import change_words
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
 
 SHOWN_ROWS = 20
 CHANGED_ROWS = 10
-NO_VALUE = "–"
+SHOWN_CAUSES = 10
 
 
 def code(text: str) -> str:
@@ -168,8 +168,25 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
     if record["differences"]:
         rows = [[cell(d["name"]), cell(d["now"]), cell(d["baseline"])] for d in record["differences"]]
         yield from _table(("differs", "now", "baseline"), rows)
+    yield from _causes(record)
     if record["next_steps"]:
         yield from ("Next:", "", *(f"- {_step(step)}" for step in record["next_steps"]), "")
+
+
+def _causes(record: Mapping[str, Any]) -> Iterator[str]:
+    """Why each row is worse: all causes, the worst row's first."""
+    for row in record["causes"][:SHOWN_ROWS]:
+        where = " ".join(f"{name} {label}" for name, label in row["labels"].items())
+        parts = [[prose(signed(part["change_ns"])), cell(part["text"])] for part in row["parts"][:SHOWN_CAUSES]]
+        if len(row["parts"]) > SHOWN_CAUSES:
+            rest = row["parts"][SHOWN_CAUSES:]
+            more = counted(len(rest), "smaller cause")
+            parts.append([prose(signed(sum(part["change_ns"] for part in rest))), more])
+        if row["unexplained_ns"]:
+            parts.append([prose(signed(row["unexplained_ns"])), "not explained"])
+        if parts:
+            yield from (f"Why {prose(where)} changed by {prose(signed(row['change_ns']))}:", "")
+            yield from _table(("", "cause"), parts)
 
 
 def _step(step: str) -> str:
@@ -190,26 +207,12 @@ def _judged(record: Mapping[str, Any]) -> Iterator[str]:
     lines = []
     for row in rows[:SHOWN_ROWS]:
         cells = [cell(str(row["labels"].get(d, ""))) for d in dimensions]
-        cells += _numbers(row, record, stored=stored)
+        cells += map(prose, number_cells(row, record, stored=stored))
         lines.append([*cells, *([prose(row["test"])] if tested else [])])
     head = [*map(cell, dimensions), *numbers, *(["test"] if tested else [])]
     yield from _table(head, lines, frozenset(numbers[:-1]))
     if len(rows) > SHOWN_ROWS:
         yield from (f"… {counted(len(rows) - SHOWN_ROWS, 'more row')}.", "")
-
-
-def _numbers(row: Mapping[str, Any], record: Mapping[str, Any], *, stored: bool) -> list[str]:
-    unit = record["unit"]
-    value, limit, baseline = (from_exact(row[name]) for name in ("value", "limit", "baseline"))
-    now = "gone" if value is None else format_value(value, unit)
-    allowed = NO_VALUE if limit is None else format_value(limit, unit)
-    if value is not None and limit is not None and value != limit:
-        now, allowed = format_apart(value, limit, unit)
-    words = f"{record['comparator']} {allowed}" if limit is not None else allowed
-    words += f" ({row['limit_source']})" if row["limit_source"] and limit is not None else ""
-    between = [] if baseline is None else [format_value(baseline, unit)]
-    middle = [*(between or [NO_VALUE]), change_words(value, baseline, unit)] if stored else []
-    return [prose(cell) for cell in (now, *middle, words.strip())]
 
 
 def _about_windows(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -110,6 +110,18 @@ def svg(title: str, panels: Sequence[Panel]) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
+def panel_svg(panel: Panel, ident: str) -> str:
+    """One plot for a page, which has the style; ``ident`` tells it from others of the page."""
+    return "\n".join(
+        [
+            f'<svg class="plots" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{_text(ident)}">',
+            f'<title id="{_text(ident)}">{_text(_in_words(panel), 4000)}</title>',
+            *_panel(panel),
+            "</svg>",
+        ]
+    )
+
+
 def _in_words(panel: Panel) -> str:
     first, last = (format_value(point.value, panel.unit) for point in (panel.points[0], panel.points[-1]))
     return f"{panel.title}, {len(panel.points)} values from {first} to {last}"

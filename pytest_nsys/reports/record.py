@@ -12,6 +12,7 @@ from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.units import format_apart, format_value
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, UsedWindow, Verdict
 from pytest_nsys.model import Label, Value, printable
+from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.text import (
     ceiling_words,
     limit_source,
@@ -19,6 +20,7 @@ from pytest_nsys.reports.text import (
     margin_words,
     place,
     row_to_name,
+    rule_words,
     sees_words,
     window_lines,
 )
@@ -33,7 +35,8 @@ class Record:
 
     The texts up to ``warnings`` are of the row that is nearest to failing, or fails worst; ``judged`` holds them all,
     worst first, in numbers. ``sees`` is the smallest change that the gate can see, with what stands behind it;
-    ``ceiling`` how far a waived row may go, which stands in place of its margin.
+    ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
+    window, ``artifact_lost`` why there is none where it was asked for.
     """
 
     file: str
@@ -66,6 +69,10 @@ class Record:
     next_steps: tuple[str, ...] = ()
     explanation: str = ""
     ceiling: str = ""
+    details: tuple[str, ...] = ()
+    causes: tuple[Mapping[str, Any], ...] = ()
+    artifact: str = ""
+    artifact_lost: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers, lists and dictionaries."""
@@ -154,6 +161,8 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         comparator=str(verdict.assertion.require.comparator or ""),
         judged=_judged(verdict),
         used_windows=_used(verdict.windows),
+        details=tuple(printable(line, 2000) for line in verdict.details),
+        causes=tuple(plain_causes(verdict.causes)),
         differences=tuple({"name": d.name, "now": d.now, "baseline": d.baseline} for d in verdict.differences),
     )
 
@@ -178,6 +187,7 @@ def _plain(row: JudgedRow, source: str) -> dict[str, Any]:
         "sees": _exact(row.sees),
         "margin": _exact(row.margin),
         "ceiling": _exact(row.ceiling),
+        "serialization": _exact(row.serialization),
         "test": printable(row.test),
         "waived": row.waived,
         "early_warning": row.early_warning,
@@ -223,4 +233,4 @@ def _value_and_limit(verdict: Verdict, row: JudgedRow | None) -> tuple[str, str]
     value, limit = (format_value(row.value, unit),) * 2 if same else format_apart(row.value, row.limit, unit)
     source = limit_source(verdict.assertion, unit, row)
     words = limit_words(verdict.assertion, limit)
-    return value, f"{words} ({source})" if source else words
+    return value, (f"{words} ({source})" if source else words) + rule_words(row)

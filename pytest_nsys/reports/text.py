@@ -8,12 +8,15 @@ from functools import lru_cache
 
 from pytest_nsys.analysis.statistics import distance
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
+from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.gates.selection import label_key
-from pytest_nsys.gates.units import format_apart, format_tolerance, format_value
+from pytest_nsys.gates.units import BARE, HASH, format_apart, format_tolerance, format_value
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, UsedWindow, Verdict
 from pytest_nsys.model import Value, printable
+from pytest_nsys.reports.causes import cause_lines
 
 SHOWN_ROWS = 10
+SHOWN_DETAILS = 4
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 
@@ -66,6 +69,8 @@ def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
     if baseline is None:
         return "new"
     moved = Fraction(value) - baseline
+    if unit == HASH:
+        return "differs" if moved else "none"
     if unit == "%":
         return f"{float(100 * moved):+.2f} pp"
     if baseline == 0:
@@ -111,6 +116,7 @@ def row_table(verdict: Verdict) -> list[str]:
         "now",
         *(["baseline", "change"] if against_baseline else []),
         "limit",
+        *(["serialization", "limit"] if assertion.pipeline else []),
     ]
     lines: list[list[str]] = [head]
     for row in bad[:SHOWN_ROWS]:
@@ -123,9 +129,23 @@ def row_table(verdict: Verdict) -> list[str]:
             limit = f"{limit} ({source})" if row.limit is not None and source else limit
         else:
             limit = limit_words(assertion, limit)
-        lines.append([*cells, limit])
+        ruled = serialization_cells(row) if assertion.pipeline else []
+        lines.append([*cells, limit, *ruled])
     more = len(bad) - SHOWN_ROWS
     return aligned(lines) + ([f"… {more} more"] if more > 0 else [])
+
+
+def rule_words(row: JudgedRow) -> str:
+    """What the rule of a pipeline adds to a limit in words; empty where there is none."""
+    return "; serialization {}, {}".format(*serialization_cells(row)) if row.serialization is not None else ""
+
+
+def serialization_cells(row: JudgedRow) -> list[str]:
+    """What the rule of a pipeline holds a row to, and its limit."""
+    if row.serialization is None:
+        return ["—", "—"]
+    now, limit = format_apart(row.serialization, HALFWAY, BARE)
+    return [now, f"< {limit}"]
 
 
 def difference_table(differences: Sequence[Difference]) -> list[str]:
@@ -182,6 +202,12 @@ def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> s
     """A bad verdict, whole: the sentence with its line, what was decided, the rows, the window, the next command."""
     lines = [f"{location}: {verdict.assertion.sentence}", f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
     lines += [f"  {line}" for line in (*row_table(verdict), *difference_table(verdict.differences))]
+    more = len(verdict.details) - SHOWN_DETAILS
+    shown = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
+    shown += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
+    lines += [f"  {'       ' if number else 'change:'} {line}" for number, line in enumerate(shown)]
+    for number, line in enumerate(cause_lines(verdict.causes)):
+        lines.append(f"  {'why:   ' if number == 0 else '       '} {line}")
     worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):
         lines.append(f"  {'window:' if number == 0 else '       '} {line}")

@@ -49,17 +49,26 @@ def write_dualpipe(
     version: str = "3.25",
 ) -> Path:
     """Write the trace of one step, all ranks in one file, with the regressions on the ranks they name."""
-    regressions = (regression,) if isinstance(regression, Regression) else regression
     pids = process_ids(shape)
     with Export(path, version) as export:
-        _put_machine(export, pids)
+        put_machine(export, pids)
         for rank, pid in enumerate(pids):
-            defects = Regression()
-            for each in regressions:
-                defects = defects.joined(each) if each.hits(rank) else defects
-            process = global_pid(pid, vm_id=_VM)
-            RankStep(shape, rank, defects, export, process, compute_scale, comm_scale).run()
+            defects = defects_of(rank, regression)
+            RankStep(shape, rank, defects, export, serialized(pid), compute_scale, comm_scale).run()
     return path
+
+
+def defects_of(rank: int, regression: Regression | tuple[Regression, ...]) -> Regression:
+    """What the regressions do to one rank, joined."""
+    defects = Regression()
+    for each in (regression,) if isinstance(regression, Regression) else regression:
+        defects = defects.joined(each) if each.hits(rank) else defects
+    return defects
+
+
+def serialized(pid: int) -> int:
+    """The process id as the rows of the samples have it."""
+    return global_pid(pid, vm_id=_VM)
 
 
 def process_ids(shape: StepShape) -> list[int]:
@@ -90,9 +99,10 @@ def _kernels_of_rank_0(shape: StepShape) -> int:
     return counter.kernels
 
 
-def _put_machine(export: Export, pids: list[int]) -> None:
+def put_machine(export: Export, pids: Sequence[int]) -> None:
+    """Put the processes, and the GPU of each, into the export."""
     if schema.PROCESSES in schema.tables(export.version):
-        processes = [(global_pid(pid, vm_id=_VM), pid, "python3.11") for pid in pids]
+        processes = [(serialized(pid), pid, "python3.11") for pid in pids]
         export.put(schema.PROCESSES, ("globalPid", "pid", "name"), processes)
     gpus = [(device, GPU_MODEL, 132, device) for device in range(len(pids))]
     export.put("TARGET_INFO_GPU", ("id", "name", "smCount", "cuDevice"), gpus)

@@ -67,12 +67,20 @@ class JaxBuilder(KinetoBuilder):
         return number
 
     def api(
-        self, name: str, start_ns: int, *, thread: int | None = None, correlation: int | None = None, cat: str = ""
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int | None = None,
+        *,
+        thread: int | None = None,
+        correlation: int | None = None,
+        cat: str = "",
     ) -> int:
         """A call of the CUDA API; returns its correlation."""
         number = next(self._correlations) if correlation is None else correlation
+        end_ns = start_ns + 500 if end_ns is None else end_ns
         tid = HOST_THREAD if thread is None else thread
-        self.event(cat, name, start_ns, start_ns + 500, tid=tid, args={"correlation_id": str(number)})
+        self.event(cat, name, start_ns, end_ns, tid=tid, args={"correlation_id": str(number)})
         return number
 
     def text(self, *, as_list: bool = False) -> str:

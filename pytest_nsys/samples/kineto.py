@@ -97,11 +97,19 @@ class KinetoBuilder:
         return correlation
 
     def api(
-        self, name: str, start_ns: int, *, thread: int | None = None, correlation: int | None = None, cat: str = ""
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int | None = None,
+        *,
+        thread: int | None = None,
+        correlation: int | None = None,
+        cat: str = "",
     ) -> int:
         """A call of the CUDA API; returns its correlation."""
         number = next(self._correlations) if correlation is None else correlation
-        end_ns, tid = start_ns + LAUNCH_LENGTH_NS, self.pid if thread is None else thread
+        end_ns = start_ns + LAUNCH_LENGTH_NS if end_ns is None else end_ns
+        tid = self.pid if thread is None else thread
         self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args={"correlation": number})
         return number
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Cell = int | float | str | None
+Cell = int | float | str | bytes | None
 
 VERSIONS = ("none", "2.9", "3.0", "3.7", "3.13", "3.24", "3.25", "3.28")
 PRODUCT_VERSIONS = {
@@ -95,6 +95,9 @@ _SOURCES = {
     "NVTX_PAYLOAD_SCHEMAS": _Source(
         "domainId schemaId name:TEXT type flags numEntries payloadSize alignTo", since="3.25"
     ),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": _Source(
+        "domainId! schemaId! idx! flags type name:TEXT description:TEXT arrayOrUnionDetail offset", since="3.25"
+    ),
     "DYNAMIC_NVTXPAYLOAD_0": _Source("nvtxEventId schemaId payload:TEXT", since="3.28"),
     "GENERIC_EVENTS": _Source("rawTimestamp timestamp typeId data:TEXT!='{}'", since="3.7"),
     "GPU_METRICS": _Source("timestamp typeId metricId! value!", since="3.7"),
@@ -125,7 +128,7 @@ _SOURCES = {
     NVTX: _Source(
         "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId domainId "
         "uint64Value int64Value doubleValue:REAL uint32Value int32Value floatValue:REAL jsonTextId "
-        "jsonText:TEXT binaryData:TEXT@3.25",
+        "jsonText:TEXT binaryData:TEXT@3.25 eventId@3.28",
         order="start",
     ),
     "ENUM_NSYS_EVENT_TYPE": _Source(_ENUM, since="3.0"),

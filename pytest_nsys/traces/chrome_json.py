@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import Trace
+from pytest_nsys.traces.cut import MARK, CutTrace
 from pytest_nsys.traces.jax import Jax
 from pytest_nsys.traces.json_bytes import head
 from pytest_nsys.traces.kineto import Kineto
 
 LOOKED_AT = 1 << 18
+_WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
+"""How text in characters of two or four bytes begins, behind the zeros of the first."""
 
 
 class Writer(NamedTuple):
@@ -31,7 +34,8 @@ _CATEGORIES = (
     rb"python_function|ac2g|fwdbwd|async_\w+|Trace"
 )
 WRITERS: Mapping[str, Writer] = {
-    "JAX": Writer(re.compile(rb'"highres-ticks"|"/device:GPU:\d+|"/host:CPU"'), Jax),
+    "pytest-nsys cut": Writer(MARK, CutTrace),
+    "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax),
     "torch.profiler": Writer(
         re.compile(
             rb'"(?:schemaVersion|distributedInfo|deviceProperties|baseTimeNanoseconds)"\s*:|'
@@ -45,8 +49,10 @@ WRITERS: Mapping[str, Writer] = {
 def writer_of(path: Path) -> Writer | None:
     """The profiler that wrote a file, None for JSON of another kind. Raises TraceError where it cannot be read."""
     start = head(path, LOOKED_AT)
+    if b"\0" in start[:4] and start.strip(b"\0")[:2] in _WIDE:
+        raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
     if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
-        raise TraceError(f"{path}: is no JSON: give what torch.profiler's export_chrome_trace wrote")
+        raise TraceError(f"{path}: is no JSON: give what torch.profiler or the profiler of JAX wrote")
     return next((writer for writer in WRITERS.values() if writer.marks.search(start)), None)
 
 

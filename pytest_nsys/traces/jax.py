@@ -7,12 +7,14 @@ with one GPU or with several; each GPU that ran a kernel is a rank, for the file
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 from pytest_nsys.errors import TraceError
-from pytest_nsys.model import Setup, TraceFacts, counted
+from pytest_nsys.model import Kernels, Lane, Setup, TraceFacts, counted
 from pytest_nsys.traces.jax_events import STEP_MARK, Lanes, fast_decoder
 from pytest_nsys.traces.json_stream import EventStream
 from pytest_nsys.traces.kineto import Kineto
@@ -24,6 +26,9 @@ TO_SEE_KERNELS = (
     "step that uses the GPU"
 )
 TO_SEE_RANGES = "profile with jax.profiler.StepTraceAnnotation('train', step_num=n) around each step"
+FOLDER_TIME = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
+"""How JAX names the folder of a profile: ``2025_03_01_12_00_00``."""
+
 PROCESS_BITS = 39
 """Of a serialised id, without its sign: the files of a run are told apart by them."""
 
@@ -43,6 +48,13 @@ class JaxContent(Content):
         if stream.has_events and not lanes.gpus and not lanes.hosts:
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
         return stream
+
+    def blocks(self) -> Iterator[Sequence[Any]]:
+        """The events once more, in the terms of torch.profiler, a block at a time."""
+        lanes = Lanes(process=0)
+        for events in EventStream(self.path, fast_decoder()):
+            yield lanes.events(events)
+        yield lanes.waiting()
 
     def _process(self) -> int:
         digest = sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape")).digest()
@@ -73,8 +85,22 @@ class Jax(Kineto):
             notes=(*(idle if used < named else ()), *content.notes),
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
+            to_see_sizes="a trace of JAX has no record of the sizes of collectives",
             counts_gpus=True,
+            started_ns=self._started(),
         )
+
+    def _started(self) -> int | None:
+        """When the profile began, as its folder is called: by the clock and in the time zone of its machine."""
+        named = FOLDER_TIME.match(self.path.parent.name)
+        try:
+            began = datetime(*map(int, named.groups()), tzinfo=UTC) if named else None  # type: ignore[arg-type, misc]
+        except ValueError:
+            return None
+        return None if began is None else int(began.timestamp()) * 1_000_000_000
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> None:
+        """None: XProf writes no sizes."""
 
     def setups(self) -> Mapping[int, Setup]:
         """None: nothing in the file names a rank."""

@@ -1,7 +1,8 @@
 """What is one event of a trace of JAX (XProf)? Told by its lane: these traces have no categories.
 
 A kernel is an event on a lane ``Stream #N`` of a process ``/device:GPU:i``; the lanes ``XLA Ops``, ``XLA Modules``,
-``Framework …`` and ``Source code`` beside it repeat the same time. Copies and memsets are no kernels.
+``Framework …`` and ``Source code`` beside it repeat the same time. Copies and memsets are no kernels; a copy gets the
+name that torch.profiler would give it, from the memories that its details name.
 
 On ``/host:CPU`` a call of the CUDA or HIP API is told by its name, everything else is a range but the functions of
 Python. A range with ``step_num`` is a step, whose number becomes part of its name: ``train step_num=7``.
@@ -21,6 +22,7 @@ _GPU = re.compile(r"/device:GPU:(\d{1,9})\b")
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _CALL = re.compile(r"(?:cuda|cu|hip)[A-Z]\w*")
 _COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
+_KIND = re.compile(r"\bkind_(src|dst):(\w+)")
 _PYTHON = "$"
 
 _FIELDS = ("correlation_id", "step_num", "name", "memcpy_details", "memset_details", "cuda_graph_id")
@@ -93,8 +95,13 @@ class Lanes:
             yield from self._of_host(event)
         elif pid in self.gpus and (pid, event.tid) in self._threads:
             stream = self._threads[pid, event.tid]
-            if stream is not None and not _is_copy(event):
-                yield self._kernel(event, Lane(self.gpus[pid], stream))
+            if stream is None:
+                return
+            lane = Lane(self.gpus[pid], stream)
+            if not _is_copy(event):
+                yield self._kernel(event, lane)
+            elif not _is_memset(event):
+                yield self._copy(event, lane)
         elif pid not in self._processes or pid in self.gpus:
             unknown.append(event)
 
@@ -103,6 +110,11 @@ class Lanes:
         node = 1 if args.cuda_graph_id not in (None, "", "0", 0) else None
         own = Args(lane.device, 0, lane.stream, _whole(args.correlation_id), node)
         return Event("X", "kernel", event.name, self.process, lane.stream, event.ts, event.dur, None, own)
+
+    def _copy(self, event: Any, lane: Lane) -> Event:
+        own = Args(lane.device, 0, lane.stream, _whole((event.args or _NO_ARGS).correlation_id))
+        name = _copy_name(event)
+        return Event("X", "gpu_memcpy", name, self.process, lane.stream, event.ts, event.dur, None, own)
 
     def _of_host(self, event: Any) -> Iterator[Event]:
         name, args = event.name, event.args or _NO_ARGS
@@ -125,6 +137,17 @@ def _is_copy(event: Any) -> bool:
     if args.memcpy_details is not None or args.memset_details is not None:
         return True
     return isinstance(event.name, str) and _COPY.match(event.name) is not None
+
+
+def _is_memset(event: Any) -> bool:
+    name = event.name if isinstance(event.name, str) else ""
+    return (event.args or _NO_ARGS).memset_details is not None or name.lower().startswith("memset")
+
+
+def _copy_name(event: Any) -> str:
+    details = (event.args or _NO_ARGS).memcpy_details
+    kinds = dict(_KIND.findall(details)) if isinstance(details, str) else {}
+    return f"{event.name} ({kinds['src']} -> {kinds['dst']})" if len(kinds) == 2 else str(event.name)
 
 
 def _whole(value: object) -> int | None:
@@ -157,10 +180,13 @@ def _is_object(found: object) -> bool:
 def _of_dictionary(found: dict[str, Any]) -> _Decoded:
     get, args = found.get, found.get("args")
     own = JaxArgs(*map(args.get, _FIELDS)) if isinstance(args, dict) else None
-    phase = get("ph")
     # An empty object closes the list, and what has no phase is nothing.
-    phase = phase if isinstance(phase, str) else "M"
-    return _Decoded(phase, get("name", ""), _label(get("pid")), _label(get("tid")), get("ts"), get("dur"), own)
+    phase, name = _text(get("ph"), "M"), _text(get("name"), "")
+    return _Decoded(phase, name, _label(get("pid")), _label(get("tid")), get("ts"), get("dur"), own)
+
+
+def _text(value: object, otherwise: str) -> str:
+    return value if isinstance(value, str) else otherwise
 
 
 def _label(value: object) -> int | str:

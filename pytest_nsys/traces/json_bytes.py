@@ -21,7 +21,7 @@ PACKED_BLOCK = 1 << 18
 LARGEST_RATIO = 100
 """Traces pack to a tenth or a fortieth; deflate can do a thousandth, which is how a bomb is made."""
 FREE_BYTES = 64 << 20
-"""What any file may unpack to, whatever its own size."""
+"""What any file may unpack to, however little of it was read; so a bomb is told by its first part."""
 
 
 class _Plain:
@@ -33,12 +33,13 @@ class _Plain:
 
 
 class _Unpacked:
-    """The content of a gzip file of one or more members. Raises EOFError where a member is cut short."""
+    """The content of a gzip file of one or more members. Raises EOFError where a member is cut short, TraceError where
+    it unpacks to more than a trace does.
+    """
 
-    def __init__(self, file: BinaryIO, path: Path, packed_bytes: int) -> None:
+    def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path = file, path
-        self._limit = FREE_BYTES + LARGEST_RATIO * packed_bytes
-        self._unpacked_bytes = 0
+        self._packed_bytes = self._unpacked_bytes = 0
         self._rest = b""
         self._member = zlib.decompressobj(31)
 
@@ -52,7 +53,7 @@ class _Unpacked:
             parts.append(part)
             missing -= len(part)
         self._unpacked_bytes += size - missing
-        if self._unpacked_bytes > self._limit:
+        if self._unpacked_bytes > FREE_BYTES + LARGEST_RATIO * self._packed_bytes:
             raise TraceError(
                 f"{self._path}: unpacks to more than {LARGEST_RATIO} times its size, which no trace does: it is refused"
             )
@@ -64,6 +65,7 @@ class _Unpacked:
             self._rest = self._rest.lstrip(b"\0")
         if not self._rest:
             self._rest = self._file.read(PACKED_BLOCK)
+            self._packed_bytes += len(self._rest)
         if self._member.eof:
             self._rest = self._rest.lstrip(b"\0")
             if not self._rest:
@@ -86,7 +88,7 @@ def _source(path: Path) -> Iterator[_Plain | _Unpacked]:
         with path.open("rb") as file:
             packed = file.read(len(GZIP)) == GZIP
             file.seek(0)
-            yield _Unpacked(file, path, status.st_size) if packed else _Plain(file)
+            yield _Unpacked(file, path) if packed else _Plain(file)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     except EOFError:

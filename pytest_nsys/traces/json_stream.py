@@ -28,10 +28,17 @@ TAIL = 1 << 16
 FIRST_WINDOW = 1 << 16
 
 _BLANK = b" \t\r\n"
+_PADDING = _BLANK + b"\0"
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _BEGINNING = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\Z")
 _NO_NUMBER = re.compile(r"(?<=[:,\[\s])-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 _NUMBERS_KEPT = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
+_DIGITS_KEPT = json.JSONDecoder(
+    parse_float=str,
+    parse_constant=str,
+    parse_int=lambda digits: int(digits) if len(digits) < 40 else digits,
+    strict=False,
+)
 
 Decode = Callable[[bytes], "Sequence[Any] | None"]
 """A list of events from its JSON text; None where it cannot."""
@@ -78,8 +85,10 @@ class EventStream:
                     self._pass(1)
                     continue
                 yield from self._member()
+            self._pass(1)
         else:
             raise TraceError(f"{self.path}: is no JSON: it starts with {self._data[:16]!r}")
+        self._check_end()
 
     def _member(self) -> Iterator[Sequence[Any]]:
         name = self._value()
@@ -87,6 +96,8 @@ class EventStream:
             raise self._broken("the root is no object")
         self._pass(1)
         if name == "traceEvents" and self._next() == b"[":
+            if self.has_events:
+                raise self._broken("a second list of traceEvents: these are two traces")
             self._pass(1)
             yield from self._list()
         else:
@@ -110,7 +121,7 @@ class EventStream:
             if finished:
                 return
             if passed == self._passed_bytes:
-                wanted = len(self._data) + self._block
+                wanted = max(2 * len(self._data), self._block)  # doubled, for one event may be as long as the file
 
     def _many(self) -> Sequence[Any] | None:
         """The events up to the last one that begins in the block, or None: then it has to be read one by one."""
@@ -133,7 +144,7 @@ class EventStream:
         """The whole events of the block, and whether the list ends in it; what is no object is no event."""
         text = self._data.decode("utf-8", "surrogateescape")
         events: list[dict[str, Any]] = []
-        at, repaired, finished = 0, False, False
+        at, repaired, finished, decode = 0, False, False, _NUMBERS_KEPT.raw_decode
         while True:
             at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
             if at >= len(text):
@@ -142,13 +153,16 @@ class EventStream:
                 at, finished = at + 1, True
                 break
             try:
-                event, at = _NUMBERS_KEPT.raw_decode(text, at)
+                event, at = decode(text, at)
             except json.JSONDecodeError as error:
                 if not repaired and _NO_NUMBER.search(text, at):
                     text, repaired = text[:at] + _NO_NUMBER.sub("NaN", text[at:]), True
                     continue
                 self._check_cut(error, text, at)
                 break
+            except ValueError:  # an integer of more digits than Python converts
+                decode = _DIGITS_KEPT.raw_decode
+                continue
             if isinstance(event, dict):
                 events.append(event)
         rest = text[at:].encode("utf-8", "surrogateescape")
@@ -177,7 +191,7 @@ class EventStream:
             text = self._data[:size].decode("utf-8", "surrogateescape")
             everything = self._ended and size >= len(self._data)
             try:
-                value, end = _NUMBERS_KEPT.raw_decode(text)
+                value, end = _decoded(text)
             except json.JSONDecodeError as error:
                 if everything:
                     if error.msg.startswith("Unterminated string") or error.pos > len(text) - 16:
@@ -192,6 +206,16 @@ class EventStream:
             size *= 4
 
     # -- bytes
+
+    def _check_end(self) -> None:
+        """Raises TraceError where the file goes on after its root: part of it would be read and part of it not."""
+        while True:
+            self._pass(len(self._data) - len(self._data.lstrip(_PADDING)))
+            if self._data:
+                raise self._broken("the file goes on after its end: these are two traces, or one and its rest")
+            if self._ended:
+                return
+            self._fill(1)
 
     def _fill(self, size: int) -> None:
         """Have at least ``size`` bytes at hand, or all that are left."""
@@ -230,3 +254,13 @@ class EventStream:
     def _broken(self, what: str, offset: int = 0) -> TraceError:
         at = self._passed_bytes + offset
         return TraceError(f"{self.path}: is no valid JSON at byte {at}: {what}; profile again")
+
+
+def _decoded(text: str) -> tuple[Any, int]:
+    """The value at the beginning of a text, and where it ends. Raises JSONDecodeError where there is none."""
+    try:
+        return _NUMBERS_KEPT.raw_decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of more digits than Python converts
+        return _DIGITS_KEPT.raw_decode(text)

@@ -14,12 +14,19 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
-from pytest_nsys.model import NO_LAUNCH, Api, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.model import NO_LAUNCH, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.traces.copies_as_kernels import NAMES, told_apart
+from pytest_nsys.traces.kineto_collectives import KernelKey, read_collectives
 from pytest_nsys.traces.kineto_content import Content
-from pytest_nsys.traces.kineto_facts import messages_of, models_of, setup_of, version_of
+from pytest_nsys.traces.kineto_copies import read_as_kernels
+from pytest_nsys.traces.kineto_facts import memories_of, messages_of, models_of, setup_of, setup_of_name, version_of
 from pytest_nsys.traces.kineto_kernels import joined
 
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
+TO_SEE_SIZES = (
+    "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
+    "ProfilerActivity.CPU is on"
+)
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
 
 
@@ -32,10 +39,15 @@ class Kineto:
     def close(self) -> None:
         """Let go what was read; reading on reads it again."""
         self.__dict__.pop("_content", None)
+        self.__dict__.pop("_collectives", None)
 
     @cached_property
     def _content(self) -> Content:
         return Content(self.path)
+
+    @cached_property
+    def _collectives(self) -> Mapping[KernelKey, Collective]:
+        return read_collectives(self.path)
 
     def facts(self) -> TraceFacts:
         """Version, GPU models, the profiler's own messages, and what became of the last step."""
@@ -50,11 +62,13 @@ class Kineto:
             notes=content.notes,
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
+            to_see_sizes=TO_SEE_SIZES,
+            started_ns=content.started_ns,
         )
 
     def setups(self) -> Mapping[int, Setup]:
-        """The rank that ``distributedInfo`` names."""
-        setup = setup_of(self._content.members)
+        """The rank that ``distributedInfo`` names, else the file's name."""
+        setup = setup_of(self._content.members) or setup_of_name(self.path.name)
         return {} if setup is None else {self._content.global_pid: setup}
 
     def has_kernels(self) -> bool:
@@ -122,7 +136,23 @@ class Kineto:
     def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
         """The start of the earliest call of each kernel, else of the arrow that leads to it."""
         look_up = self._content.launches.get
-        return {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
+        found = {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
+        for lane, some in kernels.items():
+            if NAMES.keys() & some.names.keys():  # the table above is of kernels alone
+                for i, (name, correlation) in enumerate(zip(some.name, some.correlation, strict=True)):
+                    if name in NAMES:
+                        found[lane][i] = self._content.calls.get(correlation, NO_LAUNCH)
+        return found
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """What the arguments of the kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
+        recorded = self._collectives
+        if not recorded:
+            return None
+        return {
+            lane: [recorded.get(KernelKey(*key)) for key in zip(some.correlation, some.start_ns, strict=True)]
+            for lane, some in kernels.items()
+        }
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span, one per correlation."""
@@ -143,3 +173,22 @@ class Kineto:
                 if key not in calls or start < calls[key].start_ns:
                     calls[key] = Api(start, names[name])
         return {content.global_pid: sorted(calls.values(), key=lambda a: (a.start_ns, a.name))}
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that were launched in its span: their names say which memories they are between."""
+        content = self._content
+        columns, names = content.columns, content.names
+        found: dict[Lane, list[Copy]] = {}
+        for start, device, correlation, name in zip(
+            columns.copy_start, columns.copy_device, columns.copy_correlation, columns.copy_name, strict=True
+        ):
+            called = content.calls.get(correlation, start)
+            for lane in (Lane(content.global_pid, device), Lane(content.global_pid, None)):
+                if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
+                    found.setdefault(lane, []).append(Copy(start, *memories_of(names[name]), called))
+        return {lane: sorted(own) for lane, own in found.items()}
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds, each named for its kind, by device; the file is passed once more for them."""
+        found = read_as_kernels(self.path, self._content.blocks(), kinds)
+        return told_apart(self, {Lane(self._content.global_pid, device): own for device, own in found.items()}, kinds)

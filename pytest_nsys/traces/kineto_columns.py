@@ -18,6 +18,7 @@ from pytest_nsys.traces.kineto_events import (
     ARROW_START,
     ARROWS,
     CALLS,
+    COPIES,
     KERNELS,
     NO_ARGS,
     NO_CATEGORY,
@@ -69,6 +70,8 @@ class Columns:
         self.call_start, self.call_correlation, self.call_name = array("q"), array("q"), array("i")
         self.range_start, self.range_end = array("q"), array("q")
         self.range_thread, self.range_name = array("q"), array("i")
+        self.copy_start, self.copy_correlation = array("q"), array("q")
+        self.copy_device, self.copy_name = array("i"), array("i")
         self.call_pids: dict[int, None] = {}
         self.range_pids: dict[int, None] = {}
         self.recorded_until_ns: int | None = None
@@ -82,6 +85,7 @@ class Columns:
         put: dict[object, Callable[[Any], None]] = dict.fromkeys(KERNELS, kernels.append)
         put |= dict.fromkeys(CALLS, calls.append)
         put |= dict.fromkeys(RANGES, ranges.append)
+        put |= dict.fromkeys(COPIES, self._add_copy)
         put |= dict.fromkeys((*SPANS, NO_CATEGORY, None), rest.append)
         chosen = put.get
         for event in events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded:
@@ -176,6 +180,16 @@ class Columns:
         self.kernel_place.append(self.places[device, _whole(args.context) or 0, stream])
         self.kernel_name.append(self.names[event.name])
         self.graph_node.append(bool(args.graph_node))
+
+    def _add_copy(self, event: Any) -> None:
+        device = _first_whole((event.args or NO_ARGS).device, event.pid)
+        if event.ph in POINTLESS or device is None or not -(1 << 31) <= device < 1 << 31:
+            return  # it is told apart by its device, as kernels are
+        self.copy_start.append(self._time(event, "copy", event.ts))
+        correlation = _whole((event.args or NO_ARGS).correlation)
+        self.copy_correlation.append(NO_LAUNCH if correlation is None else correlation)
+        self.copy_device.append(device)
+        self.copy_name.append(self.names[str(event.name)])
 
     def _add_call(self, event: Any) -> None:
         correlation = _whole((event.args or NO_ARGS).correlation)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Interval, Range
@@ -17,6 +18,8 @@ from pytest_nsys.traces.kineto_facts import LAUNCHES, STEP, Step, why_incomplete
 from pytest_nsys.traces.kineto_kernels import LaunchTable, kernels_by_device, lengths, order_of
 
 PID_BITS = 0xFFFFFF
+SINCE_1970 = range(1_420_070_400_000_000_000, 4_102_444_800_000_000_000)
+"""Nanoseconds of the years 2015 to 2099: no machine has been up for so long."""
 
 
 class Content:
@@ -43,6 +46,7 @@ class Content:
         self.launches = LaunchTable(columns)
         self._follow_arrows()
         self._sort_ranges()
+        self.started_ns = self._started()
         self.notes = tuple(self._about_steps())
         self._by_launch: dict[int, tuple[list[int], array[int]]] = {}
         self._longest = {device: max(lengths(kernels)) for device, kernels in self.kernels.items()}
@@ -54,14 +58,38 @@ class Content:
             columns.add(events)
         return stream
 
+    def blocks(self) -> Iterator[Sequence[Any]]:
+        """The events once more, a block at a time."""
+        return iter(EventStream(self.path, fast_decoder()))
+
+    @cached_property
+    def calls(self) -> Mapping[int, int]:
+        """The start of the earliest call by correlation."""
+        columns = self.columns
+        return dict(sorted(zip(columns.call_correlation, columns.call_start, strict=True), reverse=True))
+
     def _process(self) -> int:
         """What tells the process from others."""
         return next(iter({**self.columns.call_pids, **self.columns.range_pids}), 0) & PID_BITS
 
+    def _started(self) -> int | None:
+        """When the first kernel or range began, in ns since 1970; None where the file does not say.
+
+        Times count from ``baseTimeNanoseconds``; before there was such a member they counted from 1970.
+        """
+        starts = [kernels.start_ns[0] for kernels in self.kernels.values()]
+        first = min((*starts, *self.columns.range_start[:1]), default=None)
+        if first is None:
+            return None
+        base = self.members.get("baseTimeNanoseconds")
+        if type(base) is int:
+            return base + first
+        return first if first in SINCE_1970 else None
+
     def _follow_arrows(self) -> None:
         """Kernels that no call launched may have an arrow from one: that takes a second pass, which few files need."""
         if self.launches.without:
-            for events in EventStream(self.path, fast_decoder()):
+            for events in self.blocks():
                 for correlation, start in arrow_starts(events, self.launches.without):
                     self.launches.see(correlation, start)
 

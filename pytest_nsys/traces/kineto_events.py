@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 KERNELS = frozenset({"kernel", "Kernel"})
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver"})
 RANGES = frozenset({"user_annotation", "cpu_op", "Operator"})
+COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 ARROWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 ARROW_START = "s"
 SPANS = frozenset({"Trace"})
 WINDOW_END = "Record Window End"
-WANTED = KERNELS | CALLS | RANGES | ARROWS | SPANS
+WANTED = KERNELS | CALLS | RANGES | COPIES | ARROWS | SPANS
 
 NO_CATEGORY = ""
 POINTLESS = frozenset({"i", "I", "R", "M", "E"})
@@ -151,14 +152,14 @@ def nanoseconds(microseconds: object) -> int:
             text = bytes(microseconds).decode("ascii", "replace")  # type: ignore[call-overload]
         except TypeError:
             raise ValueError("no number") from None
-    if len(text) > 40:  # 19 digits and a fraction; a number of a million digits would take minutes
+    if len(text) > 40 or not text.isascii():  # 19 digits and a fraction; a million digits would take minutes
         raise ValueError("no time")
     try:
         found = Decimal(text.strip('"')).scaleb(3)
         if not found.is_finite() or found.adjusted() > 18:
             raise ValueError("no time")
         return int(found.to_integral_value())
-    except InvalidOperation:
+    except DecimalException:
         raise ValueError("no number") from None
 
 

@@ -1,8 +1,8 @@
 """What does a torch.profiler trace say of its rank, its machine and its last step?
 
-The rank and the world size stand under ``distributedInfo``; where the process groups of a device mesh (``mesh_pp``,
-``mesh_tp`` …) span the world, the coordinates are read off them. The last ``ProfilerStep#`` is often incomplete: the
-profiler stopped inside it, or before its kernels had run.
+The rank and the world size stand under ``distributedInfo``, else the rank in the file's name; where the process groups
+of a device mesh (``mesh_pp``, ``mesh_tp`` …) span the world, the coordinates are read off them. The last
+``ProfilerStep#`` is often incomplete: the profiler stopped inside it, or before its kernels had run.
 """
 
 from __future__ import annotations
@@ -19,6 +19,18 @@ LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
 BASE_AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Axes of a mesh whose sizes multiply to the world; its other groups are made of these."""
 _MESH = "mesh_"
+_RANK = re.compile(r"(?<![A-Za-z])(rank|worker)[-_.]?([0-9]{1,9})(?![0-9])", re.IGNORECASE)
+_MEMORIES = re.compile(r"\(([\w ]+) -> ([\w ]+)\)")
+_SAYS_NOTHING = ("", "host")
+"""ROCm's profiler does not tell pinned host memory from pageable."""
+
+
+def memories_of(copy: str) -> tuple[str, str]:
+    """What a copy reads and writes, by its name (``Memcpy HtoD (Pageable -> Device)``); empty where it does not say."""
+    found = _MEMORIES.search(copy)
+    kinds = (found[1].lower(), found[2].lower()) if found else ("", "")
+    source, target = ("" if kind in _SAYS_NOTHING else kind for kind in kinds)
+    return source, target
 
 
 def setup_of(members: Mapping[str, Any]) -> Setup | None:
@@ -35,6 +47,13 @@ def setup_of(members: Mapping[str, Any]) -> Setup | None:
     text += "".join(f" {axis}={place}/{size}" for axis, (place, size) in mesh.items())
     sizes = {axis: size for axis, (_, size) in mesh.items()} or {"world": world}
     return Setup(text, rank, {axis: place for axis, (place, _) in mesh.items()}, sizes)
+
+
+def setup_of_name(name: str) -> Setup | None:
+    """The rank that a file's name tells: ``rank-34.json``, ``rank0_trace.json``, ``worker0.pt.trace.json``."""
+    found = {kind.lower(): int(number) for kind, number in _RANK.findall(name)}
+    rank = found.get("rank", found.get("worker"))
+    return None if rank is None else Setup(f"file name: rank {rank}", rank, {}, {})
 
 
 def _mesh(groups: object, rank: int, world: int) -> dict[str, tuple[int, int]]:

@@ -44,6 +44,7 @@ class Columns:
             correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
         self.correlation.extend(correlation)
         for key in dict.fromkeys(zip(device, context, stream, strict=True)):
+            check_whole(*key)
             self.streams.setdefault(key, len(self.streams))
         self.stream.extend(map(self.streams.__getitem__, zip(device, context, stream, strict=True)))
         self.name.extend(short)

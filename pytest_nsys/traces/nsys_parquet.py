@@ -20,7 +20,7 @@ from pytest_nsys.errors import TraceError
 from pytest_nsys.model import printable
 from pytest_nsys.traces.export_cache import Export, ExportedTrace, Wanted, find_export, write_export
 
-WRITTEN_AS = "1"
+WRITTEN_AS = "2"
 """Version of what is written: raise it where that changes."""
 
 ROWS_AT_ONCE = 50_000
@@ -31,6 +31,7 @@ TABLES = re.compile(
 """What is taken over: never the tables that hold the user's environment."""
 
 COLUMN = re.compile(r"\w{1,100}")
+PAYLOAD = "binaryData"
 
 
 class NsysParquet(ExportedTrace):
@@ -95,7 +96,10 @@ def _write_table(database: sqlite3.Connection, path: Path, arrow: Any, parquet: 
             names = [name for name in file.schema_arrow.names if COLUMN.fullmatch(name)]
             if not names:
                 return
-            columns = ", ".join(f'"{name}" {_kind(file.schema_arrow.field(name).type, arrow)}' for name in names)
+            kinds = {
+                name: "BLOB" if name == PAYLOAD else _kind(file.schema_arrow.field(name).type, arrow) for name in names
+            }
+            columns = ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
             database.execute(f'CREATE TABLE "{path.stem}" ({columns})')
             insert = f'INSERT INTO "{path.stem}" VALUES ({", ".join("?" * len(names))})'
             for rows in _rows(file, names, arrow):
@@ -107,10 +111,12 @@ def _write_table(database: sqlite3.Connection, path: Path, arrow: Any, parquet: 
 
 def _rows(file: Any, names: list[str], arrow: Any) -> Iterator[Iterator[tuple[object, ...]]]:
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names):
-        yield zip(*(_values(batch.column(name), arrow) for name in names), strict=True)
+        yield zip(*(_values(batch.column(name), arrow, name) for name in names), strict=True)
 
 
-def _values(column: Any, arrow: Any) -> list[object]:
+def _values(column: Any, arrow: Any, name: str) -> list[object]:
+    if name == PAYLOAD and (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
+        column = column.cast(arrow.large_binary())  # bytes that nsys declares as text, which they seldom are
     if arrow.types.is_uint64(column.type):  # SQLite's integers have a sign, and nsys' export wraps ids into it
         column = column.cast(arrow.int64(), safe=False)
     values: list[object] = column.to_pylist()

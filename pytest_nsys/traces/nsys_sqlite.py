@@ -17,17 +17,11 @@ from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.errors import TraceError
-from pytest_nsys.model import (
-    OPEN_END_NS,
-    Api,
-    Interval,
-    Kernels,
-    Lane,
-    Range,
-    Setup,
-    TraceFacts,
-)
+from pytest_nsys.model import OPEN_END_NS, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.traces.copies_as_kernels import told_apart
+from pytest_nsys.traces.nsys_collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys_columns import STRINGS, Columns, LaunchTable, check_whole, fill, text_of
+from pytest_nsys.traces.nsys_copies import MEMCPY, read_as_kernels, read_copies
 from pytest_nsys.traces.nsys_filters import (
     THREAD_BITS,
     any_name,
@@ -105,6 +99,8 @@ class NsysSqlite:
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
             session_ns=self._session_ns(),
+            to_see_sizes=TO_SEE_SIZES,
+            started_ns=self._started(),
         )
 
     @contextlib.contextmanager
@@ -149,6 +145,12 @@ class NsysSqlite:
         found = [length for (length,) in self._file.rows("SELECT duration FROM ANALYSIS_DETAILS")]
         known = [length for length in found if type(length) is int and length > 0]
         return max(known) if known and len(known) == len(found) else None
+
+    def _started(self) -> int | None:
+        if not self._has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+            return None
+        found = [ns for (ns,) in self._file.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")]
+        return min((ns for ns in found if type(ns) is int and ns > 0), default=None)
 
     def setups(self) -> Mapping[int, Setup]:
         """Nothing: no export says of which rank it is."""
@@ -351,6 +353,11 @@ class NsysSqlite:
             for lane, some in kernels.items()
         }
 
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
+        with self._damage(NVTX):
+            return read_collectives(self._file, kernels)
+
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
         if RUNTIME not in self._file.tables:
@@ -370,3 +377,13 @@ class NsysSqlite:
                 if key not in own or start < own[key].start_ns:
                     own[key] = Api(start, names[name])
         return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that were launched in its span; None where the version has no kinds of memory."""
+        with self._damage(MEMCPY):
+            return read_copies(self._file, spans)
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds, each named for its kind, by process and device."""
+        with self._damage(MEMCPY):
+            return told_apart(self, read_as_kernels(self._file, kinds), kinds)

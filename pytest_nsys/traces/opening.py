@@ -8,6 +8,7 @@ are one trace.
 from __future__ import annotations
 
 import glob
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from pytest_nsys.traces.folders import (
     why_xplane,
 )
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+from pytest_nsys.traces.recorded import RecordedTrace
 
 
 def _report(path: Path) -> Trace:
@@ -144,9 +146,13 @@ def _why_no_traces(folder: Path) -> str:
 
 def check_one_format(traces: Sequence[Trace]) -> None:
     """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
-    kinds = [NsysSqlite if isinstance(trace, NsysSqlite) else type(trace) for trace in traces]
-    if what := mixed([trace.path for trace in traces], kinds):
+    if what := mixed([trace.path for trace in traces], list(map(_format, traces))):
         raise TraceError(what)
+
+
+def _format(trace: Trace) -> type:
+    reader = trace.format if isinstance(trace, RecordedTrace) else type(trace)
+    return NsysSqlite if issubclass(reader, NsysSqlite) else reader
 
 
 def open_trace(path: Path) -> Trace:
@@ -162,7 +168,7 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
     if known is not None:
         return known
     try:
-        with path.open("rb") as file:
+        with path.open("rb") if path.is_file() else io.BytesIO() as file:  # a pipe would wait for ever
             start = file.read(2)
     except OSError:
         start = b""  # the reader says why

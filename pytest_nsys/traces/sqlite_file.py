@@ -2,7 +2,7 @@
 
 Read-only, its schema untrusted, only real tables, only columns asked for by name. Every error of SQLite becomes one
 line. A large file is scanned by two threads, a half of the row ids each: SQLite gives up the interpreter lock while it
-steps through rows that a filter drops.
+steps through rows that a filter drops. A run of a thousand files has some tens of them open at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,34 @@ TWO_THREADS_FROM_BYTES = 100 << 20
 BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
 
+OPEN_AT_ONCE = 48
+"""Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
+
 SqlRow = tuple[Any, ...]
 T = TypeVar("T")
+
+
+class _OpenFiles(threading.local):
+    """The files that a thread has open, the least recently used first."""
+
+    def __init__(self) -> None:
+        self._files: dict[SqliteFile, None] = {}
+
+    def use(self, file: SqliteFile) -> None:
+        """The file is read now; one too many that is not being read is closed, and opens again when it is."""
+        self._files.pop(file, None)
+        self._files[file] = None
+        if len(self._files) > OPEN_AT_ONCE:
+            idle = next((old for old in self._files if not old.being_read and old is not file), None)
+            if idle is not None:
+                idle.close()
+
+    def forget(self, file: SqliteFile) -> None:
+        """The file is closed."""
+        self._files.pop(file, None)
+
+
+_OPEN = _OpenFiles()
 
 
 class SqliteFile:
@@ -39,6 +66,7 @@ class SqliteFile:
         self._connections: list[sqlite3.Connection] = []
         self._columns: dict[str, dict[str, str]] = {}
         self._last_rowid: dict[str, int] = {}
+        self.being_read = 0
         try:
             names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
         except TraceError:
@@ -64,6 +92,7 @@ class SqliteFile:
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
     def _connection(self, number: int = 0) -> sqlite3.Connection:
+        _OPEN.use(self)
         while len(self._connections) <= number:
             self._connections.append(self._connect())
         return self._connections[number]
@@ -113,12 +142,15 @@ class SqliteFile:
 
     def chunks(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[SqlRow]]:
         """The rows of a query some thousands at a time: for results that are as large as the table."""
+        self.being_read += 1
         try:
             cursor = self._connection().execute(sql, tuple(parameters))
             while rows := cursor.fetchmany(CHUNK_ROWS):
                 yield rows
         except sqlite3.Error as error:
             raise self._say(error) from error
+        finally:
+            self.being_read -= 1
 
     def scan(self, columns: str, table: str, where: str, parameters: Sequence[object] = ()) -> Iterator[SqlRow]:
         """The few rows of a large table that pass a filter, in the order of their row ids; let go as they are used."""
@@ -171,6 +203,7 @@ class SqliteFile:
         for connection in self._connections:
             connection.close()
         self._connections.clear()
+        _OPEN.forget(self)
 
 
 def _drained(parts: list[list[SqlRow]]) -> Iterator[SqlRow]:

@@ -82,6 +82,7 @@ judge() {
     put json "$out/report.json"
     put summary "$out/summary.md"
     put junit "$out/junit.xml"
+    put html "$out/report.html"
     run
     put verdict "$(verdict)"
     cat "$out/summary.md" >>"${GITHUB_STEP_SUMMARY:-/dev/null}"
@@ -114,7 +115,7 @@ run() {
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
     # The repository's own addopts are for its own tests, whose plugins are not installed here.
     "$python" -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
-        "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" --nsys-annotate \
+        "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" "--nsys-html=$out/report.html" --nsys-annotate \
         "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" || code=${PIPESTATUS[0]}
     put exit-code "$code"
     [ -s "$out/summary.md" ] || broken "pytest ended with exit status $code before anything was judged"

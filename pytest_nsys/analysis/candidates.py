@@ -1,0 +1,264 @@
+"""Which ranges of a trace could anchor its windows, and which kernels would then be in one? Read off names and times.
+
+A good anchor repeats regularly, at least five times, on one thread and never inside itself; it covers most of the
+kernels' time; and it is no operator's name. Of several that are alike good the longest unit of work is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from pytest_nsys.analysis.quality import FEW_ANCHORS
+from pytest_nsys.analysis.rank_window import RankTrack
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.statistics import distance, median
+from pytest_nsys.analysis.windows import MEDIAN, Pick, periods
+from pytest_nsys.conventions import like
+from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
+
+FEWEST = 3
+"""Anchors without which nothing repeats: the period of the middle one needs a successor."""
+
+HALF = Fraction(1, 2)
+
+ENCLOSES = Fraction(3, 10)
+"""What it is worth that the ranges enclose their work, beside a share of the kernels' time."""
+
+_NUMBER = re.compile(r"\d+")
+_OPERATOR = re.compile(
+    r"(?:aten|autograd|c10d?|fbgemm|flash_attn|gloo|inductor|nccl|prims?|profiler|torch[a-z._]*|triton|xformers)::|nccl"
+    r"|.*\bseq = |.*Backward\d*(?:$|,)|<(?:forward|backward) op>|(?:detach_?|record_param_comms)\b|_[a-z]"
+)
+"""Names that libraries give to their own operators: they come with every model and say nothing of the step."""
+
+
+class Ranges(NamedTuple):
+    """The closed ranges of a run by (trace, process), ordered by start, and the names that they have."""
+
+    by_process: Mapping[tuple[int, int], Sequence[Range]]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pattern of range names as an anchor. Of several ranks ``count`` is the fewest, everything else the worst.
+
+    ``length_ns`` and ``period_ns`` are medians, ``spread`` is how far a period is from theirs, as a share of it.
+    ``inside`` and ``covered`` are shares of the kernels' time: launched inside the ranges, and from first to last.
+    """
+
+    pattern: str
+    count: int
+    length_ns: Value
+    period_ns: Value
+    spread: Fraction
+    inside: Fraction
+    covered: Fraction
+
+    @property
+    def span(self) -> Span:
+        """``period`` where the ranges mark a beginning and enclose little."""
+        encloses = self.inside >= HALF * self.covered or 10 * self.length_ns >= 9 * self.period_ns
+        return Span.RANGE if encloses else Span.PERIOD
+
+    @property
+    def good(self) -> bool:
+        """Whether it repeats often and regularly enough, and covers enough, to be an anchor without a doubt."""
+        return self.count >= FEW_ANCHORS and self.usable
+
+    @property
+    def usable(self) -> bool:
+        """The same but for how often."""
+        return self.covered >= HALF and self.spread <= HALF
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """The best first: by how much they cover and enclose and how regularly, in tenths, then the longest work."""
+        whole = ENCLOSES if self.span is Span.RANGE else 0
+        quality = round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
+        return (not self.good, not self.usable, -quality, self.count, -self.length_ns, self.pattern)
+
+
+def all_ranges(run: Run) -> Ranges:
+    """Every closed range of every process, from one pass over each trace."""
+    found = {
+        (number, pid): [r for r in own if r.end_ns != OPEN_END_NS]
+        for number, trace in enumerate(run.traces)
+        for pid, own in sorted(trace.ranges(["%"]).items())
+    }
+    return Ranges(found, frozenset(r.name for own in found.values() for r in own))
+
+
+def anchor_candidates(run: Run, ranges: Ranges, left_out: Iterable[str] = (), most: int = 5) -> list[Candidate]:
+    """What could anchor, the best first. ``left_out`` are names that never anchor, as setup labels.
+
+    ``run`` is under a convention without anchor; all of its kernels are read.
+    """
+    ignored = frozenset(left_out)
+    groups = _groups(name for name in ranges.names if name not in ignored and not _OPERATOR.match(name))
+    tracks = [run.whole().tracks[rank.number] for rank in run.ranks]
+    tracks = [track for track in tracks if len(track.kernels)]
+    launched = [_Launched(track) for track in tracks]
+    own = [_by_pattern(ranges, track, groups) for track in tracks]
+    shared = set.intersection(*(set(each) for each in own)) if own else set()
+    found = []
+    for key in sorted(shared):
+        each = [_candidate(key, one[key], work) for one, work in zip(own, launched, strict=True)]
+        if all(one is not None for one in each):
+            found.append(_worst([one for one in each if one is not None]))
+    found.sort(key=lambda candidate: candidate.order)
+    return _unambiguous(found, ranges, groups, most)
+
+
+def _groups(names: Iterable[str]) -> dict[str, str]:
+    """The pattern of each name: numbers that differ between names of one shape become the wildcard."""
+    shapes: dict[str, list[str]] = {}
+    for name in sorted(names):
+        shapes.setdefault(_NUMBER.sub("%", name), []).append(name)
+    found: dict[str, str] = {}
+    for own in shapes.values():
+        numbers = [_NUMBER.findall(name) for name in own]
+        parts = _NUMBER.split(own[0])
+        fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
+        pattern = "".join(part + number for part, number in zip(parts, [*fixed, ""], strict=True))
+        if re.search(r"[^\W\d_]", pattern):
+            found |= dict.fromkeys(own, _writable(pattern))
+    return found
+
+
+def _writable(pattern: str) -> str:
+    """The pattern with the wildcard for what no text file should hold, or what a reader of one would strip."""
+    clean = "".join(c if c.isprintable() else "%" for c in pattern)
+    stripped = clean.strip()
+    before, after = clean[: len(clean) - len(clean.lstrip())], clean[len(clean.rstrip()) :]
+    return ("%" if before else "") + stripped + ("%" if after else "")
+
+
+def _by_pattern(ranges: Ranges, track: RankTrack, groups: Mapping[str, str]) -> dict[str, list[Range]]:
+    found: dict[str, list[Range]] = {}
+    for r in ranges.by_process.get((track.rank.process.trace, track.rank.process.global_pid), ()):
+        if (pattern := groups.get(r.name)) is not None:
+            found.setdefault(pattern, []).append(r)
+    return found
+
+
+class _Launched:
+    """The time of a rank's kernels by when they were launched; by when they started, where no launch is known."""
+
+    def __init__(self, track: RankTrack) -> None:
+        starts, ends = track.kernels.start_ns, track.kernels.end_ns
+        launches = [start if t == NO_LAUNCH else t for t, start in zip(track.launch_ns, starts, strict=True)]
+        order = sorted(range(len(starts)), key=launches.__getitem__)
+        self.times = [launches[i] for i in order]
+        self.sums = [0, *accumulate(ends[i] - starts[i] for i in order)]
+
+    @property
+    def total_ns(self) -> int:
+        return self.sums[-1]
+
+    def between(self, start_ns: int, end_ns: int) -> int:
+        """The time of the kernels that were launched in the span."""
+        return self.sums[bisect_right(self.times, end_ns)] - self.sums[bisect_left(self.times, start_ns)]
+
+
+def _candidate(pattern: str, anchors: Sequence[Range], work: _Launched) -> Candidate | None:
+    """The anchors of one rank; None where they are too few, on several threads, or lie inside each other."""
+    if len(anchors) < FEWEST or len({r.thread for r in anchors}) > 1:
+        return None
+    if any(b.start_ns < a.end_ns for a, b in pairwise(anchors)):
+        return None
+    apart = periods(anchors)
+    period = median(apart)
+    spread = median([distance(each, period) for each in apart])
+    inside = sum(work.between(r.start_ns, r.end_ns) for r in anchors)
+    covered = work.between(anchors[0].start_ns, max(anchors[-1].end_ns, anchors[-1].start_ns + int(period)))
+    total = work.total_ns or 1
+    return Candidate(
+        pattern=pattern,
+        count=len(anchors),
+        length_ns=median([r.end_ns - r.start_ns for r in anchors]),
+        period_ns=period,
+        spread=Fraction(spread) / Fraction(period or 1),
+        inside=Fraction(inside, total),
+        covered=Fraction(covered, total),
+    )
+
+
+def _worst(each: Sequence[Candidate]) -> Candidate:
+    return Candidate(
+        pattern=each[0].pattern,
+        count=min(one.count for one in each),
+        length_ns=median([one.length_ns for one in each]),
+        period_ns=median([one.period_ns for one in each]),
+        spread=max(one.spread for one in each),
+        inside=min(one.inside for one in each),
+        covered=min(one.covered for one in each),
+    )
+
+
+def _unambiguous(found: Sequence[Candidate], ranges: Ranges, groups: Mapping[str, str], most: int) -> list[Candidate]:
+    """The first candidates whose pattern matches no range of another shape."""
+    kept: list[Candidate] = []
+    for candidate in found:
+        if len(kept) == most:
+            break
+        matches = like(candidate.pattern)
+        if all(groups.get(name) == candidate.pattern for name in ranges.names if matches(name)):
+            kept.append(candidate)
+    return kept
+
+
+class Held(NamedTuple):
+    """What the median windows hold under one mode, on the rank that holds least: kernels, and Σ of their lengths."""
+
+    kernels: int
+    time_ns: int
+
+
+class Lag(NamedTuple):
+    """How far the GPU runs behind the CPU: median over the kernels with a launch row; and the share without one."""
+
+    median_ns: Value
+    without: Fraction
+
+
+def held(run: Run, span: Span) -> dict[KernelsMode, Held]:
+    """What the median windows hold under each mode."""
+    found = {}
+    for mode in KernelsMode:
+        windows = run.measured(Pick(MEDIAN, span, mode)).ranks.values()
+        own = [Held(len(each[0]), sum(each[0].durations_ns)) for each in windows if each]
+        complete = len(own) == len(run.ranks)
+        found[mode] = Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
+    return found
+
+
+def lag_of(run: Run, span: Span) -> Lag:
+    """How far the GPU runs behind the CPU around the median windows, where anything is; the worst rank."""
+    lags: list[Value] = []
+    without = Fraction(0)
+    for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
+        for track in run.measured(Pick(MEDIAN, span, mode)).tracks.values():
+            starts, launches = track.kernels.start_ns, track.launch_ns
+            own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
+            lags += [median(own)] if own else []
+            without = max(without, Fraction(len(starts) - len(own), len(starts) or 1))
+        if lags:
+            break
+    return Lag(max(lags, default=0), without)
+
+
+def best_mode(holds: Mapping[KernelsMode, Held], lag: Lag) -> KernelsMode | None:
+    """The mode under which the median windows hold what belongs to them; None where they hold nothing."""
+    contained, launched = holds[KernelsMode.CONTAINED], holds[KernelsMode.LAUNCHED]
+    if contained.kernels and 2 * contained.time_ns >= launched.time_ns:
+        return KernelsMode.CONTAINED
+    if launched.kernels and lag.without <= Fraction(1, 10):
+        return KernelsMode.LAUNCHED
+    return next((mode for mode in (KernelsMode.CLIPPED, KernelsMode.CONTAINED) if holds[mode].kernels), None)

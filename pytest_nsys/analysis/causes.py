@@ -1,0 +1,274 @@
+"""Why is a value not what it was? The parts of two windows that account for the change, to the nanosecond.
+
+A cause is an amount with a name and a kind. The amounts of all causes, and what is left unexplained, add up
+to the change. Kernels are matched by name and ordinal: the n-th of a name in the stage now, and the n-th of it before.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pytest_nsys.analysis.breakdown import Breakdown, Communication, Compute, Wait
+from pytest_nsys.model import Label
+
+PROMPT_NS = 20_000
+"""A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""
+
+
+class Kind(enum.StrEnum):
+    """What happened to the kernels of a cause."""
+
+    LONGER = "longer"
+    SHORTER = "shorter"
+    APPEARED = "appeared"
+    VANISHED = "vanished"
+    WAITS = "waits for another rank"
+    COVER_SHRANK = "compute that hid it is shorter"
+    COVER_VANISHED = "compute that hid it vanished"
+    COVER_LATE = "compute that hid it was launched later"
+    COVER_MOVED = "compute that hid it ran at another time"
+    COVER_GREW = "compute hides more of it"
+    LAUNCH_BOUND = "the GPU waits for launches"
+    IDLE = "the GPU is idle for another reason"
+    COMPUTE = "compute takes longer"
+    EXPOSED = "exposed communication takes longer"
+
+
+class Cause(NamedTuple):
+    """A part of a change, in ns. ``before_ns`` and ``now_ns`` are the quantity that changed, of ``was`` and ``kernels``
+    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last.
+    """
+
+    kind: Kind
+    kernel: str
+    change_ns: int
+    before_ns: int = 0
+    now_ns: int = 0
+    was: int = 0
+    kernels: int = 0
+    ordinals: tuple[int, ...] = ()
+    straggler: int | None = None
+
+
+class Explanation(NamedTuple):
+    """The causes, largest first, and what no cause accounts for: together the change."""
+
+    change_ns: int
+    causes: tuple[Cause, ...]
+    unexplained_ns: int
+
+
+class Explained(NamedTuple):
+    """A row by the labels of its metric (of an aggregate, of the row that it was taken from), and why it changed."""
+
+    labels: Mapping[str, Label]
+    explanation: Explanation
+
+
+Parts = Callable[[Breakdown, Breakdown, Mapping[str, object]], Iterable[Cause]]
+
+
+def explain(metric: str, labels: Mapping[str, object], change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
+    """Why a row of an :func:`explainable` metric changed by ``change_ns``."""
+    found = [cause for cause in EXPLAINED[metric](was, now, labels) if cause.change_ns]
+    found.sort(key=lambda c: (-abs(c.change_ns), c.kind, c.kernel))
+    return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found))
+
+
+def explainable(metric: str) -> bool:
+    """Whether the rows of a metric can be taken apart."""
+    return metric in EXPLAINED
+
+
+def measured_ns(metric: str, labels: Mapping[str, object], breakdown: Breakdown) -> int | None:
+    """The row, of a ratio the exposed time that it is a ratio of; None where a breakdown does not hold it."""
+    match metric:
+        case "exposed_ns" | "overlap" | "wall_overlap":
+            return sum(kernel.exposed_ns for kernel in _of_stage(breakdown, labels))
+        case "comm_ns":
+            return sum(kernel.length_ns for kernel in _of_stage(breakdown, labels))
+        case "barrier_ns":
+            return sum(length for _, length in breakdown.barriers.values())
+        case "compute_ns":
+            return sum(compute.length_ns for compute in breakdown.compute.values())
+        case "window_ns":
+            return breakdown.window_ns
+        case "busy_ns":
+            return breakdown.compute_wall_ns + breakdown.exposed_wall_ns
+        case "idle_ns":
+            return breakdown.waiting_for_launch_ns + breakdown.idle_other_ns
+    return None
+
+
+def _exposed(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> Iterator[Cause]:
+    """Communication that got longer, and compute that hides it less."""
+    before, after = (list(_of_stage(b, labels)) for b in (was, now))
+    yield from _lengths(before, after, exposed=True)
+    yield from _cover(_matched(before, after), was.compute, now.compute)
+
+
+def _communication(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> Iterator[Cause]:
+    yield from _lengths(list(_of_stage(was, labels)), list(_of_stage(now, labels)), exposed=False)
+
+
+def _of_stage(breakdown: Breakdown, labels: Mapping[str, object]) -> Iterator[Communication]:
+    """The communication of the stage that the row is of, of all stages where it is of none."""
+    for stage, kernels in breakdown.communication.items():
+        if "stage" not in labels or labels["stage"] == stage:
+            yield from kernels
+
+
+Pair = tuple[Communication, Communication]
+
+
+def _by_name(kernels: Iterable[Communication]) -> dict[str, list[Communication]]:
+    found: dict[str, list[Communication]] = {}
+    for kernel in kernels:
+        found.setdefault(kernel.name, []).append(kernel)
+    return found
+
+
+def _matched(before: Sequence[Communication], after: Sequence[Communication]) -> list[Pair]:
+    was, now = _by_name(before), _by_name(after)
+    return [pair for name in sorted(was.keys() & now.keys()) for pair in zip(was[name], now[name], strict=False)]
+
+
+def _lengths(before: Sequence[Communication], after: Sequence[Communication], *, exposed: bool) -> Iterator[Cause]:
+    """How much longer the kernels of each name are; those that came or went count whole, or by what was exposed."""
+    was, now = _by_name(before), _by_name(after)
+    for name in sorted({*was, *now}):
+        old, new = was.get(name, []), now.get(name, [])
+        shared = min(len(old), len(new))
+        yield from _longer(name, list(zip(old, new, strict=False)))
+        for kind, kernels, sign in ((Kind.VANISHED, old[shared:], -1), (Kind.APPEARED, new[shared:], 1)):
+            amount = sum(k.exposed_ns if exposed else k.length_ns for k in kernels)
+            sums = (sum(k.length_ns for k in old), sum(k.length_ns for k in new))
+            yield Cause(kind, name, sign * amount, *sums, len(old), len(new), _ordinals(kernels, shared))
+
+
+def _ordinals(kernels: Sequence[Communication], after: int) -> tuple[int, ...]:
+    return tuple(after + n for n in range(1, min(len(kernels), MOST_ORDINALS) + 1))
+
+
+MOST_ORDINALS = 3
+
+
+def _longer(name: str, pairs: Sequence[Pair]) -> Iterator[Cause]:
+    """Kernels that got longer: by waiting for another rank, as far as both sides know it, and by themselves."""
+    changes = [new.length_ns - old.length_ns for old, new in pairs]
+    waits = [_waited(old.wait, new.wait) for old, new in pairs]
+    sums = (sum(old.length_ns for old, _ in pairs), sum(new.length_ns for _, new in pairs))
+    own = sum(changes) - sum(waits)
+    if any(waits):
+        sides = [new.wait if wait > 0 else old.wait for (old, new), wait in zip(pairs, waits, strict=True) if wait]
+        last = Counter(side.last for side in sides if side is not None)  # on the side that waits: no rank, for itself
+        straggler = min(last, key=lambda rank: (-last[rank], rank))
+        both = [(old.wait, new.wait) for old, new in pairs if old.wait and new.wait]
+        waited = (sum(old.wait_ns for old, _ in both), sum(new.wait_ns for _, new in both))
+        worst = _worst(waits)
+        yield Cause(Kind.WAITS, name, sum(waits), *waited, len(pairs), len(pairs), worst, straggler)
+    kind = Kind.LONGER if own > 0 else Kind.SHORTER
+    worst = _worst([change - wait for change, wait in zip(changes, waits, strict=True)])
+    yield Cause(kind, name, own, *sums, len(pairs), len(pairs), worst)
+
+
+def _waited(old: Wait | None, new: Wait | None) -> int:
+    return 0 if old is None or new is None else new.wait_ns - old.wait_ns
+
+
+def _worst(changes: Sequence[int]) -> tuple[int, ...]:
+    """The ordinals of the largest changes, from 1 on, in order."""
+    ranked = sorted((i for i, change in enumerate(changes) if change), key=lambda i: (-abs(changes[i]), i))
+    return tuple(sorted(i + 1 for i in ranked[:MOST_ORDINALS]))
+
+
+def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[Cause]:
+    """By compute kernel how much less of the matched communication it hides."""
+    old: Counter[str] = Counter()
+    new: Counter[str] = Counter()
+    for kernel, same in pairs:
+        old.update(kernel.hidden_by)
+        new.update(same.hidden_by)
+    for name in sorted({*old, *new}):
+        before, after = was.get(name), now.get(name)
+        kind = _what_became(before, after, old[name], new[name])
+        counts = (before.kernels if before else 0, after.kernels if after else 0)
+        yield Cause(kind, name, old[name] - new[name], old[name], new[name], *counts)
+
+
+def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> Kind:
+    """Why a compute kernel hides less: there are fewer of it, it is shorter, it came later."""
+    lost = old_ns - new_ns
+    if lost <= 0 or before is None:
+        return Kind.COVER_GREW
+    if after is None or after.kernels < before.kernels:
+        return Kind.COVER_VANISHED
+    if 2 * (before.length_ns - after.length_ns) >= lost:
+        return Kind.COVER_SHRANK
+    return Kind.COVER_LATE if _launched_later(before, after) else Kind.COVER_MOVED
+
+
+def _launched_later(before: Compute, after: Compute) -> bool:
+    """Whether it starts later because it was launched later, and did not queue."""
+    if not before.launched or not after.launched or after.queued_ns > PROMPT_NS * after.launched:
+        return False
+    return after.launch_ns * before.launched > before.launch_ns * after.launched
+
+
+def _compute(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+    """By compute kernel how much longer it takes in all."""
+    lengths = ({n: (c.kernels, c.length_ns) for n, c in b.compute.items()} for b in (was, now))
+    yield from _totals(*lengths)
+
+
+def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+    yield from _totals(was.barriers, now.barriers)
+
+
+def _totals(was: Mapping[str, tuple[int, int]], now: Mapping[str, tuple[int, int]]) -> Iterator[Cause]:
+    """By name the change of a sum of lengths; what kernels came or went is said by their numbers."""
+    for name in sorted({*was, *now}):
+        (count, length), (count_now, length_now) = was.get(name, (0, 0)), now.get(name, (0, 0))
+        if count == count_now:
+            kind = Kind.LONGER if length_now > length else Kind.SHORTER
+        else:
+            kind = Kind.APPEARED if count_now > count else Kind.VANISHED
+        yield Cause(kind, name, length_now - length, length, length_now, count, count_now)
+
+
+_SPANS = (
+    (Kind.COMPUTE, "compute_wall_ns"),
+    (Kind.EXPOSED, "exposed_wall_ns"),
+    (Kind.LAUNCH_BOUND, "waiting_for_launch_ns"),
+    (Kind.IDLE, "idle_other_ns"),
+)
+"""What a window's length is made of."""
+
+
+def _spans(*kinds: Kind) -> Parts:
+    def parts(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+        for kind, name in _SPANS:
+            if kind in kinds:
+                before, after = getattr(was, name), getattr(now, name)
+                yield Cause(kind, "", after - before, before, after)
+
+    return parts
+
+
+EXPLAINED: Mapping[str, Parts] = {
+    "exposed_ns": _exposed,
+    "overlap": _exposed,
+    "stage_wall_exposed_ns": _exposed,
+    "wall_exposed_ns": _exposed,
+    "wall_overlap": _exposed,
+    "comm_ns": _communication,
+    "barrier_ns": _barriers,
+    "compute_ns": _compute,
+    "window_ns": _spans(Kind.COMPUTE, Kind.EXPOSED, Kind.LAUNCH_BOUND, Kind.IDLE),
+    "busy_ns": _spans(Kind.COMPUTE, Kind.EXPOSED),
+    "idle_ns": _spans(Kind.LAUNCH_BOUND, Kind.IDLE),
+}
+"""How the rows of each metric are taken apart. A ratio is explained by the time that it is a ratio of."""

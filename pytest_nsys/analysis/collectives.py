@@ -1,0 +1,243 @@
+"""How often, how much and how fast do the ranks communicate? Per (rank, process group, kind of collective).
+
+Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.model.Collective`), group sizes from the
+group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and a time,
+but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, bus_factor, kind_of, message_bytes
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.statistics import exact, mean, median
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.conventions import UNKNOWN
+from pytest_nsys.errors import NoRows
+from pytest_nsys.model import Collective, Note, Row, Value, counted, printable
+
+Labels = tuple[str, str]
+"""(group, kind)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One communication kernel: when it ran as a whole, how long in the window, and what is recorded of it.
+
+    ``bytes`` is None where it is not known.
+    """
+
+    start_ns: int
+    end_ns: int
+    in_window_ns: int
+    kind: str
+    record: Collective | None
+    bytes: int | None
+
+    @property
+    def group(self) -> str:
+        name = self.record.group if self.record is not None else None
+        return UNKNOWN if name is None else name
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def algorithm_gb_per_s(self) -> Fraction | None:
+        """Bytes of the message over the time of the kernel; 1 byte in 1 ns is 1 GB/s."""
+        return Fraction(self.bytes, self.length_ns) if self.bytes is not None and self.length_ns else None
+
+    @property
+    def bus_gb_per_s(self) -> Fraction | None:
+        """What the links carried, comparable over kinds and group sizes."""
+        factor = bus_factor(self.kind, self.record.group_size) if self.record is not None else None
+        speed = self.algorithm_gb_per_s
+        return None if factor is None or speed is None else factor * speed
+
+
+def transfers(window: RankWindow) -> dict[Labels, list[Transfer]]:
+    """The communication kernels of a window, each group's by start; groups and kinds are ordered by name."""
+    found: dict[Labels, list[Transfer]] = {}
+    recorded = window.track.collectives or {}
+    kernels, whole = window.kernels, window.track.kernels
+    for i in sorted(window.communication + window.barriers):
+        position = window.positions[i]
+        record = recorded.get(position)
+        kind = kind_of(record.name if record is not None else kernels.names[kernels.name[i]])
+        size = None if record is None else message_bytes(kind, record)
+        span = whole.start_ns[position], whole.end_ns[position]
+        transfer = Transfer(*span, window.durations_ns[i], kind, record, size)
+        found.setdefault((transfer.group, kind), []).append(transfer)
+    return dict(sorted(found.items()))
+
+
+def _found(window: RankWindow) -> dict[Labels, list[Transfer]]:
+    """The transfers of a window. Raises NoRows where nothing communicates."""
+    found = transfers(window)
+    if not found:
+        raise NoRows("no communication kernel runs in the window")
+    return found
+
+
+def collective_count(window: RankWindow) -> Iterator[Row]:
+    """Number of communication kernels, per (rank, group, collective)."""
+    for labels, members in _found(window).items():
+        yield Row((window.rank.number, *labels), len(members))
+
+
+def collective_time_ns(window: RankWindow) -> Iterator[Row]:
+    """Σ length of communication kernels, per (rank, group, collective)."""
+    for labels, members in _found(window).items():
+        yield Row((window.rank.number, *labels), sum(t.in_window_ns for t in members))
+
+
+def sized(found: Mapping[Labels, Sequence[Transfer]]) -> dict[Labels, int]:
+    """Bytes by group and kind, of those whose every size is known."""
+    sizes = {labels: [t.bytes for t in members] for labels, members in found.items()}
+    return {labels: sum(n for n in own if n is not None) for labels, own in sizes.items() if None not in own}
+
+
+def _sized(window: RankWindow) -> dict[Labels, int]:
+    """The bytes of a window. Raises NoRows where none are known."""
+    known = sized(_found(window))
+    if not known:
+        raise NoRows(why_no_sizes(window))
+    return known
+
+
+def collective_bytes(window: RankWindow) -> Iterator[Row]:
+    """Σ bytes of the messages, per (rank, group, collective): of AllGather and ReduceScatter those of all ranks."""
+    for labels, size in _sized(window).items():
+        yield Row((window.rank.number, *labels), size)
+
+
+def traffic_share(window: RankWindow) -> Iterator[Row]:
+    """Share of the rank's bytes, per (rank, group, collective)."""
+    sized = _sized(window)
+    if total := sum(sized.values()):
+        for labels, size in sized.items():
+            yield Row((window.rank.number, *labels), exact(Fraction(size, total)))
+
+
+def _speeds(
+    window: RankWindow, speed: Callable[[Transfer], Fraction | None], take: Callable[[Sequence[Value]], Value]
+) -> Iterator[tuple[Labels, Value]]:
+    """One bandwidth for each group and kind that has any. Raises NoRows where none has."""
+    some = False
+    for labels, members in _found(window).items():
+        if values := [value for t in members if (value := speed(t)) is not None]:
+            some = True
+            yield labels, exact(Fraction(take(values)))
+    if not some:
+        raise NoRows(why_no_sizes(window))
+
+
+def _algorithm(transfer: Transfer) -> Fraction | None:
+    return transfer.algorithm_gb_per_s
+
+
+def _bus(transfer: Transfer) -> Fraction | None:
+    return transfer.bus_gb_per_s
+
+
+def _rows(window: RankWindow, found: Iterator[tuple[Labels, Value]]) -> Iterator[Row]:
+    return (Row((window.rank.number, *labels), value) for labels, value in found)
+
+
+def algbw(window: RankWindow) -> Iterator[Row]:
+    """Median over the kernels of bytes of the message / length, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _algorithm, median))
+
+
+def algbw_mean(window: RankWindow) -> Iterator[Row]:
+    """Mean over the kernels of bytes of the message / length, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _algorithm, mean))
+
+
+def algbw_min(window: RankWindow) -> Iterator[Row]:
+    """The slowest kernel's bytes of the message / length, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _algorithm, min))
+
+
+def algbw_max(window: RankWindow) -> Iterator[Row]:
+    """The fastest kernel's bytes of the message / length, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _algorithm, max))
+
+
+def busbw(window: RankWindow) -> Iterator[Row]:
+    """Median over the kernels of what the links carried, in GB/s, per (rank, group, collective).
+
+    That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and AllToAll,
+    1 for SendRecv and Broadcast, with n the size of the group.
+    """
+    return _rows(window, _speeds(window, _bus, median))
+
+
+def busbw_mean(window: RankWindow) -> Iterator[Row]:
+    """Mean over the kernels of what the links carried, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _bus, mean))
+
+
+def busbw_min(window: RankWindow) -> Iterator[Row]:
+    """What the links carried in the slowest kernel, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _bus, min))
+
+
+def busbw_max(window: RankWindow) -> Iterator[Row]:
+    """What the links carried in the fastest kernel, in GB/s, per (rank, group, collective)."""
+    return _rows(window, _speeds(window, _bus, max))
+
+
+def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
+    """``busbw`` over the stated peak of the network, per (rank, group, collective)."""
+    peak = window.track.workload.peak_gb_per_s
+    if peak is None:
+        raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
+    for labels, value in _speeds(window, _bus, median):
+        yield Row((window.rank.number, *labels), exact(Fraction(value) / peak))
+
+
+def why_no_sizes(window: RankWindow) -> str:
+    """Why no collective of a window has a bandwidth, or bytes."""
+    if window.track.collectives is None:
+        return f"the trace records no sizes of collectives: {window.track.fetch_facts().to_see_sizes}"
+    lacks = list(lacking(window))
+    return "; ".join(lacks) if lacks else "every kernel has a length of 0"
+
+
+def lacking(window: RankWindow) -> Iterator[str]:
+    """What the records of a window's collectives lack, one line for each reason."""
+    members = [t for own in transfers(window).values() for t in own]
+    without = [t for t in members if t.record is None]
+    if without:
+        yield f"{len(without)} of {counted(len(members), 'communication kernel')} have no record of their size"
+    unclear = [t.record for t in members if t.record is not None and t.bytes is None]
+    dtypes = [record.dtype or "" for record in unclear if record.dtype not in DTYPE_BYTES]
+    for dtype in sorted(set(dtypes)):
+        n = counted(dtypes.count(dtype), "kernel")
+        yield f"{n} of element type '{printable(dtype, 40)}', whose size is not known"
+    if partly := len(unclear) - len(dtypes):
+        yield f"{counted(partly, 'kernel')} with only a part of the message's size recorded"
+    unsized = [t for t in members if t.bytes is not None and t.record is not None and t.record.group_size is None]
+    if unsized:
+        yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
+
+
+def collective_notes(captures: Sequence[Run], pick: Pick) -> Iterator[Note]:
+    """What the traces do not say of the collectives in the windows of a pick."""
+    windows = (window for run in captures for own in run.measured(pick).ranks.values() for window in own)
+    some = [window for window in windows if transfers(window)]
+    blind = [window for window in some if window.track.collectives is None]
+    if blind:
+        traces = list(dict.fromkeys(str(window.rank.trace) for window in blind))
+        more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
+        yield Note(f"{traces[0]}{more}: no bytes and no bandwidths: {blind[0].track.fetch_facts().to_see_sizes}")
+    for window in some:
+        if window.track.collectives is not None:
+            for line in lacking(window):
+                yield Note(f"rank {window.rank.number}: {line}", True)

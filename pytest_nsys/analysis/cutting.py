@@ -1,0 +1,105 @@
+"""What belongs to the picked windows of a rank, so that they can leave the trace alone and be measured again?
+
+Their kernels, the ranges and the calls of the API around these and around their launches, and the anchors elsewhere in
+the run: by their number and lengths the same window is picked again, and the steady metrics are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run, lane_of
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.model import NO_LAUNCH, Api, Copy, Interval, Lane, Range, Rank, Trace, TraceFacts
+
+EVERY_CALL = ("*",)
+
+
+@dataclass(frozen=True)
+class RankCut:
+    """The windows of one rank, and ``span_ns`` around all that is shown of it.
+
+    ``ranges`` touch the span, ``anchors`` do not. ``calls`` and ``copies`` are None where the trace has no record of
+    any.
+    """
+
+    rank: Rank
+    windows: Sequence[RankWindow]
+    ranges: Sequence[Range]
+    anchors: Sequence[Range]
+    calls: Sequence[Api] | None
+    copies: Sequence[Copy] | None
+    facts: TraceFacts
+    span_ns: Interval
+
+
+@dataclass(frozen=True)
+class RunCut:
+    """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty."""
+
+    run: Run
+    pick: Pick
+    ranks: Sequence[RankCut]
+    side: str = ""
+
+
+def cut(run: Run, pick: Pick, ranks: Collection[int] | None = None, side: str = "") -> RunCut:
+    """The windows of all ranks, or of some. Raises NothingMeasured where one of them has none, or an empty one."""
+    filled = list(run.measured(pick).filled(ranks).values())
+    found: list[RankCut] = []
+    for number, trace in enumerate(run.traces):
+        own = [windows for windows in filled if windows[0].rank.process.trace == number]
+        found += _of_a_trace(run, trace, pick, own) if own else ()
+    return RunCut(run, pick, sorted(found, key=lambda one: one.rank.number), side)
+
+
+def _of_a_trace(run: Run, trace: Trace, pick: Pick, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
+    """The ranks of one trace, whose tables are passed once for all of them."""
+    spans: dict[int, Interval] = {}
+    lanes: dict[Lane, Interval] = {}
+    for windows in ranks:
+        pid = windows[0].rank.process.global_pid
+        bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
+        spans[pid] = _hull([*_touched(windows), *bounds, *spans.get(pid, ())])
+        lanes[lane_of(windows[0].rank)] = spans[pid]
+    calls, copies, around = trace.api_calls(EVERY_CALL, spans), trace.copies(lanes), trace.ranges_around(spans)
+    for windows in ranks:
+        rank = windows[0].rank
+        called = None if calls is None else calls.get(rank.process.global_pid, ())
+        copied = None if copies is None else copies.get(lane_of(rank), ())
+        events = [event.start_ns for some in (called, copied) for event in some or ()]
+        low, high = span = _hull([*_touched(windows), *events])
+        ranges = around.get(rank.process.global_pid, ())
+        touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
+        shown = set(touching)
+        elsewhere = [anchor for anchor in _anchors(run, rank, pick) if anchor not in shown]
+        yield RankCut(rank, windows, touching, elsewhere, called, copied, run.facts[rank.process.trace], span)
+
+
+def _anchors(run: Run, rank: Rank, pick: Pick) -> list[Range]:
+    """Those of the convention, and those of a window that is given by name."""
+    own = run.anchors(rank)
+    known = set(own)
+    return [*own, *(anchor for anchor in run.anchors(rank, pick.anchor) if anchor not in known)]
+
+
+def _touched(windows: Sequence[RankWindow]) -> Iterator[int]:
+    """When kernels and launches are, and where the windows begin and end that are anchors: a span that was given may be
+    as long as it likes.
+    """
+    for w in windows:
+        kernels, launches = w.track.kernels, w.track.launch_ns
+        for i in w.positions:
+            yield kernels.start_ns[i]
+            yield kernels.end_ns[i]
+            if launches[i] != NO_LAUNCH:
+                yield launches[i]
+        if w.pick.explicit is None:
+            yield w.window.start_ns
+            yield w.window.end_ns
+
+
+def _hull(times: Sequence[int]) -> Interval:
+    return min(times), max(times)

@@ -1,0 +1,225 @@
+"""What does a GPU do in a step, by family of kernels? Sums over all ranks, over the number of GPUs and of steps.
+
+A GPU is a device of a process of a file that ran a kernel. Steps are stated, or are the anchors that the window holds.
+The families of the table are zero-filled: one that vanished is a row of 0, and they sum to the total, exactly.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.statistics import exact, median
+from pytest_nsys.analysis.windows import periods, steady_indices
+from pytest_nsys.conventions import COPY_NAMES
+from pytest_nsys.errors import NothingMeasured
+from pytest_nsys.families import OTHER, classifier, names_of
+from pytest_nsys.model import Row, Value, counted
+
+PER_STEP = frozenset({"family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"})
+"""The metrics of this module: of kernels whatever their stream, stage and launch."""
+
+STATE_STEPS = "say it: workload: {steps: N} in the gate file, --steps N in a command"
+STATE_STEP_TIME = (
+    "how long a step takes is not known: no period of steady anchors is, or an anchor is no step; say it: "
+    "workload: {step_time: 412ms} in the gate file, --step-time 412ms in a command"
+)
+
+
+class Usage(NamedTuple):
+    """What kernels cost: their time summed, and how many there were. Of all GPUs and steps, or of one."""
+
+    ns: Value = 0
+    launches: Value = 0
+
+    def and_(self, other: Usage) -> Usage:
+        return Usage(self.ns + other.ns, self.launches + other.launches)
+
+    def over(self, divisor: int) -> Usage:
+        """The share of one GPU in one step."""
+        return Usage(exact(Fraction(self.ns) / divisor), exact(Fraction(self.launches) / divisor))
+
+
+class Launcher(enum.StrEnum):
+    """What the number of GPUs per file says of how the program was launched."""
+
+    PER_NODE = "1-process-per-node"
+    PER_GPU = "1-process-per-gpu"
+    UNCLEAR = "unclear"
+
+    @classmethod
+    def of(cls, gpus: int, files: int) -> Launcher:
+        """A file of two GPUs or more is of a node; near one GPU per file leaves room for a host without any."""
+        per_file = Fraction(gpus, files)
+        if per_file >= 2:
+            return cls.PER_NODE
+        return cls.PER_GPU if abs(per_file - 1) <= Fraction(5, 100) else cls.UNCLEAR
+
+
+class StepTime(NamedTuple):
+    """How long a step takes. ``periods`` is how many were measured, None for a time that was stated."""
+
+    ns: Value
+    periods: int | None
+
+
+class FamilySums:
+    """The kernels of one window of a run, summed once for all that is asked of them."""
+
+    def __init__(self, window: RunWindow) -> None:
+        self.run, self._windows = window.run, [window.by_rank[number] for number in sorted(window.by_rank)]
+
+    @cached_property
+    def gpus(self) -> int:
+        """Distinct (file, process, device) that ran a kernel in the windows."""
+        streams = ((w.rank.process, w.kernels.streams[i]) for w in self._windows for i in set(w.kernels.stream))
+        return len({(process, stream.device) for process, stream in streams})
+
+    @cached_property
+    def steps(self) -> int:
+        """Raises NothingMeasured where nothing says how many there are."""
+        return self.run.workload.steps or self._counted()
+
+    @property
+    def launcher(self) -> Launcher:
+        """Of the files and GPUs of this run."""
+        return Launcher.of(self.gpus, self.run.files)
+
+    @property
+    def divisor(self) -> int:
+        """What sums are divided by."""
+        return self.gpus * self.steps
+
+    def _counted(self) -> int:
+        held = [anchors_in(w) for w in self._windows]
+        if held[0] and len(set(held)) == 1:
+            return held[0]
+        raise NothingMeasured(f"{self.run.traces[0].path}: {_why_unknown(held)}; {STATE_STEPS}")
+
+    @cached_property
+    def by_name(self) -> Mapping[tuple[str, str], Usage]:
+        """All GPUs and steps together, by (short name, demangled name); of copies those that a family asks for."""
+        found: dict[tuple[str, str], Usage] = {}
+        for window in self._windows:
+            names = window.kernels.names
+            for (short, full), sums in window.by_name.items():
+                key = (names[short], names.get(full, ""))
+                if key[0] in COPY_NAMES.values() and self._classify(*key) == OTHER:
+                    continue
+                found[key] = found.get(key, Usage()).and_(Usage(*sums))
+        return found
+
+    @cached_property
+    def _classify(self) -> Callable[[str, str], str]:
+        return classifier(self.run.convention.families)
+
+    @cached_property
+    def family_of(self) -> Mapping[tuple[str, str], str]:
+        """The family of every kernel that ran, by (short name, demangled name)."""
+        return {names: self._classify(*names) for names in self.by_name}
+
+    @cached_property
+    def families(self) -> Mapping[str, Usage]:
+        """One GPU in one step, by family in the order of the table, ``other`` last."""
+        sums = dict.fromkeys(names_of(self.run.convention.families), Usage())
+        for names, usage in self.by_name.items():
+            family = self.family_of[names]
+            sums[family] = sums[family].and_(usage)
+        return {family: usage.over(self.divisor) for family, usage in sums.items()}
+
+    @cached_property
+    def total(self) -> Usage:
+        """One GPU in one step, of all families."""
+        found = Usage()
+        for usage in self.by_name.values():
+            found = found.and_(usage)
+        return found.over(self.divisor)
+
+    def kernels_of(self, family: str) -> list[tuple[str, Usage]]:
+        """The single kernels of a family by demangled name, one GPU in one step, the longest time first."""
+        sums: dict[str, Usage] = {}
+        for (short, full), usage in self.by_name.items():
+            if self.family_of[short, full] == family:
+                sums[full or short] = sums.get(full or short, Usage()).and_(usage)
+        own = [(name, usage.over(self.divisor)) for name, usage in sums.items()]
+        return sorted(own, key=lambda kernel: (-kernel[1].ns, kernel[0]))
+
+    @cached_property
+    def step_time(self) -> StepTime | None:
+        """As stated, else the median over the ranks of their steady periods, where an anchor is a step.
+
+        The anchor after the window is left out: what was recorded of the window is written during it.
+        """
+        if (stated := self.run.workload.step_time_ns) is not None:
+            return StepTime(stated, None)
+        if any(anchors_in(w) != self.steps for w in self._windows):
+            return None
+        each = [_steady_periods(w) for w in self._windows]
+        if not all(each):
+            return None
+        return StepTime(median([median([*own]) for own in each]), sum(map(len, each)))
+
+
+def anchors_in(window: RankWindow) -> int | None:
+    """How many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
+    if window.window.index is not None:
+        return 1
+    if window.pick.whole_run:
+        return len(window.anchors)
+    start, end = window.window.start_ns, window.window.end_ns
+    touched = [anchor for anchor in window.anchors if anchor.start_ns < end and anchor.end_ns > start]
+    whole = all(start <= anchor.start_ns and anchor.end_ns <= end for anchor in touched)
+    return len(touched) if whole else None
+
+
+def _why_unknown(held: list[int | None]) -> str:
+    """``held`` is how many anchors the window of each rank holds, None for one that cuts some."""
+    known = [n for n in held if n is not None]
+    if len(known) < len(held):
+        what = "the window cuts an anchor"
+    elif not any(known):
+        what = "the window holds no anchor"
+    else:
+        what = f"the ranks have from {min(known)} to {counted(max(known), 'anchor')} in the window"
+    return f"{what}, so how many steps it holds is not known"
+
+
+def _steady_periods(window: RankWindow) -> list[int]:
+    """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
+    starts, lengths = [anchor.start_ns for anchor in window.anchors], periods(window.anchors)
+    after = bisect_left(starts, window.end_ns if window.pick.whole_run else window.window.end_ns)
+    return [lengths[i] for i in steady_indices(len(starts)) if i < len(lengths) and i != after]
+
+
+def family_ns(window: RunWindow) -> Iterator[Row]:
+    """Time of the kernels of a family per GPU and step: Σ duration over all ranks / (GPUs × steps)."""
+    for family, usage in FamilySums(window).families.items():
+        yield Row((family,), usage.ns)
+
+
+def family_launches(window: RunWindow) -> Iterator[Row]:
+    """Kernels of a family per GPU and step."""
+    for family, usage in FamilySums(window).families.items():
+        yield Row((family,), usage.launches)
+
+
+def total_kernel_ns(window: RunWindow) -> Iterator[Row]:
+    """Time of all kernels per GPU and step: what ``family_ns`` sums to."""
+    yield Row((), FamilySums(window).total.ns)
+
+
+def step_minus_kernel_ns(window: RunWindow) -> Iterator[Row]:
+    """Time of a step − ``total_kernel_ns``: positive, a kernel blocks the main stream; negative, streams overlap.
+
+    The time of a step is stated, as of a run without the profiler, or is the median steady period.
+    """
+    sums = FamilySums(window)
+    total = sums.total  # says first that steps are not known
+    if (step := sums.step_time) is not None:
+        yield Row((), exact(Fraction(step.ns) - total.ns))

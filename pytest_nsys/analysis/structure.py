@@ -1,0 +1,143 @@
+"""What does a window launch, where, and in which order? Counts and fingerprints, which no noise moves.
+
+Kernels are told apart by their plain name: the short one, without what differs from build to build.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.model import Label, Note, Row, counted
+
+HASH_BITS = 52
+"""Of a fingerprint: what every reader of JSON keeps exactly."""
+
+KEPT_KERNELS = 4_096
+"""So many kernels of a sequence are kept by name, to show where another one departs from it."""
+
+PAGEABLE = "pageable"
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
+_GENERATED = re.compile(r"triton_|.*fusion|wrapped_")
+_ORDINAL = re.compile(r"(?:[._]\d+(?:d\w*)?)+$")
+
+
+class KernelSequence(NamedTuple):
+    """The kernels of one stream in order: the plain names of the first KEPT_KERNELS, and how many there are."""
+
+    names: tuple[str, ...]
+    length: int
+
+
+@lru_cache(maxsize=65_536)
+def plain_name(short: str) -> str:
+    """A kernel's short name without addresses, and without the running number of a generated one (Triton, XLA)."""
+    name = _ADDRESS.sub("0x", short)
+    return (_ORDINAL.sub("", name) or name) if _GENERATED.match(name) else name
+
+
+def kernel_launches(window: RankWindow) -> Iterator[Row]:
+    """Number of kernels of one name, per (rank, stage, kernel)."""
+    names = window.kernels.names
+    for stage, members in window.all_by_stage.items():
+        ids = Counter(window.kernels.name[i] for i in members)
+        counts: Counter[str] = Counter()
+        for name, count in ids.items():
+            counts[plain_name(names[name])] += count
+        for kernel, count in sorted(counts.items()):
+            yield Row((window.rank.number, stage, kernel), count)
+
+
+def sequence(window: RankWindow) -> Iterator[Row]:
+    """Fingerprint of the kernels in the order in which they start, per (rank, stage, stream)."""
+    for (stage, stream), names in _in_order(window):
+        yield Row((window.rank.number, stage, stream), fingerprint(names))
+
+
+def sequences(window: RankWindow) -> Mapping[int, KernelSequence]:
+    """What each fingerprint of the window is of."""
+    return {
+        fingerprint(names): KernelSequence(tuple(names[:KEPT_KERNELS]), len(names)) for _, names in _in_order(window)
+    }
+
+
+def fingerprint(names: Sequence[str]) -> int:
+    """A number of HASH_BITS that stands for these names in this order."""
+    digest = sha256("\n".join(names).encode("utf-8", "surrogateescape")).digest()
+    return int.from_bytes(digest[:8], "big") >> (64 - HASH_BITS)
+
+
+def _in_order(window: RankWindow) -> Iterator[tuple[tuple[str, Label], list[str]]]:
+    """The plain names of the kernels of each (stage, stream), by start; of equal times by name."""
+    kernels, labels = window.kernels, stream_labels(window)
+    for stage, members in window.all_by_stage.items():
+        streams: dict[int, list[int]] = {}
+        for i in members:
+            streams.setdefault(kernels.stream[i], []).append(i)
+        for stream in sorted(streams, key=lambda s: kernels.streams[s]):
+            found = [(kernels.start_ns[i], kernels.end_ns[i], kernels.names[kernels.name[i]]) for i in streams[stream]]
+            yield (stage, labels[stream]), [plain_name(name) for _, _, name in sorted(found)]
+
+
+def stream_labels(window: RankWindow) -> Mapping[int, Label]:
+    """What each stream of the window is called: its number, spelt out where devices or contexts share it."""
+    places = {index: window.kernels.streams[index] for index in set(window.kernels.stream)}
+    numbers = Counter(place.number for place in places.values())
+    return {
+        index: place.number if numbers[place.number] == 1 else f"{place.device}/{place.context}/{place.number}"
+        for index, place in places.items()
+    }
+
+
+def barriers(window: RankWindow) -> Iterator[Row]:
+    """Number of communication kernels on compute streams, per rank."""
+    yield Row((window.rank.number,), len(window.barriers))
+
+
+def compute_on_comm_streams(window: RankWindow) -> Iterator[Row]:
+    """Number of compute kernels on a stream whose kernels mostly communicate, per (rank, stream).
+
+    Half of them is enough. A stream with more compute than communication is a compute stream with barriers; it has no
+    row here.
+    """
+    for label, communication, compute in _communicating(window):
+        if compute <= communication:
+            yield Row((window.rank.number, label), compute)
+
+
+def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
+    """(stream, communication kernels, compute kernels) of each stream that communicates."""
+    communicating = Counter(s for s, flag in zip(window.kernels.stream, window.communicates, strict=True) if flag)
+    kernels, labels = Counter(window.kernels.stream), stream_labels(window)
+    for stream in sorted(communicating, key=lambda s: window.kernels.streams[s]):
+        yield labels[stream], communicating[stream], kernels[stream] - communicating[stream]
+
+
+def barrier_notes(windows: Iterable[RankWindow]) -> Iterator[Note]:
+    """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
+    for window in windows:
+        for label, communication, compute in _communicating(window):
+            if compute > communication:
+                kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
+                place = f"rank {window.rank.number} stream {label}"
+                yield Note(f"{place} has {kernels}: these are barriers, which 'barriers' counts")
+                return
+
+
+def pageable_copies(window: RankWindow) -> Iterator[Row]:
+    """Number of copies from or to pageable host memory that are launched in the window's CPU time, per rank.
+
+    No row where the trace does not say which memory a copy of the window reads or writes.
+    """
+    copies = window.track.fetch_copies((window.window.start_ns, window.window.end_ns))
+    if copies is None:
+        return
+    pageable = sum(PAGEABLE in (copy.source, copy.target) for copy in copies)
+    if pageable or all(copy.source and copy.target for copy in copies):
+        yield Row((window.rank.number,), pageable)

@@ -1,0 +1,151 @@
+"""How much work does the run do in a second? From the traced steps, and what is stated of the work in one.
+
+A step is the period of an anchor: the file's own counter of steps may count others. Where a window holds several steps
+(``workload: {steps: N}``) a step is that part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import prod
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.statistics import exact, median
+from pytest_nsys.analysis.windows import periods, steady_indices
+from pytest_nsys.conventions import PARTS_OF_A_STEP
+from pytest_nsys.errors import NoRows
+from pytest_nsys.model import Row, Value, counted
+from pytest_nsys.workload import Parallel, Workload
+
+SECOND_NS = 1_000_000_000
+
+
+def iteration_ns(window: RunWindow) -> Iterator[Row]:
+    """Length of a step of the slowest rank: the median period of its steady anchors, or its window over ``steps``."""
+    yield Row((), _iteration_ns(window))
+
+
+def samples_per_s(window: RunWindow) -> Iterator[Row]:
+    """Samples of a step over all ranks / ``iteration_ns``."""
+    yield Row((), exact(Fraction(SECOND_NS * samples_of(window)) / Fraction(_iteration_ns(window))))
+
+
+def tokens_per_s(window: RunWindow) -> Iterator[Row]:
+    """Samples of a step over all ranks, times the tokens of a sample / ``iteration_ns``."""
+    tokens = samples_of(window) * sequence_length_of(window)
+    yield Row((), exact(Fraction(SECOND_NS * tokens) / Fraction(_iteration_ns(window))))
+
+
+def batch_words(workload: Workload) -> str:
+    """What is stated of the batch of a step, in words; empty where nothing is."""
+    said = []
+    if workload.samples is not None:
+        said.append(f"{workload.samples} samples")
+    elif workload.local_samples is not None:
+        said.append(f"{workload.local_samples} samples per replica")
+        if workload.parallel is not None:
+            shard = "rest" if workload.parallel.shard is None else workload.parallel.shard
+            said.append(f"dp {workload.parallel.replicate}x{shard}")
+    return ", ".join(said)
+
+
+def _iteration_ns(window: RunWindow) -> Value:
+    lengths = [_step_ns(own, window.run.workload) for _, own in sorted(window.by_rank.items())]
+    longest = max(lengths)
+    if not longest:
+        raise NoRows("the steps have no length")
+    return longest
+
+
+def _step_ns(window: RankWindow, workload: Workload) -> Value:
+    if workload.steps is not None:
+        return exact(Fraction(window.length_ns, workload.steps))
+    if (window.pick.anchor or window.track.convention.anchor) in PARTS_OF_A_STEP:
+        raise NoRows(
+            f"an anchor of the convention {window.track.convention.name} is a part of a step: pick a window of whole "
+            "steps, and state how many: workload: {steps: N}"
+        )
+    found: list[Value] = [*periods(window.anchors)]
+    steady = [found[i] for i in steady_indices(len(window.anchors)) if i < len(found)] or found
+    if not steady:
+        raise NoRows(
+            f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "
+            "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
+        )
+    return median(steady)
+
+
+def samples_of(window: RunWindow) -> int:
+    """The global batch of a step. Raises NoRows where it is not stated."""
+    workload = window.run.workload
+    if workload.samples is not None:
+        return workload.samples
+    if workload.local_samples is None:
+        raise NoRows("no batch is stated: write workload: {samples: N}, or {config: FILE.toml} of TorchTitan")
+    return workload.local_samples * data_parallel_of(window)
+
+
+def data_parallel_of(window: RunWindow) -> int:
+    """How many replicas read their own samples. Raises NoRows where nothing says."""
+    parallel = window.run.workload.parallel
+    if parallel is not None:
+        return parallel.replicate * shards_of(window, parallel)
+    sizes = _sizes(window)
+    axes = {axis: size for axis, size in sizes.items() if axis == "dp" or axis.startswith("dp_")}
+    if not axes:
+        raise NoRows("the data-parallel degree is not known: write workload: {data_parallel: N}")
+    return prod(axes.values())
+
+
+def shards_of(window: RunWindow, parallel: Parallel) -> int:
+    """The sharded data-parallel degree: stated, or what the other degrees leave of the world.
+
+    Raises NoRows where the degrees do not divide the world.
+    """
+    world, degrees = world_of(window), _degrees(parallel)
+    if world % degrees:
+        what = "cannot be divided by the parallel degrees of the configuration"
+        raise NoRows(f"{counted(world, 'rank')} {what}, {degrees} together")
+    return world // degrees if parallel.shard is None else parallel.shard
+
+
+def check_world(window: RunWindow, parallel: Parallel) -> None:
+    """Raises NoRows where all degrees are stated, and are those of another number of ranks."""
+    world, degrees = world_of(window), _degrees(parallel)
+    if parallel.shard is not None and world != degrees:
+        made = counted(degrees, "rank")
+        raise NoRows(f"the parallel degrees of the configuration make {made}, and the run has {world}")
+
+
+def _degrees(parallel: Parallel) -> int:
+    """How many ranks the degrees make, those of a shard that is not stated left out."""
+    ranks = parallel.replicate * parallel.tensor * parallel.pipeline * parallel.context
+    return ranks * (parallel.shard or 1)
+
+
+def world_of(window: RunWindow) -> int:
+    """How many ranks the program had: stated, else as the traces say, else as the degrees do, and never fewer than were
+    traced.
+    """
+    workload = window.run.workload
+    if workload.world is not None:
+        return workload.world
+    sizes = _sizes(window)
+    said = prod(sizes.values()) if sizes else _degrees(workload.parallel or Parallel())
+    return max(said, len(window.by_rank))
+
+
+def sequence_length_of(window: RunWindow) -> int:
+    """Tokens of a sample: stated, or in the setup label. Raises NoRows where neither says."""
+    stated = window.run.workload.sequence_length
+    labels = {own.rank.setup.sequence_length for own in window.by_rank.values() if own.rank.setup is not None}
+    found = stated if stated is not None else next(iter(labels)) if len(labels) == 1 else None
+    if found is None:
+        raise NoRows("the tokens of a sample are not known: write run: {sequence_length: N}")
+    return found
+
+
+def _sizes(window: RunWindow) -> Mapping[str, int]:
+    return next((own.rank.setup.sizes for own in window.by_rank.values() if own.rank.setup is not None), {})

@@ -1,0 +1,223 @@
+"""One window of one rank as plain data to draw: a lane for each stream, what of it is exposed, the stages on top.
+
+Times are nanoseconds since the window's start on the GPU. Of many kernels those that are too short to be told apart are
+taken together; the totals of a lane are always of all of its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypedDict
+
+from pytest_nsys.analysis.lanes import NamedStream, exposed_parts, in_order
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.model import counted, printable
+
+MANY_KERNELS = 4_000
+"""From so many on, short ones are taken together."""
+
+CELLS = 4_000
+"""What is shorter than the window by this factor, and as near to its neighbour, is too short to be told apart."""
+
+MOST_STAGED = 100_000
+"""Of more kernels only those that communicate are asked for their stage: it takes a read of every launch."""
+
+LONGEST_NAME = 120
+
+
+class TimelineLane(TypedDict):
+    """One stream. ``starts`` to ``barriers`` are parallel, by start; ``count`` is how many kernels a bar stands for.
+
+    ``exposed`` are (start, end); ``names`` and ``stages`` index those of the timeline.
+    """
+
+    name: str
+    purpose: str
+    computes: bool
+    kernels: int
+    busy_ns: int
+    exposed_ns: int
+    starts: list[int]
+    lengths: list[int]
+    counts: list[int]
+    names: list[int]
+    stages: list[int]
+    exposed_each: list[int]
+    barriers: list[int]
+    exposed: list[list[int]]
+
+
+class Timeline(TypedDict):
+    """One window. ``bands`` are (start, length, stage): what the compute in it was launched for."""
+
+    rank: int
+    place: str
+    window: str
+    measured: str
+    length_ns: int
+    kernels: int
+    taken_together: int
+    names: list[str]
+    stages: list[str]
+    bands: list[list[int]]
+    lanes: list[TimelineLane]
+
+
+class _Bar(NamedTuple):
+    start: int
+    end: int
+    kernels: int
+    name: str
+    stage: str
+    exposed: int
+    barrier: bool
+
+
+class _Words:
+    """Texts by number, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(printable(text, LONGEST_NAME), len(self.numbers))
+
+
+def timeline_of(w: RankWindow) -> Timeline:
+    """The window as plain data."""
+    names, stages = _Words(), _Words()
+    own = w.window
+    nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
+    by_stream: dict[int, list[int]] = {}
+    for i, stream in enumerate(w.kernels.stream):
+        by_stream.setdefault(stream, []).append(i)
+    members = {w.kernels.streams[stream]: found for stream, found in by_stream.items()}
+    gaps: dict[int, list[list[int]]] = {}
+    for i, (start, end) in exposed_parts(w):
+        gaps.setdefault(i, []).append([start - w.start_ns, end - w.start_ns])
+    bands = [[start, end - start, stages(stage)] for start, end, stage in _bands(w)]
+    lanes = [_lane(w, named, members[named.use.stream], gaps, (names, stages)) for named in in_order(w.streams)]
+    return Timeline(
+        rank=w.rank.number,
+        place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),
+        window=printable(own.name) + nth,
+        measured=str(w.pick),
+        length_ns=max(w.length_ns, 1),
+        kernels=len(w),
+        taken_together=sum(count for lane in lanes for count in lane["counts"] if count > 1),
+        names=list(names.numbers),
+        stages=list(stages.numbers),
+        bands=bands,
+        lanes=lanes,
+    )
+
+
+def _lane(
+    w: RankWindow,
+    named: NamedStream,
+    members: Sequence[int],
+    gaps: dict[int, list[list[int]]],
+    words: tuple[_Words, _Words],
+) -> TimelineLane:
+    bars = _bars(w, members)
+    if len(w) > MANY_KERNELS:
+        bars = list(_together(bars, w.length_ns // CELLS))
+    use = named.use
+    return TimelineLane(
+        name=named.name,
+        purpose=printable(use.purpose),
+        computes=named.computes,
+        kernels=len(members),
+        busy_ns=use.communication_ns + use.compute_ns,
+        exposed_ns=sum(w.exposed_ns.get(i, 0) for i in members),
+        starts=[bar.start for bar in bars],
+        lengths=[bar.end - bar.start for bar in bars],
+        counts=[bar.kernels for bar in bars],
+        names=[words[0](bar.name) for bar in bars],
+        stages=[words[1](bar.stage) for bar in bars],
+        exposed_each=[bar.exposed for bar in bars],
+        barriers=[int(bar.barrier) for bar in bars],
+        exposed=_joined([gap for i in members for gap in gaps.get(i, ())]),
+    )
+
+
+def _bars(w: RankWindow, members: Sequence[int]) -> list[_Bar]:
+    kernels, barriers = w.kernels, set(w.barriers)
+    return [
+        _Bar(
+            kernels.start_ns[i] - w.start_ns,
+            kernels.end_ns[i] - w.start_ns,
+            1,
+            kernels.names[kernels.name[i]],
+            _stage(w, i),
+            w.exposed_ns.get(i, 0),
+            i in barriers,
+        )
+        for i in members
+    ]
+
+
+def _stage(w: RankWindow, i: int) -> str:
+    return w.context(i)[0] if w.communicates[i] or len(w) <= MOST_STAGED else NO_STAGE
+
+
+def _together(bars: Sequence[_Bar], cell_ns: int) -> Iterator[_Bar]:
+    """Neighbours that are too short to be told apart as one bar; of one kind, barrier or not."""
+    group: list[_Bar] = []
+    for bar in bars:
+        short = bar.end - bar.start < cell_ns
+        if group and not (short and bar.start - group[-1].end < cell_ns and bar.barrier == group[-1].barrier):
+            yield _one(group)
+            group = []
+        if short:
+            group.append(bar)
+        else:
+            yield bar
+    if group:
+        yield _one(group)
+
+
+def _one(group: Sequence[_Bar]) -> _Bar:
+    if len(group) == 1:
+        return group[0]
+    stages = {bar.stage for bar in group}
+    return group[0]._replace(
+        end=max(bar.end for bar in group),
+        kernels=len(group),
+        name=counted(len(group), "short kernel"),
+        stage=stages.pop() if len(stages) == 1 else NO_STAGE,
+        exposed=sum(bar.exposed for bar in group),
+    )
+
+
+def _joined(gaps: list[list[int]]) -> list[list[int]]:
+    """Spans that touch as one, ascending."""
+    found: list[list[int]] = []
+    for start, end in sorted(gaps):
+        if found and start <= found[-1][1]:
+            found[-1][1] = max(end, found[-1][1])
+        else:
+            found.append([start, end])
+    return found
+
+
+def _bands(w: RankWindow) -> Iterator[tuple[int, int, str]]:
+    """(start, end, stage) of each run of compute kernels that were launched for one stage, the windows's start at 0.
+
+    A band ends where the next one begins. Nothing where no stage is known.
+    """
+    if len(w) > MOST_STAGED:
+        return
+    staged = [(w.kernels.start_ns[i], w.kernels.end_ns[i], w.context(i)[0]) for i in w.compute]
+    runs: list[tuple[int, int, str]] = []
+    for start, end, stage in staged:
+        if runs and runs[-1][2] == stage:
+            runs[-1] = (runs[-1][0], max(end, runs[-1][1]), stage)
+        else:
+            runs.append((start, end, stage))
+    ends = [min(a[1], b[0]) for a, b in pairwise(runs)] + [run[1] for run in runs[-1:]]
+    for (start, _, stage), end in zip(runs, ends, strict=True):
+        if stage != NO_STAGE and end > start:
+            yield start - w.start_ns, end - w.start_ns, stage

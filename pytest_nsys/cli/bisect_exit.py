@@ -1,0 +1,117 @@
+"""``pytest-nsys bisect-exit``: the verdicts of a gate as ``git bisect run`` takes them.
+
+Good is 0, bad is 1, a commit that cannot be judged is 125, and from 128 on git stops: after a mistake that every commit
+would repeat, an answer would be a guess. Pytest's own exit status cannot tell *failed* from *no data*, so the verdicts
+are read from the JSON report, which the command's pytest is asked for through ``PYTEST_ADDOPTS``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.model import counted, printable
+
+REPORT = "--nsys-json"
+
+GOOD, BAD, SKIP, STOP = 0, 1, 125, 129
+USAGE_ERROR, NO_TESTS = 4, 5
+"""Exit statuses of pytest for what it was told to do, not for what it found."""
+
+ABORTS = 128
+"""What a script returns to stop the bisection, as `git bisect run` has it."""
+
+UNJUDGED = (Outcome.ERROR, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.INCONCLUSIVE)
+
+
+class Answer(NamedTuple):
+    """What git is told, and why."""
+
+    code: int
+    why: str
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@click.pass_context
+def bisect_exit(context: click.Context, command: tuple[str, ...]) -> None:
+    """Run COMMAND, which runs pytest on gate files, and end as `git bisect run` wants it.
+
+    0 good; 1 bad: an assertion failed; 125 not to be judged: no build, no trace, no data, another kind of run, within
+    the noise; 129 stop: a mistake in the gate file or the command, or no gate was judged at all.
+    """
+    answer = _run(command)
+    word = {GOOD: "good", BAD: "bad", SKIP: "cannot be judged"}.get(answer.code, "stop")
+    click.echo(f"bisect-exit: {word} ({answer.code}): {printable(answer.why, 400)}", err=True)
+    context.exit(answer.code)
+
+
+def _run(command: Sequence[str]) -> Answer:
+    if any(REPORT in word for word in command):
+        return Answer(STOP, f"leave {REPORT} out of the command: the report that is asked for here takes its place")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        words = [os.environ.get("PYTEST_ADDOPTS", ""), shlex.quote(f"{REPORT}={report}")]
+        environment = {**os.environ, "PYTEST_ADDOPTS": " ".join(word for word in words if word)}
+        try:
+            code = subprocess.run(list(command), env=environment, check=False).returncode
+        except KeyboardInterrupt:
+            return Answer(STOP, "interrupted")
+        except OSError as error:
+            return Answer(STOP, f"{command[0]}: cannot be run: {error.strerror}")
+        try:
+            found = json.loads(report.read_text(encoding="utf-8"))
+        except OSError:
+            return without_report(code)
+        return of_report(found, code)
+
+
+def without_report(code: int) -> Answer:
+    """The answer where no pytest left a report, from the exit status of the command (negative: a signal)."""
+    if code == 0:
+        return Answer(STOP, "the command ended well, but no gate ran in it: let it run pytest on a gate file")
+    if code == ABORTS:
+        return Answer(STOP, f"the command ended in {ABORTS}, which stops the bisection")
+    if code in (USAGE_ERROR, NO_TESTS):
+        return Answer(STOP, f"the command ended in {code}, as pytest does where it was called wrongly")
+    what = f"signal {-code}" if code < 0 else f"{code}"
+    return Answer(SKIP, f"the command ended in {what} before any gate ran")
+
+
+def of_report(report: Mapping[str, Any], code: int) -> Answer:
+    """The answer of a JSON report (``report.schema.json``), and of the exit status of the command that made it."""
+    in_gates = [m for m in report["mistakes"] if m["file"].partition("::")[0].endswith(GATE_SUFFIX)]
+    if in_gates:
+        first = in_gates[0]
+        return Answer(STOP, f"{counted(len(in_gates), 'mistake')} in gate files: {first['file']}: {first['text']}")
+    assertions = [each for gate in report["gate_files"] for each in gate["assertions"]]
+    if failed := _named(assertions, "failed"):
+        return Answer(BAD, f"failed: {failed}")
+    for outcome in UNJUDGED:
+        if named := _named(assertions, str(outcome)):
+            return Answer(SKIP, f"{outcome}: {named}")
+    if report["mistakes"] or (code and assertions):
+        why = report["mistakes"][0]["text"] if report["mistakes"] else f"the command ended in {code} all the same"
+        return Answer(SKIP, f"no assertion failed, but {why}")
+    if not assertions:
+        return Answer(STOP, "pytest ran, but no gate was judged: name the gate file in the command")
+    return Answer(GOOD, report["headline"])
+
+
+def _named(assertions: Sequence[Mapping[str, Any]], state: str) -> str:
+    """The names of the assertions in a state, with what was said of the first."""
+    own = [each for each in assertions if each["state"] == state]
+    if not own:
+        return ""
+    more = f", and {len(own) - 1} more" if len(own) > 1 else ""
+    return f"'{own[0]['name']}' ({own[0]['message']}){more}"

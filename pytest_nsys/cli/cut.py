@@ -1,0 +1,106 @@
+"""``pytest-nsys cut``: the window that is measured, as a small trace to look at, to send, and to measure again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pytest_nsys.analysis.cutting import cut as cut_out
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.cli.options import HOW_MEASURED, convention_of, window_of
+from pytest_nsys.conventions import Convention
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.gates.stored_series import pick_under
+from pytest_nsys.model import KernelsMode, Span, counted, printable
+from pytest_nsys.report_targets import check_target
+from pytest_nsys.reporting import write_whole
+from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+from pytest_nsys.traces.folders import JSON
+from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
+from pytest_nsys.traces.same_bytes import given_twice
+
+VIEWER = "https://ui.perfetto.dev"
+
+
+def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(HOW_MEASURED):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", required=True, help="The file to write: NAME.json.gz, or NAME.json.")
+@click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable).")
+@_how_measured
+def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any) -> None:
+    """Write the measured window of a run as a small trace.
+
+    TRACE is a file, folder or glob; several are the files of one run. The file opens in Perfetto and chrome://tracing,
+    and commands and gates take it as a trace: with the same options they measure the same in it.
+    """
+    paths = _files(traces)
+    target = _target(output, paths, [Path(value) for value in traces])
+    pick_words = window_of(how["window"], how["start"], how["end"])
+    convention = convention_of(how["convention"], how["anchor"])
+    with _opened(paths, convention) as run:
+        span, kernels = how["span"], how["kernels"]
+        pick = pick_under(
+            convention, pick_words, Span(span) if span else None, KernelsMode(kernels) if kernels else None
+        )
+        known = [rank.number for rank in run.ranks]
+        if unknown := [number for number in ranks if number not in known]:
+            raise UsageMistake(f"there is no rank {unknown[0]}: the ranks are {', '.join(map(str, known))}")
+        found = cut_out(run, pick, frozenset(ranks or known))
+        _write(output, target, packed(chrome_trace([found]), target))
+    launched = sum(len(w) for one in found.ranks for w in one.windows)
+    what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {pick}"
+    click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")
+
+
+def _files(values: Sequence[str]) -> list[Path]:
+    """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that comes twice."""
+    if "" in values:
+        raise UsageMistake("the path of a trace is empty")
+    paths = [path for value in values for path in find_traces(value, Path())]
+    if twice := given_twice([[path] for path in paths]):
+        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
+    return paths
+
+
+def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Path:
+    """The file to write. Raises UsageMistake where it would replace what is read, or could not be told for a trace."""
+    path = Path(output)
+    shown = f"--output {printable(output)}"
+    if not path.name.endswith(JSON) or path.is_dir():
+        raise UsageMistake(f"{shown}: name a file that ends in {' or '.join(reversed(JSON))}")
+    if not path.parent.is_dir():
+        raise UsageMistake(f"{shown}: there is no folder {path.parent}; make it first")
+    if any(place.is_dir() and place.samefile(path.parent) for place in given):
+        raise UsageMistake(f"{shown}: lies in the folder of the traces, and would be taken for one more: give another")
+    check_target(shown, path, [(trace, "is one of the traces") for trace in traces], cut=True)
+    return path
+
+
+def _write(output: str, target: Path, content: bytes) -> None:
+    """Raises UsageMistake where the file cannot be written; an earlier one stays."""
+    try:
+        write_whole(target, content)
+    except OSError as error:
+        raise UsageMistake(f"--output {printable(output)}: cannot be written: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _opened(paths: Sequence[Path], convention: Convention) -> Iterator[Run]:
+    """The run that the files hold, and the files let go at the end."""
+    with contextlib.ExitStack() as opened:
+        found = []
+        for path in paths:
+            found.append(open_trace(path))
+            opened.callback(found[-1].close)
+        check_one_format(found)
+        yield Run(found, convention)

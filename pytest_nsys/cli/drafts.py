@@ -1,0 +1,86 @@
+"""What does a drafted gate file say of the trace that it was drafted from? Judged before anybody relies on it.
+
+The file that is announced passes on its trace: a sentence that does not is left out, and told of.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_nsys.errors import NothingMeasured, NsysError
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.references import StoredBaseline
+from pytest_nsys.refresh import Refresh, Written
+from pytest_nsys.refresh_modes import Mode
+from pytest_nsys.reports.gate_text import Draft, gate_text
+from pytest_nsys.verdicts import Bench, evaluate
+
+REASON = "first baseline by pytest-nsys init"
+
+
+@dataclass(frozen=True)
+class Left:
+    """A sentence that was left out, and what it said of its own trace."""
+
+    title: str
+    why: str
+
+
+def store(gate: GateFile, evidence: Evidence, shelf: Shelf) -> Written | None:
+    """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError."""
+    wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
+    if not wanted:
+        return None
+    refresh = Refresh(gate, Bench(evidence, gate, StoredBaseline(evidence, gate, shelf)), REASON, Mode.ALL)
+    refresh.wanted += wanted
+    return refresh.write()
+
+
+def judged(gate: GateFile, evidence: Evidence, shelf: Shelf) -> dict[int, str]:
+    """What is wrong with each assertion, by its place; nothing where all pass without a warning."""
+    bench = Bench(evidence, gate, StoredBaseline(evidence, gate, shelf))
+    found: dict[int, str] = {}
+    for place, assertion in enumerate(gate.assertions):
+        try:
+            verdict = evaluate(assertion, bench)
+        except NsysError as error:
+            found[place] = str(error)
+            continue
+        if verdict.outcome is not Outcome.PASSED or verdict.warnings:
+            found[place] = f"{verdict.outcome}: {verdict.warnings[0] if verdict.warnings else verdict.message}"
+    return found
+
+
+def checked(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str) -> tuple[Draft, list[Left]]:
+    """The draft with the sentences that pass on their trace, and those that do not.
+
+    Raises NothingMeasured where none does.
+    """
+    left: list[Left] = []
+    while draft.sentences:
+        wrong = _wrong(draft, evidence_of, name)
+        if not wrong:
+            return draft, left
+        left += [Left(draft.sentences[place].title, why) for place, why in wrong.items()]
+        kept = tuple(s for place, s in enumerate(draft.sentences) if place not in wrong)
+        draft = replace(draft, sentences=kept)
+    raise NothingMeasured(f"nothing can be judged on this trace: {left[0].why if left else 'it has no rows'}")
+
+
+def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str) -> dict[int, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder).resolve() / name
+        path.write_text(gate_text(draft), encoding="utf-8")
+        gate = load_gate_file(path, METRICS)
+        evidence = evidence_of(gate)
+        shelf = shelf_of(path, path.parent / "baselines", path.parent)
+        store(gate, evidence, shelf)
+        return judged(gate, evidence, shelf)

@@ -1,0 +1,265 @@
+"""``pytest-nsys init``: a trace in, a gate file with reasons and its baseline out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from pytest_nsys.analysis.candidates import Candidate
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.cli.drafts import Left, checked, judged, store
+from pytest_nsys.cli.options import convention_of
+from pytest_nsys.cli.shelves import shelves
+from pytest_nsys.cli.updating import folder_option
+from pytest_nsys.conventions import BUILT_IN, Convention
+from pytest_nsys.drafting.choice import GENERIC, Choice, candidate_words, choose, with_bounds, with_libraries
+from pytest_nsys.drafting.figures import Figures
+from pytest_nsys.drafting.margins import written_ns
+from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
+from pytest_nsys.drafting.stages import with_stages
+from pytest_nsys.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.gates import gate_file
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import counted, printable
+from pytest_nsys.refresh import Written
+from pytest_nsys.reports.gate_text import SCHEMA_NAME, Draft, gate_text
+
+SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
+SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
+SHOWN_LEFT = 3
+
+LABELLED = replace(GENERIC, setup=BUILT_IN["pithtrain"].setup)
+"""What a trace is first opened under: the ranks of several files may be told apart by their labels alone."""
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
+@click.option("-o", "--output", default=f"gates{GATE_SUFFIX}", show_default=True, help="The gate file to write.")
+@click.option("--convention", help="A built-in name, or a YAML file, instead of the one that fits best.")
+@click.option("--yes", is_flag=True, help="Never ask: take the best. So it is without a terminal, too.")
+@click.option("--force", is_flag=True, help="Overwrite the gate file and its baseline where they exist.")
+@folder_option
+def init(
+    traces: tuple[str, ...], output: str, convention: str | None, yes: bool, force: bool, baseline_dir: str | None
+) -> None:
+    """Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.
+
+    Each TRACE is one run (file, folder or glob in quotes); several are captures of one program, whose spread sets the
+    margins. What is written passes on the trace it came from.
+    """
+    asking = Asking(asks=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
+    path = _target(output, asking, force=force)
+    given = convention_of(convention, None) if convention is not None else None
+    with contextlib.closing(Library()) as library:
+        trial = Trial(library, traces)
+        draft, left = drafted(trial, given, asking, path)
+        written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
+    _tell(path, draft, written, left, traces, baseline_dir, asking)
+
+
+@dataclass
+class Asking:
+    """Whether a person is asked, and how often the best was taken instead. ``told``: they said so."""
+
+    asks: bool
+    told: bool
+    taken: int = 0
+
+    def anchor(self, candidates: Sequence[Candidate]) -> Candidate:
+        """One of several anchors, the best first."""
+        if not self.asks:
+            self.taken = max(self.taken, len(candidates))
+            return candidates[0]
+        click.echo("Which range repeats once per unit of steady work?")
+        for number, candidate in enumerate(candidates, 1):
+            click.echo(f"  {number}  {candidate_words(candidate)}")
+        chosen = click.prompt("Anchor", type=click.IntRange(1, len(candidates)), default=1)
+        return candidates[int(chosen) - 1]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The traces, opened under one convention after the other."""
+
+    library: Library
+    traces: tuple[str, ...]
+
+    def evidence(self, convention: Convention) -> Evidence:
+        """The captures under a convention. Raises UsageMistake, TraceError."""
+        return self.library.evidence(self.traces, Path(), convention)
+
+    def _run(self, convention: Convention) -> Run:
+        return self.evidence(convention).captures[0]
+
+    def choose(self, given: Convention | None, asking: Asking) -> Choice:
+        """How windows are found, by the first capture. Raises NothingMeasured."""
+        if "" in self.traces:
+            raise UsageMistake("the path of a trace is empty")
+        self._check_captures()
+        choice = choose(self._run(LABELLED), self._run, given, asking.anchor)
+        choice = with_libraries(choice, self._run(choice.convention))
+        if given is None:
+            choice = with_stages(choice, self._run)
+        return with_bounds(choice, self._run(choice.convention))
+
+    def _check_captures(self) -> None:
+        ranks = [[rank.number for rank in run.ranks] for run in self.evidence(LABELLED).captures]
+        if any(own != ranks[0] for own in ranks):
+            raise UsageMistake(
+                f"the {len(ranks)} traces hold other ranks, so they are files of one run, not captures of one program: "
+                "give their folder, or a glob in quotes"
+            )
+
+    def figures(self, choice: Choice) -> Figures:
+        """What the captures hold in the chosen windows."""
+        return Figures(self.evidence(choice.convention), choice.pick)
+
+
+def drafted(trial: Trial, given: Convention | None, asking: Asking, path: Path) -> tuple[Draft, list[Left]]:
+    """The gate file for the traces, which passes on them, and what was left out for that.
+
+    ``path`` is where it is to stand. Raises NothingMeasured where nothing can be judged.
+    """
+    choice = trial.choose(given, asking)
+    figures = trial.figures(choice)
+    draft = Draft(
+        about=_about(figures, trial.traces),
+        traces=_written_traces(trial.traces, path),
+        choice=choice,
+        tolerance=file_tolerance(figures),
+        smallest=written_ns(file_smallest_ns(figures)),
+        tolerance_why=_why_tolerance(figures),
+        sentences=tuple(draft_sentences(figures)),
+    )
+    return checked(draft, lambda gate: trial.evidence(gate.convention), path.name)
+
+
+# The files
+
+
+def _target(output: str, asking: Asking, *, force: bool) -> Path:
+    """Where the gate file goes. Raises UsageMistake where it cannot, or must not without a word."""
+    path = Path(os.path.abspath(output))
+    if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
+        raise UsageMistake(f"{printable(output)}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"there is no folder {path.parent}: make it first"
+        raise UsageMistake(f"{printable(output)}: {what}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageMistake(f"{printable(output)}: cannot be written: permission denied")
+    schema = path.with_name(SCHEMA_NAME)
+    if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
+        raise UsageMistake(f"{schema}: is not the schema of gate files, which init writes there: move it")
+    if path.exists() and not force:
+        if not asking.asks:
+            raise UsageMistake(f"{printable(output)}: exists already: give --force to overwrite it, or another -o")
+        if not click.confirm(f"{printable(output)} exists. Overwrite it and its baseline?"):
+            raise UsageMistake(f"{printable(output)}: left as it was")
+    return path
+
+
+def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The traces as the gate file names them; none where they lie far from it, or their names are no text."""
+    found = []
+    for trace in traces:
+        relative = os.path.relpath(os.path.abspath(os.path.expanduser(trace)), path.parent)
+        near = not relative.startswith(os.path.join("..", "..", ".."))
+        if not near or not relative.isprintable() or relative != relative.strip():
+            return ()
+        found.append(relative)
+    return tuple(found)
+
+
+def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, replaces: bool) -> Written | None:
+    """The gate file, the schema beside it and the baseline: all of them, or as it was before."""
+    schema = path.with_name(SCHEMA_NAME)
+    before = {each: each.read_bytes() if each.exists() else None for each in (path, schema)}
+    try:
+        schema.write_bytes(SCHEMA.read_bytes())
+        path.write_text(gate_text(draft), encoding="utf-8")
+        found = shelves([str(path)], baseline_dir)[0]
+        gate = load_gate_file(path, METRICS)
+        evidence = trial.evidence(gate.convention)
+        if not replaces and found.shelf.all():
+            raise BaselineError(f"{found.shelf.folder}: holds baselines of this gate file already: give --force")
+        written = store(gate, evidence, found.shelf)
+        if wrong := judged(gate, evidence, found.shelf):
+            raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
+    except (NsysError, OSError):
+        for each, content in before.items():
+            if content is None:
+                each.unlink(missing_ok=True)
+            else:
+                each.write_bytes(content)
+        raise
+    return written
+
+
+# What is said
+
+
+def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
+    capture = figures.evidence.captures[0]
+    sizes = " ".join(f"{axis}={n}" for axis, n in figures.evidence.mesh.sizes.items())
+    gpu = capture.gpu_model()
+    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.pick)]
+    names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
+    return (
+        f"Drafted by pytest-nsys init from {names}:",
+        "; ".join(part for part in parts if part) + ".",
+        "Every limit is what that trace measured and a margin. They are yours now: tighten, loosen or delete them.",
+    )
+
+
+def _why_tolerance(figures: Figures) -> tuple[str, ...]:
+    if figures.captures == 1:
+        return (
+            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5 % is a guess: give init several",
+            "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
+        )
+    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.captures} captures.",)
+
+
+def _tell(
+    path: Path,
+    draft: Draft,
+    written: Written | None,
+    left: Sequence[Left],
+    traces: Sequence[str],
+    baseline_dir: str | None,
+    asking: Asking,
+) -> None:
+    """What was done and what to type next, in at most twenty lines."""
+    shown = os.path.relpath(path)
+    choice = draft.choice
+    own = "this trace" if len(traces) == 1 else "these traces"
+    click.echo(f"wrote {shown}: {counted(len(draft.sentences), 'assertion')}, all of which pass on {own}")
+    if written is not None:
+        click.echo(f"wrote {os.path.relpath(written.path)}: their baseline, {counted(len(written.changes), 'row')}")
+    click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
+    anchor = f"anchor '{printable(choice.convention.anchor, 60)}', " if choice.convention.anchor else ""
+    click.echo(f"convention {choice.convention.name}, {anchor}{choice.pick}")
+    if asking.taken > 1 and choice.convention.anchor:
+        why = "as --yes says" if asking.told else "no terminal to ask on"
+        click.echo(f"took the best of {asking.taken} anchors ({why}); the others stand in the file")
+    for check, value in choice.quality.items():
+        click.echo(f"warning: quality {check} is set to {value} for this trace; the file says why")
+    for each in left[:SHOWN_LEFT]:
+        click.echo(f"left out '{printable(each.title, 60)}': {printable(each.why, 160)}")
+    given = [] if draft.traces else [f"--nsys-trace={trace}" for trace in traces]
+    gate = ["pytest", shown, *([f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else [])]
+    accept = ["pytest-nsys", "baseline", "refresh", shown, *(["--baseline-dir", baseline_dir] if baseline_dir else [])]
+    click.echo("\nnow type:")
+    click.echo(f"  {shlex.join([*gate, *given])}")
+    click.echo(f"  {shlex.join(gate)} --nsys-trace=THE_NEXT_RUN")
+    click.echo(f'  {shlex.join(accept)} --trace=THE_NEXT_RUN --reason "…"')

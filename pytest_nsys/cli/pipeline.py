@@ -1,0 +1,193 @@
+"""``pytest-nsys pipeline``: does a pipeline of two stages hide the shorter one, and where does the period go?"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from pytest_nsys.analysis.pipeline import Pipeline, pipelines
+from pytest_nsys.analysis.windows import STEADY, Pick
+from pytest_nsys.asks import Ask
+from pytest_nsys.cli.options import Asked, measuring, opening_of
+from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.pipeline_rule import HALFWAY
+from pytest_nsys.gates.stored_series import pick_under
+from pytest_nsys.gates.units import BARE, format_value
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import Label, Note, Span, Value, printable
+from pytest_nsys.reports.tables import Column, Format, Kind, Row
+from pytest_nsys.workload import TwoStages, Workload
+
+LEAST_SCORE = Fraction("0.30")
+SENTENCE = "pipeline overlap_score >= 0.30"
+"""The rule of the field, as a gate file has it."""
+
+QUANTILES = ("p50", "p90", "p99")
+MEASURED = ("overlap_score", "serialization", "share", "period_ns", "anchors", "launches", "gpu_gap_ns", "syncs")
+
+HIDING = (
+    *(Column(name, Kind.NUMBER) for name in ("rank", "units", "unit_ns", "stage0_ns", "stage1_ns")),
+    *(Column(name, Kind.NUMBER) for name in ("overlap_score", "serialization")),
+    *(Column("reading"), Column("rule")),
+)
+SPENDING = (
+    *(Column(name, Kind.NUMBER) for name in ("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES))),
+    *(Column(name, Kind.NUMBER) for name in ("launches", "gpu_gap_ns", "syncs")),
+)
+
+
+@click.command()
+@click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
+@click.option("--stage0", metavar="PATTERN", multiple=True, help="Ranges (% is the wildcard) of the first stage.")
+@click.option("--stage1", metavar="PATTERN", multiple=True, help="Ranges of the second stage. All are repeatable.")
+@click.option("--warmup", type=click.IntRange(0), metavar="N", help="Units at the start to leave out. Default: 10.")
+@click.option("--block", "blocks", metavar="PATTERN", multiple=True, help="Ranges whose share of the period to tell.")
+@click.option("--gate", metavar="FILE", help="Take stages, warm-up and blocks from this gate file.")
+@measuring
+def pipeline(
+    asked: Asked,
+    traces: tuple[str, ...],
+    stage0: tuple[str, ...],
+    stage1: tuple[str, ...],
+    warmup: int | None,
+    blocks: tuple[str, ...],
+    gate: str | None,
+) -> None:
+    """How well the two stages of a pipeline overlap.
+
+    TRACES (files, folders or globs) are one run together. A unit of work is the period of the anchor; launches, gaps
+    and synchronisations are those of one unit, which --window picks.
+    """
+    if asked.window == STEADY:
+        raise UsageMistake("--window steady is many windows: pick one unit, of which launches and gaps are told")
+    workload = _stated(stage0, stage1, warmup, blocks, gate)
+    pick = pick_under(asked.convention, asked.window, asked.span or Span.PERIOD, asked.kernels)
+    measured = [name for name in MEASURED if workload.blocks or name != "share"]
+    if "" in traces:
+        raise UsageMistake("the path of a trace is empty")
+    with contextlib.closing(Library(opening_of(asked.executor, asked.format))) as library:
+        asks = [Ask(name, pick) for name in measured]
+        evidence = library.one_run(traces, Path(), asked.convention, workload, asks)
+        ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
+        _print(asked, traces, evidence, pick, ranks)
+
+
+def _stated(
+    stage0: tuple[str, ...], stage1: tuple[str, ...], warmup: int | None, blocks: tuple[str, ...], gate: str | None
+) -> Workload:
+    """What the options say, where they do; else the gate file. Raises UsageMistake where nobody names both stages."""
+    if not all(pattern.strip() for pattern in (*stage0, *stage1, *blocks)):
+        raise UsageMistake("a pattern is empty: write the name of a range, % stands for anything")
+    found = load_gate_file(Path(gate), METRICS).workload if gate is not None else Workload()
+    said = found.pipeline
+    if stage0 or stage1:
+        if said is not None:
+            raise UsageMistake("--gate states the stages: leave --stage0 and --stage1 out, or --gate")
+        said = TwoStages(stage0, stage1)
+    if said is None or not said.first or not said.second:
+        raise UsageMistake("name the ranges of both stages: --stage0 PATTERN --stage1 PATTERN, or --gate FILE has them")
+    warm_up = said.warm_up if warmup is None else warmup
+    return found._replace(pipeline=said._replace(warm_up=warm_up), blocks=blocks or found.blocks)
+
+
+def _print(asked: Asked, traces: Sequence[str], evidence: Evidence, pick: Pick, ranks: frozenset[int]) -> None:
+    (run,) = evidence.captures
+    (together,) = run.measured(pick).together()
+    chosen = {number: found for number, found in sorted(pipelines(together).items()) if number in ranks}
+    named = METRICS["overlap_score"], METRICS["share"]
+    stages = run.workload.pipeline
+    assert stages is not None  # no command without
+    notes = [Note(str(pick)), Note("; ".join(stages.words)), *evidence.notes(pick, *named)]
+    lines = note_lines(notes)
+    hiding: list[Row] = [_hiding(number, found) for number, found in chosen.items()]
+    columns, spending = _spending(evidence, pick, chosen)
+    if asked.format in (Format.JSON, Format.CSV):
+        about = {"trace": list(traces), "kernels": mode_of(pick), "stages": list(stages.words), "notes": lines}
+        rows = [(*first, *second) for first, second in zip(hiding, spending, strict=True)]
+        print_rows(asked.format, (*HIDING, *columns), rows, about)
+    else:
+        print_rows(asked.format, HIDING, hiding)
+        click.echo()
+        numbered = [(number, *cells) for number, cells in zip(chosen, spending, strict=True)]
+        print_rows(asked.format, (HIDING[0], *columns), numbered)
+        click.echo(f"\n{_verdict(chosen)}")
+    print_notes(lines)
+
+
+def _hiding(number: int, found: Pipeline) -> Row:
+    first, second = found.stages_ns
+    numbers = (number, len(found.units), found.period_ns, first, second, found.score, found.serialization)
+    return (*numbers, reading(found.serialization), "; ".join(_broken(found)) or "holds")
+
+
+def reading(serialization: Value | None) -> str:
+    """A serialization in words."""
+    if serialization is None:
+        return "a stage is empty"
+    said = (
+        (serialization < 0, "shorter than the longer stage: units overlap each other"),
+        (serialization == 0, "hidden"),
+        (4 * serialization <= 1, "nearly hidden"),
+        (serialization < HALFWAY, "nearer hidden than serial"),
+        (serialization == HALFWAY, "halfway"),
+        (4 * serialization < 3, "nearer serial than hidden"),
+        (serialization < 1, "nearly serial"),
+        (serialization == 1, "serial"),
+    )
+    return next((words for holds, words in said if holds), "longer than both stages: something else takes time")
+
+
+def _broken(found: Pipeline) -> Iterator[str]:
+    """What does not hold of the rule."""
+    if found.score < LEAST_SCORE:
+        yield "score below 0.30"
+    if found.serialization is None:
+        yield "no serialization"
+    elif found.serialization >= HALFWAY:
+        yield "period no nearer the longer stage than the sum"
+
+
+def _verdict(chosen: Mapping[int, Pipeline]) -> str:
+    """The rule's line: on which ranks does it not hold?"""
+    broken = [number for number, found in chosen.items() if any(_broken(found))]
+    if not broken:
+        where = f"all {len(chosen)} ranks" if len(chosen) > 1 else f"rank {next(iter(chosen))}"
+        return f"{SENTENCE}: holds on {where}"
+    first = chosen[broken[0]]
+    values = [first.score, *([] if first.serialization is None else [first.serialization])]
+    shown = ", serialization ".join(format_value(value, BARE) for value in values)
+    where = f"{len(broken)} of {len(chosen)} ranks; rank {broken[0]}" if len(chosen) > 1 else f"rank {broken[0]}"
+    return f"{SENTENCE}: does not hold on {where}: score {shown}: {', '.join(_broken(first))}"
+
+
+def _spending(
+    evidence: Evidence, pick: Pick, chosen: Mapping[int, Pipeline]
+) -> tuple[list[Column], list[tuple[Value | None, ...]]]:
+    """What a unit of each rank spends its period on, with a column for each block."""
+    values = {name: _values(evidence, name, pick) for name in (*MEASURED[3:], "share")}
+    blocks = sorted({str(labels[1]) for labels in values["share"]})
+    columns = [*SPENDING, *(Column(f"share {printable(name)}", Kind.RATIO) for name in blocks)]
+    rows = []
+    for number in chosen:
+        launched = [value for labels, value in values["launches"].items() if labels[0] == number]
+        rows.append(
+            (
+                values["anchors"].get((number,)),
+                *(values["period_ns"].get((number, quantile)) for quantile in QUANTILES),
+                sum(launched) if launched else None,
+                *(values[name].get((number,)) for name in ("gpu_gap_ns", "syncs")),
+                *(values["share"].get((number, name)) for name in blocks),
+            )
+        )
+    return columns, rows
+
+
+def _values(evidence: Evidence, name: str, pick: Pick) -> dict[tuple[Label, ...], Value]:
+    return {row.labels: row.value for row in evidence.rows(METRICS[name], pick).rows}

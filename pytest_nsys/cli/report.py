@@ -1,0 +1,129 @@
+"""``pytest-nsys report``: one page of text for each run, named after when it ran, what it trained, and on what."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pytest_nsys.analysis.windows import RUN, STEADY
+from pytest_nsys.asks import Ask
+from pytest_nsys.cli.collectives import bandwidth_of, convention_for, peak_option
+from pytest_nsys.cli.options import CONVENTION_HELP, executor_option, opening_of, window_of, window_option
+from pytest_nsys.errors import NoRows, UsageMistake
+from pytest_nsys.evaluation import Library
+from pytest_nsys.gates.stored_series import pick_under
+from pytest_nsys.gates.titan_config import ConfigMistake, read_config
+from pytest_nsys.model import printable
+from pytest_nsys.reports.run_report import RunReport
+from pytest_nsys.traces.folders import by_number, iterations, traces_in
+from pytest_nsys.traces.opening import IN_FOLDERS, find_traces, is_parquet
+from pytest_nsys.workload import Workload
+
+MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
+
+
+@click.command()
+@click.argument("runs", metavar="DIR")
+@click.option("--config", required=True, metavar="FILE", help="The configuration of TorchTitan (TOML) of the runs.")
+@click.option(
+    *("-o", "--output"),
+    default=".",
+    metavar="FOLDER",
+    help="Where the reports are written, - for standard output. Default: this folder.",
+)
+@peak_option
+@window_option(RUN)
+@click.option("--convention", help=f"{CONVENTION_HELP} Default: by the format of the traces.")
+@click.option("--anchor", help="Pattern (% is the wildcard) of the range that is a step.")
+@executor_option
+def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -> None:
+    """Throughput, overlap, network load and traffic of a run, as a page of text.
+
+    DIR is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or a folder each. A report
+    is called TIME_MODEL_dpXxY_tpZ_gpuN.txt after the traces' own time in UTC; none is written over another.
+    """
+    try:
+        workload = read_config(Path(config))
+    except ConfigMistake as mistake:
+        raise UsageMistake(str(mistake)) from None
+    workload = workload._replace(peak_gb_per_s=None if peak is None else bandwidth_of(peak))
+    pages = _named([_page(folder, workload, **more) for folder in runs_in(runs)])
+    if output == "-":
+        click.echo("\n".join(pages.values()), nl=False)
+        return
+    folder = Path(output)
+    for name, text in pages.items():
+        _check_free(folder / name, text)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        if not (folder / name).exists():
+            with (folder / name).open("x", encoding="utf-8") as file:
+                file.write(text)
+        click.echo(folder / name)
+
+
+def runs_in(value: str) -> list[Path]:
+    """The runs that a path means, in the order of their numbers. Raises UsageMistake where there is none."""
+    path = Path(value).expanduser()
+    if not value or not path.is_dir() or is_parquet(path) or traces_in(path, IN_FOLDERS):
+        find_traces(value, Path())
+        return [path]
+    if found := iterations(path):
+        return found
+    for folder in sorted((entry for entry in path.iterdir() if entry.is_dir()), key=by_number):
+        if traces_in(folder, IN_FOLDERS):
+            found.append(folder)
+        else:
+            found += iterations(folder)
+    if not found:
+        find_traces(value, Path())  # says why, or finds what is no plain folder of traces
+    return found or [path]
+
+
+def _page(
+    folder: Path,
+    workload: Workload,
+    *,
+    window: str | None,
+    convention: str | None,
+    anchor: str | None,
+    executor: str | None,
+) -> tuple[str, str, str]:
+    """Name of the file, of the folder, and the text. Raises UsageMistake where the configuration is of another run."""
+    traces = [str(folder)]
+    picked = window_of(window or RUN, None, None)
+    if picked == STEADY:
+        raise UsageMistake("--window steady is many windows, and a report is of one")
+    found = convention_for(traces, convention, anchor)
+    pick = pick_under(found, picked, None, None)
+    asks = [Ask(name, pick) for name in MEASURED]
+    with contextlib.closing(Library(opening_of(executor, "text"))) as library:
+        evidence = library.one_run(traces, Path(), found, workload, asks)
+        page = RunReport(folder.resolve().name, evidence, pick)
+        try:
+            return page.file_stem, folder.resolve().name, page.text()
+        except NoRows as why:
+            raise UsageMistake(f"{folder}: {why}") from None
+
+
+def _named(pages: Sequence[tuple[str, str, str]]) -> dict[str, str]:
+    """The pages by the names of their files; of one name the folder is part, too."""
+    stems = [stem for stem, *_ in pages]
+    found: dict[str, str] = {}
+    for stem, folder, text in pages:
+        name = f"{stem}.txt" if stems.count(stem) == 1 else f"{stem}_{printable(folder).replace('/', '_')}.txt"
+        if found.setdefault(name, text) is not text:
+            raise UsageMistake(f"two runs are called {name}: give one of them at a time, each with its own --output")
+    return found
+
+
+def _check_free(path: Path, text: str) -> None:
+    """Raises UsageMistake where another file would be lost."""
+    if path.is_symlink() or path.exists():
+        same = path.is_file() and path.read_bytes() == text.encode("utf-8")
+        if not same:
+            raise UsageMistake(f"{path}: is there already, with other content: delete it, or give another --output")

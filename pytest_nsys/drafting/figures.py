@@ -1,0 +1,74 @@
+"""The rows of a trace as a draft asks for them: of each capture, of the metrics that have any, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.units import format_value
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import Label, Value, printable
+
+Labels = tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the captures hold under one pick. Raises NothingMeasured where a window is empty."""
+
+    evidence: Evidence
+    pick: Pick
+
+    @property
+    def captures(self) -> int:
+        return len(self.evidence.captures)
+
+    def rows(self, metric: str) -> dict[Labels, Value]:
+        """The rows of a metric, medians over the captures; none where some capture lacks a row."""
+        measured = self.evidence.rows(METRICS[metric], self.pick)
+        return {} if measured.missing else {row.labels: row.value for row in measured.rows}
+
+    def each(self, metric: str) -> dict[Labels, list[Value]]:
+        """The values of every row, one for each capture."""
+        found: dict[Labels, list[Value]] = {labels: [] for labels in self.rows(metric)}
+        for one in self.evidence.each(METRICS[metric], self.pick):
+            for row in one.rows:
+                if row.labels in found:
+                    found[row.labels].append(row.value)
+        return found
+
+    @property
+    def windows(self) -> list[RankWindow]:
+        """The windows of every rank of every capture."""
+        return [w for run in self.evidence.captures for own in run.measured(self.pick).ranks.values() for w in own]
+
+    def largest(self, metric: str, among: Mapping[Labels, Value] | None = None) -> str:
+        """The largest row, of all or of some, in words: ``1 278 us (rank 5, stage stage4_f)``."""
+        rows = self.rows(metric) if among is None else among
+        return self.named(metric, max(rows.items(), key=lambda item: (item[1], str(item[0]))))
+
+    def smallest(self, metric: str, among: Mapping[Labels, Value]) -> str:
+        """The smallest of some rows in words."""
+        return self.named(metric, min(among.items(), key=lambda item: (item[1], str(item[0]))))
+
+    def named(self, metric: str, row: tuple[Labels, Value]) -> str:
+        """A value with the labels of its row."""
+        labels, value = row
+        where = ", ".join(f"{d} {label}" for d, label in zip(METRICS[metric].dimensions, labels, strict=True))
+        return f"{format_value(value, METRICS[metric].unit)} ({printable(where, 60)})"
+
+
+def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
+    """Rows per (rank, stage) by stage, stages ordered by name."""
+    found: dict[str, dict[Labels, Value]] = {}
+    for labels, value in rows.items():
+        found.setdefault(str(labels[1]), {})[labels] = value
+    return dict(sorted(found.items()))
+
+
+def values_of(rows: Mapping[Labels, Sequence[Value]]) -> list[Sequence[Value]]:
+    """The captures of each row."""
+    return list(rows.values())

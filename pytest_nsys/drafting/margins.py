@@ -1,0 +1,79 @@
+"""How far from what was measured does a first limit stand? By the spread over captures, else by a stated margin.
+
+Of one capture nothing is known about the noise, so the margin is a guess: 5 % of a time, 5 points of a ratio. Of two or
+three captures it is three times their range, from four on the prediction bound of a new trace. Either way it is 2 %, or
+2 points, at least, so that a lucky set of captures does not make a gate that flakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from math import ceil, floor
+
+from pytest_nsys.gates.noise import FEWEST_RUNS, bound
+from pytest_nsys.model import Value
+
+GUESS = Fraction(5, 100)
+LEAST = Fraction(2, 100)
+FACTOR = 3
+"""Of the range of two or three captures."""
+
+SMALLEST_NS = 50_000
+"""Times that differ by less are taken for equal, where the window is long enough for that."""
+
+
+def smallest_ns(window_ns: Value) -> int:
+    """The ``abs`` of times: under 1 % of the window, so that a short one is not all tolerance; 1, 2 or 5 and zeros."""
+    most = min(SMALLEST_NS, int(window_ns) // 100)
+    steps = [number * 10**zeros for zeros in range(5) for number in (1, 2, 5)]
+    return max([step for step in steps if step <= most], default=1)
+
+
+def written_ns(time_ns: int) -> str:
+    """A time as a gate file has it: ``50us``, ``200ns``."""
+    return f"{time_ns // 1000}us" if time_ns % 1000 == 0 else f"{time_ns}ns"
+
+
+def noise_of(captures: Sequence[Value], rows: int) -> Value | None:
+    """How far one more capture may be from the median of these; None where there is one only."""
+    if len(captures) >= FEWEST_RUNS:
+        return bound(captures, rows=rows)
+    return FACTOR * (max(captures) - min(captures)) if len(captures) > 1 else None
+
+
+def relative(rows: Sequence[Sequence[Value]], smallest: Value = 0, guess: Fraction = GUESS) -> Fraction:
+    """The share of a baseline that lets every row of these captures pass again, in whole percent.
+
+    ``rows`` hold the captures of each row; amounts up to ``smallest`` are left to the tolerance's ``abs``.
+    """
+    shares = [LEAST]
+    for captures in rows:
+        noise = noise_of(captures, len(rows))
+        if noise is None:
+            return guess
+        middle = sorted(captures)[len(captures) // 2]
+        if noise > smallest and middle:
+            shares.append(Fraction(noise) / abs(Fraction(middle)))
+    return Fraction(ceil(100 * max(shares)), 100)
+
+
+def points(rows: Sequence[Sequence[Value]]) -> Fraction:
+    """The distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
+    found = [LEAST]
+    for captures in rows:
+        noise = noise_of(captures, len(rows))
+        if noise is None:
+            return GUESS
+        found.append(Fraction(noise))
+    return max(found)
+
+
+def percent_below(values: Iterable[Value], margin: Fraction) -> int:
+    """The whole percentage that the least of some ratios exceeds by ``margin`` at least."""
+    return floor(100 * (Fraction(min(values)) - margin))
+
+
+def hundredths_above(value: Value, margin: Fraction) -> Fraction:
+    """A bare ratio in hundredths that lies ``margin`` above ``value`` at least."""
+    return Fraction(ceil(100 * (Fraction(value) + margin)), 100)

@@ -1,0 +1,296 @@
+"""Which assertions does a first gate file hold, with which limits, and why each? At most twelve, each on data.
+
+Structure is exact; a ratio is held by a constant; times, which differ from machine to machine, by the baseline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from pytest_nsys.analysis.statistics import median
+from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.conventions import NO_STAGE, UNKNOWN
+from pytest_nsys.drafting.figures import Figures, Labels, by_stage, values_of
+from pytest_nsys.drafting.margins import (
+    GUESS,
+    hundredths_above,
+    percent_below,
+    points,
+    relative,
+    smallest_ns,
+    written_ns,
+)
+from pytest_nsys.model import KernelsMode, Value, printable
+
+MOST = 12
+MOST_STAGES = 4
+LEAST_PERCENT = 5
+"""An overlap limit below it would hold nothing."""
+
+SHORTEST_SERIES = 8
+"""Anchors from which the steady half has periods enough for their median to say something."""
+
+Entry = str | Mapping[str, str | Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One entry under ``assertions:``: a sentence, or the keys of a mapping. ``group`` is the heading it stands below.
+
+    ``why`` are comment lines. Of too many the largest ``rank`` goes first.
+    """
+
+    entry: Entry
+    why: tuple[str, ...]
+    group: str
+    rank: int
+
+    @property
+    def title(self) -> str:
+        """How it is called in a message."""
+        return self.entry if isinstance(self.entry, str) else str(self.entry["id"])
+
+
+STRUCTURE, HIDDEN, TIME = "Structure, exactly", "How well communication is hidden", "How long it takes"
+GROUPS = (STRUCTURE, HIDDEN, TIME)
+"""In the order of the file."""
+
+
+def file_tolerance(figures: Figures) -> Fraction:
+    """The relative tolerance of the file: what the window's length needs."""
+    return relative(values_of(figures.each("window_ns")), file_smallest_ns(figures))
+
+
+def file_smallest_ns(figures: Figures) -> int:
+    """The absolute tolerance of times: small beside the shortest window."""
+    return smallest_ns(min(figures.rows("window_ns").values()))
+
+
+def draft_sentences(figures: Figures) -> list[Sentence]:
+    """The assertions, in the order of the file."""
+    windows = figures.windows
+    found: list[Sentence] = []
+    communicates = any(window.communication for window in windows)
+    if communicates:
+        found += _streams(figures)
+    found += _barriers(figures, communicates=communicates)
+    found += _launches(figures)
+    found += _syncs(figures)
+    if communicates:
+        found += _overlaps(figures)
+        found += _exposed(figures)
+    found += _balance(figures)
+    found += _times(figures)
+    while len(found) > MOST:
+        found.remove(max(found, key=lambda sentence: sentence.rank))
+    return sorted(found, key=lambda sentence: GROUPS.index(sentence.group))
+
+
+def _over_ranks(figures: Figures) -> str:
+    ranks = len(figures.evidence.captures[0].ranks)
+    return "the rank" if ranks == 1 else f"all {ranks} ranks"
+
+
+def _streams(figures: Figures) -> Iterator[Sentence]:
+    rows = figures.rows("comm_streams")
+    counts: dict[Labels, int] = {}
+    for (rank, _), value in rows.items():
+        counts[rank,] = counts.get((rank,), 0) + int(value)
+    used = sorted({str(purpose) for (_, purpose), value in rows.items() if value})
+    named = printable(f" for {', '.join(used)}", 80) if used != [UNKNOWN] else ""
+    if len(set(counts.values())) == 1:
+        number = next(iter(counts.values()))
+        yield Sentence(
+            {
+                "id": "number of communication streams",
+                "metric": "comm_streams",
+                "across": {"purpose": "sum"},
+                "require": f"== {number}",
+            },
+            (f"Measured on {_over_ranks(figures)}: {number}{named}. Another number is another program.",),
+            STRUCTURE,
+            1,
+        )
+    else:
+        why = f"Communication streams{named}: the ranks differ, so each is held to its own number."
+        yield Sentence("comm_streams == baseline", (why,), STRUCTURE, 1)
+    if not figures.evidence.convention.purposes:
+        return
+    for purpose, what in (("mixed", "serves two purposes"), ("unknown", "is used for something without a name")):
+        if not any(value for (_, own), value in rows.items() if own == purpose):
+            why = f"No communication stream {what}; one that does serialises what should run side by side."
+            if purpose == "unknown":
+                why = f"No communication stream {what}: new communication shows here first."
+            yield Sentence(f"no {purpose} comm streams", (why,), STRUCTURE, 2 if purpose == "mixed" else 9)
+
+
+def _barriers(figures: Figures, *, communicates: bool) -> Iterator[Sentence]:
+    rows = figures.rows("barrier_ns")
+    if rows and not any(rows.values()):
+        if communicates:
+            why = "No communication runs in order on a compute stream now: there it could never overlap."
+            yield Sentence("no barrier_ns", (why,), STRUCTURE, 3)
+        return
+    if rows:
+        shown = figures.largest("barrier_ns")
+        reasons = [f"Measured {shown} of communication on compute streams: in order, it can never overlap."]
+        if not communicates:
+            reasons.insert(
+                0, "ALL communication of this trace is barrier, so overlap has no rows, and its cost is held."
+            )
+        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 0)
+
+
+def _launches(figures: Figures) -> Iterator[Sentence]:
+    """Exact, so only under a mode that does not depend on when the GPU got to a kernel."""
+    own = figures
+    exact = figures.pick.kernels is KernelsMode.LAUNCHED or figures.pick.whole_run
+    if not exact:
+        own = Figures(figures.evidence, replace(figures.pick, kernels=KernelsMode.LAUNCHED))
+        if not all(len(window) for window in own.windows):
+            return
+    each = own.each("launches")
+    if not each or any(len(set(captures)) > 1 for captures in each.values()):
+        return
+    staged = any(stage != NO_STAGE for _, stage in each)
+    chosen = {labels: captures[0] for labels, captures in each.items() if (labels[1] != NO_STAGE) is staged}
+    sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
+    why = (f"A kernel more or less in the window is a change of the program; measured {sum(chosen.values())} in all.",)
+    if exact:
+        yield Sentence(sentence, why, STRUCTURE, 5)
+        return
+    also = "Counted by launch: at the edges of a window it is chance whether the GPU got to a kernel in time."
+    entry = {"id": "launches", "assert": sentence, "kernels": str(KernelsMode.LAUNCHED)}
+    yield Sentence(entry, (*why, also), STRUCTURE, 5)
+
+
+def _syncs(figures: Figures) -> Iterator[Sentence]:
+    each = figures.each("syncs")
+    if each and not any(any(captures) for captures in each.values()):
+        why = "The CPU never waits for the GPU in the window (no synchronisation, no blocking copy): it stays ahead."
+        yield Sentence("no syncs", (why,), STRUCTURE, 6)
+    elif each and all(len(set(captures)) == 1 for captures in each.values()):
+        why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait slips in."
+        yield Sentence("syncs <= baseline", (why,), STRUCTURE, 8)
+
+
+def _overlaps(figures: Figures) -> Iterator[Sentence]:
+    """A limit for each stage; for pairs (forward, backward) where there are many; for the rank where there is none."""
+    stages = {stage: rows for stage, rows in by_stage(figures.rows("overlap")).items() if stage != NO_STAGE}
+    if not stages:
+        yield from _wall_overlap(figures)
+        return
+    groups: dict[str, dict[Labels, Value]] = {}
+    for stage, rows in stages.items():
+        name = stage.rpartition("_")[0] if len(stages) > MOST_STAGES else ""
+        groups.setdefault(name or stage, {}).update(rows)
+    each = figures.each("overlap")
+    limits = {
+        name: (percent_below(rows.values(), points([each[labels] for labels in rows])), rows)
+        for name, rows in groups.items()
+    }
+    worst = sorted((limit, name) for name, (limit, _) in limits.items() if limit >= LEAST_PERCENT)[:MOST_STAGES]
+    for name in sorted(name for _, name in worst):
+        limit, rows = limits[name]
+        entry: Entry = f"{name} overlap >= {limit}%"
+        if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) is None:
+            entry = {
+                "id": f"overlap of {name}",
+                "metric": "overlap",
+                "where": {"stage": name},
+                "require": f">= {limit}%",
+            }
+        yield Sentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, 4)
+
+
+def _wall_overlap(figures: Figures) -> Iterator[Sentence]:
+    rows = figures.rows("wall_overlap")
+    if rows:
+        limit = percent_below(rows.values(), points(values_of(figures.each("wall_overlap"))))
+        if limit >= LEAST_PERCENT:
+            why = _why_overlap(figures, "wall_overlap", rows, limit)
+            yield Sentence(f"wall_overlap >= {limit}%", why, HIDDEN, 4)
+
+
+def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
+    away = round(float(100 * Fraction(min(rows.values())) - limit), 1)
+    least = figures.smallest(metric, rows)
+    middle = round(float(100 * Fraction(median(list(rows.values())))), 1)
+    rest = f", median over the ranks {middle} %" if len(rows) > 1 else ""
+    return (f"Measured at worst {least}{rest}; limit {limit} %: {away} points of margin.",)
+
+
+def _exposed(figures: Figures) -> Iterator[Sentence]:
+    rows = {labels: value for labels, value in figures.rows("exposed_ns").items() if labels[1] != NO_STAGE}
+    metric = "exposed_ns" if rows else "wall_exposed_ns"
+    if not (rows := rows or figures.rows(metric)):
+        return
+    whose = "each rank and stage" if metric == "exposed_ns" else "each rank"
+    most = figures.largest(metric, rows)
+    yield _held(figures, metric, (f"Communication without compute, of {whose}; measured at most {most}.",), HIDDEN, 0)
+
+
+def _balance(figures: Figures) -> Iterator[Sentence]:
+    mesh = figures.evidence.mesh
+    if mesh.sizes.get("pp", 1) < 2 or not figures.rows("compute_ns"):
+        return
+    ratios = [worst for worst in _balances(figures) if worst is not None]
+    if len(ratios) < figures.captures:
+        return
+    limit = hundredths_above(max(ratios), points([ratios]))
+    shown = f"{float(max(ratios)):.3f}"
+    why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage sets the pace of all."
+    yield Sentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
+
+
+def _balances(figures: Figures) -> Iterator[Fraction | None]:
+    """The worst balance of each capture: ranks that differ in their place in the pipeline alone."""
+    coordinates = figures.evidence.mesh.coordinates
+    each = figures.each("compute_ns")
+    for capture in range(figures.captures):
+        groups: dict[tuple[tuple[str, int], ...], list[Value]] = {}
+        for (rank,), captures in each.items():
+            place = coordinates.get(int(rank), {})
+            others = tuple(sorted((axis, n) for axis, n in place.items() if axis != "pp"))
+            groups.setdefault(others, []).append(captures[capture])
+        ratios = [Fraction(max(own)) / Fraction(min(own)) for own in groups.values() if min(own)]
+        yield max(ratios, default=None)
+
+
+def _times(figures: Figures) -> Iterator[Sentence]:
+    anchors = min((len(window.anchors) for window in figures.windows), default=0)
+    if figures.pick.window != RUN and anchors >= SHORTEST_SERIES and figures.rows("period_ns"):
+        rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
+        worst = figures.named("period_ns", max(rows.items(), key=lambda item: (item[1], str(item[0]))))
+        why = (f"From one anchor to the next, the median of the steady half; measured at most {worst}.",)
+        yield _held(figures, "period_ns", why, TIME, 6, "p50 ")
+    what = "The window, from end to end"
+    if figures.pick.whole_run or figures.pick.kernels is KernelsMode.LAUNCHED:
+        what = "From the first start to the last end of the window's kernels"
+    why = (f"{what}; measured at most {figures.largest('window_ns')}.",)
+    yield _held(figures, "window_ns", why, TIME, 0)
+    why = (f"Time in which no kernel runs; measured at most {figures.largest('idle_ns')}.",)
+    yield _held(figures, "idle_ns", why, TIME, 2)
+    if figures.rows("compute_ns"):
+        why = (f"Σ length of the compute kernels; measured at most {figures.largest('compute_ns')}.",)
+        yield _held(figures, "compute_ns", why, TIME, 10)
+
+
+_ROUGH = {"idle_ns": Fraction(10, 100), "barrier_ns": Fraction(10, 100)}
+"""Times that are the rest of something else, or wait for others, and move more."""
+
+
+def _held(figures: Figures, metric: str, why: tuple[str, ...], group: str, rank: int, quantile: str = "") -> Sentence:
+    """A time against its baseline, with the file's tolerance where that is wide enough."""
+    rows = [own for labels, own in figures.each(metric).items() if not quantile or labels[1] == quantile.strip()]
+    smallest = file_smallest_ns(figures) * (2 if metric in _ROUGH else 1)
+    own = relative(rows, smallest, _ROUGH.get(metric, GUESS))
+    usual = file_tolerance(figures)
+    words = "tolerance" if own <= usual else f"max({int(100 * own)}%, {written_ns(smallest)})"
+    if own > usual:
+        basis = "It moved more over the captures" if figures.captures > 1 else "Such a time moves more from run to run"
+        why = (*why, f"{basis}: {int(100 * own)} %.")
+    return Sentence(f"{quantile}{metric} below baseline plus {words}", why, group, rank)

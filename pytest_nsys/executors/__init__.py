@@ -1,0 +1,1 @@
+"""The executors that traces are read by: of this process, of this machine, of a cluster."""

@@ -1,0 +1,69 @@
+"""What does ``pipeline overlap_score >= 0.30`` ask beyond its limit? That the period is nearer the longer stage.
+
+A score alone can be had by stages that overlap while something else keeps the period long. So the sentence holds for a
+rank where both do: the score reaches its limit, and ``serialization`` is below one half, which is to say that the
+median period is nearer the longer stage than the sum of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from pytest_nsys.analysis.statistics import exact
+from pytest_nsys.gates.assertion import Assertion, Comparator, Requirement
+from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.model import Value
+
+WORD = "pipeline"
+RULED = "overlap_score"
+"""The metric that the rule goes with."""
+
+HALFWAY = Fraction(1, 2)
+"""The serialization from which on the period is no nearer the longer stage than the sum of both."""
+
+
+def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:
+    """What is wrong with the rule beside the rest of an assertion, None where nothing is."""
+    if metric != RULED:
+        return f"'{WORD}' goes with {RULED}: {metric} knows no stages to hold the period against"
+    if taken_together:
+        return f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
+    if require.comparator not in (Comparator.GE, Comparator.GT):
+        return f"'{WORD}' asks for a score of at least so much: write >="
+    return None
+
+
+def with_rule(judgement: Judgement, serialization: Mapping[RowKey, Value]) -> Judgement:
+    """The judgement of the score, with each row held to the rule as well; a waiver is no leave from it."""
+    if not judgement.rows:
+        return judgement
+    rows = [_ruled(row, serialization.get(tuple(row.labels.items()))) for row in judgement.rows]
+    return amounting(rows, judgement.warnings)
+
+
+def breaks_rule(row: JudgedRow) -> bool:
+    """Whether the row's period is no nearer the longer stage than the sum of both."""
+    return row.serialization is not None and row.serialization >= HALFWAY
+
+
+def reaches_limit(row: JudgedRow, assertion: Assertion) -> bool:
+    """Whether the row's score stands to its limit as the assertion asks; a row without a limit does."""
+    comparator = assertion.require.comparator
+    return row.value is None or row.limit is None or comparator is None or comparator.holds(row.value, row.limit)
+
+
+def _ruled(row: JudgedRow, value: Value | None) -> JudgedRow:
+    if row.value is None:
+        return row
+    if value is None:
+        return replace(row, outcome=Outcome.NO_DATA)
+    ruled = replace(row, serialization=value)
+    room = exact(HALFWAY - value)
+    if row.margin is not None:
+        ruled = replace(ruled, margin=min(row.margin, room))
+    if not breaks_rule(ruled) or row.outcome is Outcome.NO_DATA:
+        return ruled
+    return replace(ruled, outcome=Outcome.FAILED, early_warning=False, waived=False, ceiling=None)

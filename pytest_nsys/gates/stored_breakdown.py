@@ -1,0 +1,111 @@
+"""How is a breakdown of the accepted run's windows stored in a baseline, so that a later red can name its causes?
+
+Of each window the ranks, of each rank a few lines of numbers; kernels are numbers of names, which stand once. What is
+too large is left out: the baseline is read by people, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pytest_nsys.analysis.breakdown import Breakdown, Communication, Compute, Wait
+
+MOST_KERNELS = 1_000
+"""Communication kernels of a rank's window, at most, whose breakdown is stored."""
+
+MOST_RANKS = 64
+"""Ranks, at most, whose breakdowns are stored: of a thousand nobody could review the file."""
+
+
+class Measured(NamedTuple):
+    """How the windows of a breakdown were picked: as a series of rows has it."""
+
+    window: str
+    span: str
+    kernels: str
+
+
+Breakdowns = Mapping[Measured, Mapping[int, Breakdown]]
+"""By pick and rank."""
+
+
+def storable(ranks: Iterable[tuple[int, Breakdown]]) -> dict[int, Breakdown]:
+    """What a baseline keeps of the breakdowns, which come by rank: the first MOST_RANKS of few kernels."""
+    few = (
+        (rank, breakdown)
+        for rank, breakdown in ranks
+        if sum(map(len, breakdown.communication.values())) <= MOST_KERNELS
+    )
+    return dict(islice(few, MOST_RANKS))
+
+
+def as_text(breakdowns: Breakdowns) -> str:
+    """The list that a baseline file holds, a stage of a rank in a line; equal breakdowns give equal text."""
+    return "[\n" + ",\n".join(_block(how, breakdowns[how]) for how in sorted(breakdowns)) + "\n]"
+
+
+def _block(how: Measured, ranks: Mapping[int, Breakdown]) -> str:
+    names = sorted({name for breakdown in ranks.values() for name in _names(breakdown)})
+    numbers = {name: number for number, name in enumerate(names)}
+    head = json.dumps({**how._asdict(), "names": names}, ensure_ascii=False)[:-1]
+    lines = [line for rank in sorted(ranks) for line in _lines(rank, ranks[rank], numbers)]
+    return head + ', "parts": [\n ' + ",\n ".join(lines) + "\n]}"
+
+
+def _names(breakdown: Breakdown) -> Iterator[str]:
+    yield from breakdown.compute
+    yield from breakdown.barriers
+    for kernels in breakdown.communication.values():
+        for kernel in kernels:
+            yield kernel.name
+            yield from kernel.hidden_by
+
+
+def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Iterator[str]:
+    def line(what: str, *values: object) -> str:
+        return json.dumps([rank, what, *values], ensure_ascii=False)
+
+    yield line("window", list(breakdown[3:]))
+    yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
+    yield line("barriers", [[numbers[name], *sums] for name, sums in sorted(breakdown.barriers.items())])
+    for stage, kernels in sorted(breakdown.communication.items()):
+        yield line("stage", stage, [_kernel(kernel, numbers) for kernel in kernels])
+
+
+def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
+    hidden = [[numbers[name], ns] for name, ns in sorted(kernel.hidden_by.items())]
+    own: list[object] = [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden]
+    return own if kernel.wait is None else [*own, *kernel.wait]
+
+
+def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[Measured, dict[int, Breakdown]]:
+    """What :func:`as_text` wrote. Raises ValueError, KeyError, IndexError or TypeError for anything else."""
+    found: dict[Measured, dict[int, Breakdown]] = {}
+    for block in blocks:
+        names = [str(name) for name in block["names"]]
+        ranks: dict[int, list[Sequence[Any]]] = {}
+        for part in block["parts"]:
+            ranks.setdefault(int(part[0]), []).append(part)
+        how = Measured(str(block["window"]), str(block["span"]), str(block["kernels"]))
+        found[how] = {rank: _breakdown(parts, names) for rank, parts in ranks.items()}
+    return found
+
+
+def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdown:
+    told = {part[1]: part[2] for part in parts if part[1] != "stage"}
+    stages = {str(part[2]): part[3] for part in parts if part[1] == "stage"}
+    return Breakdown(
+        {stage: tuple(_communication(kernel, names) for kernel in kernels) for stage, kernels in stages.items()},
+        {names[number]: (int(count), int(ns)) for number, count, ns in told["barriers"]},
+        {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
+        *map(int, told["window"]),
+    )
+
+
+def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
+    number, length, exposed, hidden, *wait = stored
+    by = {names[owner]: int(ns) for owner, ns in hidden}
+    return Communication(names[number], int(length), int(exposed), by, Wait(*map(int, wait)) if wait else None)

@@ -1,0 +1,201 @@
+"""Which lanes does one rank have in a Chrome trace, and what stands on each?
+
+Spans of one lane never cross: they follow each other, or, of CPU ranges, nest. What crosses goes to a second lane of
+the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pytest_nsys.analysis.cutting import RankCut
+from pytest_nsys.analysis.lanes import exposed_parts, in_order
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Interval, Kernels, KernelsMode, Range, Rank, Stream
+from pytest_nsys.traces.cut import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
+
+WINDOW, EXPOSED = "window", "exposed"
+LAUNCH = "launch"
+"""Name of a launch whose call the trace does not name."""
+
+Json = Any
+
+
+class Span(NamedTuple):
+    """One event with a duration. Where an arrow to a kernel starts, ``is_launch``."""
+
+    start_ns: int
+    end_ns: int
+    category: str
+    name: str
+    args: Mapping[str, Json]
+    is_launch: bool = False
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Spans by start, the outer of two before the inner. ``thread`` is that of ranges, as the trace numbers it."""
+
+    name: str
+    spans: Sequence[Span]
+    thread: int | None = None
+
+
+@dataclass
+class _Filling:
+    """A lane while it is filled: the ends of the spans that the next one may be inside of."""
+
+    spans: list[Span] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def takes(self, span: Span, *, nested: bool) -> bool:
+        while self.ends and self.ends[-1] <= span.start_ns:
+            self.ends.pop()
+        return not self.ends or (nested and span.end_ns <= self.ends[-1])
+
+    def add(self, span: Span) -> None:
+        self.spans.append(span)
+        self.ends.append(span.end_ns)
+
+
+def without_crossings(spans: Iterable[Span], *, nested: bool = False) -> list[list[Span]]:
+    """The spans on as few lanes as it takes, first come first served, that none crosses another of its lane.
+
+    ``nested``: one may lie inside another.
+    """
+    lanes: list[_Filling] = []
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        lane = next((lane for lane in lanes if lane.takes(span, nested=nested)), None)
+        if lane is None:
+            lanes.append(lane := _Filling())
+        lane.add(span)
+    return [lane.spans for lane in lanes]
+
+
+def title(side: str, rank: Rank) -> str:
+    """``head rank 3 (pp=1 dp=0)``."""
+    place = " ".join(f"{axis}={at}" for axis, at in rank.coordinates.items())
+    words = [side, f"rank {rank.number}", f"({place})" if place else ""]
+    return " ".join(word for word in words if word)
+
+
+def lanes_of(one: RankCut) -> Iterator[Lane]:
+    """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
+    shown: list[tuple[str, int | None, Iterable[Span], bool]] = [
+        ("window", None, _windows(one), True),
+        ("exposed communication", None, _exposed(one), False),
+        *((name, None, spans, False) for name, spans in _streams(one)),
+        ("copies (their starts)", None, _copies(one), True),
+        ("CUDA API calls (their starts)", None, _calls(one), True),
+        *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
+    ]
+    for name, thread, spans, nested in shown:
+        for lane in without_crossings(spans, nested=nested):
+            yield Lane(name, lane, thread)
+
+
+def _windows(one: RankCut) -> Iterator[Span]:
+    """Each window, and what of the GPU's time was measured where that is another span."""
+    for w in one.windows:
+        own = w.window
+        facts = {"index": own.index, "count": own.count, "measured": str(w.pick), "kernels": len(w)}
+        yield _within(one.span_ns, (own.start_ns, own.end_ns), WINDOW, own.name, facts)
+        if w.pick.kernels is KernelsMode.LAUNCHED and not w.pick.whole_run:
+            yield _within(one.span_ns, (w.start_ns, w.end_ns), WINDOW, "measured on the GPU", {})
+
+
+def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Span:
+    """A span cut at the edges of what is shown; then its own times are among the arguments."""
+    start, end = max(span[0], shown[0]), min(span[1], shown[1])
+    if (start, end) != span:
+        args = {**args, "start_ns": span[0], "end_ns": None if span[1] == OPEN_END_NS else span[1]}
+    return Span(start, max(start, end), category, name, args)
+
+
+def _exposed(one: RankCut) -> Iterator[Span]:
+    """The parts of each communication kernel during which no compute ran: their lengths sum to ``exposed_ns``."""
+    for w in one.windows:
+        kernels = w.kernels
+        for i, gap in exposed_parts(w):
+            stage = w.context(i)[0]
+            said = "exposed" if stage == NO_STAGE else f"exposed {stage}"
+            stream = kernels.streams[kernels.stream[i]].number
+            args = {"stage": stage, "kernel": _name(kernels, i), "stream": stream, "exposed_ns": gap[1] - gap[0]}
+            yield Span(*gap, EXPOSED, said, args)
+
+
+def _streams(one: RankCut) -> Iterator[tuple[str, list[Span]]]:
+    """The kernels of each stream, compute first; a kernel of two windows is shown once."""
+    uses = {use.stream: use for w in reversed(one.windows) for use in w.streams}
+    found: dict[Stream, list[Span]] = {stream: [] for stream in uses}
+    seen: set[int] = set()
+    for w in one.windows:
+        for i, position in enumerate(w.positions):
+            if position not in seen:
+                seen.add(position)
+                stream = w.kernels.streams[w.kernels.stream[i]]
+                found[stream].append(_kernel(w, i, position, uses[stream].purpose))
+    for name, use in in_order(uses.values()):
+        kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
+        yield f"{name}, {kind}", found[use.stream]
+
+
+def _kernel(w: RankWindow, i: int, position: int, purpose: str) -> Span:
+    """A kernel in its whole length, also where the window cuts it."""
+    kernels, launch = w.track.kernels, w.track.launch_ns[position]
+    stream = kernels.streams[kernels.stream[position]]
+    name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
+    correlation = kernels.correlation[position]
+    args: dict[str, Json] = {"stage": w.context(i)[0], "purpose": purpose}
+    args |= {"demangled": full} if full != name else {}
+    args |= {"device": stream.device, "context": stream.context, "stream": stream.number}
+    args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+    args |= {"launch_ns": launch} if launch != NO_LAUNCH else {}
+    args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
+    if (collective := (w.track.collectives or {}).get(position)) is not None:
+        said = collective._asdict()
+        args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
+    return Span(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
+
+
+def _name(kernels: Kernels, i: int) -> str:
+    return kernels.names[kernels.name[i]]
+
+
+def _calls(one: RankCut) -> Iterator[Span]:
+    """Every call at its start, for more is not known of it; those that launched kernels by their time."""
+    waiting: dict[int, int] = {}
+    for w in one.windows:
+        for position in w.positions:
+            waiting.setdefault(w.track.launch_ns[position], w.track.kernels.correlation[position])
+    waiting.pop(NO_LAUNCH, None)
+    # Of several calls at one moment the one that is called a launch is it.
+    for call in sorted(one.calls or (), key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
+        correlation = waiting.pop(call.start_ns, None)
+        args = {} if correlation is None else {"correlation": correlation}
+        yield Span(call.start_ns, call.start_ns, CALL, call.name, args, is_launch=correlation is not None)
+    for time, correlation in sorted(waiting.items()):
+        yield Span(time, time, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
+
+
+def _copies(one: RankCut) -> Iterator[Span]:
+    """Every copy at its start, with the memories that it is between."""
+    for copy in one.copies or ():
+        between = f" ({copy.source} -> {copy.target})" if copy.source and copy.target else ""
+        args = {"source": copy.source, "target": copy.target, "launch_ns": copy.launch_ns}
+        yield Span(copy.start_ns, copy.start_ns, COPY, f"Memcpy{between}", args)
+
+
+def _threads(one: RankCut) -> Iterator[tuple[int, list[Span]]]:
+    """The ranges of each thread. Of two with the same times, as shown, the longer one comes first."""
+    found: dict[int, list[Span]] = {}
+    for r in sorted(one.ranges, key=lambda r: (r.start_ns, -r.end_ns, r.name)):
+        found.setdefault(r.thread, []).append(_range(one, r))
+    yield from sorted(found.items())
+
+
+def _range(one: RankCut, r: Range) -> Span:
+    return _within(one.span_ns, (r.start_ns, r.end_ns), RANGE, r.name, {})

@@ -1,0 +1,187 @@
+"""How do the picked windows of a run leave as a small trace that Perfetto and chrome://tracing open?
+
+One process for each rank: the window, its exposed communication, a lane for each stream with arrows from the launches,
+the calls of the API, the ranges of each CPU thread. Categories and arguments are those of torch.profiler; times are
+microseconds with three decimals, so that no nanosecond is lost. What no event shows stands in the first member, from
+which :mod:`pytest_nsys.traces.cut` reads the same ranks and windows again. The same windows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.analysis.cutting import RankCut, RunCut
+from pytest_nsys.model import OPEN_END_NS, Interval
+from pytest_nsys.reports.chrome_lanes import Lane, lanes_of, title
+from pytest_nsys.reports.tables import without_halves
+from pytest_nsys.traces.cut import CUT, FORMAT, KERNEL, MACHINE_BITS
+
+PACKED = ".gz"
+PID_BITS = 24
+EXACT_NS = 1 << 52
+"""Up to here viewers, which take microseconds for floats, keep every nanosecond."""
+SECOND_NS = 1_000_000_000
+
+Json = Any
+
+
+def packed(text: str, path: Path) -> bytes:
+    """The file's bytes: packed where its name ends in ``.gz``, without a time in them."""
+    content = text.encode("ascii")
+    return gzip.compress(content, mtime=0) if path.name.endswith(PACKED) else content
+
+
+def chrome_trace(sides: Sequence[RunCut]) -> str:
+    """The windows of one run, or of base and head side by side, as JSON in ASCII."""
+    bases, pids = _bases(sides), _process_ids(sides)
+    tids, arrows = itertools.count(1), itertools.count(1)
+    about: list[Json] = []
+    events: list[str] = []
+    for number, (side, base_ns) in enumerate(zip(sides, bases, strict=True)):
+        clocks = list(dict.fromkeys(_clock(one) for one in side.ranks))
+        for one in side.ranks:
+            pid = pids[number, one.rank.number]
+            numbered = [(next(tids), lane) for lane in lanes_of(one)]
+            about.append(_about(side, one, pid, base_ns, numbered) | {"clock": clocks.index(_clock(one))})
+            events += _names(side.side, one, pid, len(about), numbered)
+            events += _events(numbered, pid, base_ns, arrows)
+    first = sides[-1]
+    convention = first.run.convention
+    cut: Json = {
+        "format": FORMAT,
+        "measured": str(first.pick),
+        "whole_run": first.pick.whole_run,
+        "convention": convention.name,
+        **({"copies": list(convention.copies)} if convention.copies else {}),
+        "ranges": sorted(
+            {p for p in (convention.anchor, convention.setup_pattern, first.pick.anchor) if p is not None}
+        ),
+        "files": len({one.rank.process.trace for one in first.ranks}),
+        "processes": about,
+    }
+    listed = ",\n".join(events)
+    return without_halves(f'{{"{CUT}":{_json(cut)},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{listed}\n]}}\n')
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _bases(sides: Sequence[RunCut]) -> list[int]:
+    """What is taken off the times of each side.
+
+    Nothing of a trace whose times are small, so that they are those of its other viewers. The windows of two sides,
+    whose clocks have nothing in common, begin at the same moment.
+    """
+    spans = [_span(side) for side in sides]
+    if len(sides) == 1:
+        low, high = spans[0]
+        return [0 if low >= 0 and high < EXACT_NS else low // SECOND_NS * SECOND_NS]
+    begins = [_beginning(side) for side in sides]
+    lead = max(begin - low for begin, (low, _) in zip(begins, spans, strict=True))
+    return [begin - lead for begin in begins]
+
+
+def _span(side: RunCut) -> Interval:
+    return min(one.span_ns[0] for one in side.ranks), max(one.span_ns[1] for one in side.ranks)
+
+
+def _beginning(side: RunCut) -> int:
+    """Where the first window begins, as far as it is shown."""
+    return min(max(one.span_ns[0], w.start_ns) for one in side.ranks for w in one.windows)
+
+
+def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
+    """The number of each process by place of its side and rank: head's own, and another one where two ranks share it.
+
+    A viewer takes 0 for no process.
+    """
+    own = {(place, one.rank.number): one.rank.pid for place, side in enumerate(sides) for one in side.ranks}
+    taken = {0, *own.values()}
+    free = (n for n in itertools.chain(range(max(taken) + 1, 1 << PID_BITS), itertools.count(1)) if n not in taken)
+    found: dict[tuple[int, int], int] = {}
+    for place, pid in sorted(own.items(), key=lambda item: (-item[0][0], item[0][1])):
+        found[place] = next(free) if pid in (0, *found.values()) else pid
+    return found
+
+
+def _clock(one: RankCut) -> tuple[int, int]:
+    """What tells its clock from others: the file, and the machine in it."""
+    return one.rank.process.trace, one.rank.process.global_pid >> MACHINE_BITS
+
+
+def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[tuple[int, Lane]]) -> Json:
+    rank, facts = one.rank, one.facts
+    setup = rank.setup
+    return {
+        "pid": pid,
+        "side": side.side,
+        "rank": rank.number,
+        "trace": rank.trace.name,
+        "setup": None if setup is None else setup._asdict(),
+        "base_ns": base_ns,
+        "gpus": {
+            str(device): model
+            for (own, device), model in sorted(facts.gpus.items())
+            if own == rank.pid and rank.device in (None, device)
+        },
+        "models": list(facts.models),
+        "profiler": facts.profiler_version,
+        "whole_graphs": facts.whole_graphs,
+        "calls": one.calls is not None,
+        "copies": one.copies is not None,
+        "collectives": any(w.track.collectives is not None for w in one.windows),
+        "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
+        "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
+    }
+
+
+def _names(side: str, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, Lane]]) -> Iterator[str]:
+    """The names of the process and of its lanes, and the order in which a viewer shows them."""
+
+    def name(kind: str, tid: int, **args: Json) -> str:
+        return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
+
+    yield name("process_name", 0, name=title(side, one.rank))
+    yield name("process_sort_index", 0, sort_index=order)
+    for place, (tid, lane) in enumerate(lanes):
+        yield name("thread_name", tid, name=lane.name)
+        yield name("thread_sort_index", tid, sort_index=place)
+
+
+def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: Iterator[int]) -> Iterator[str]:
+    """The events of one rank, lane by lane; an arrow's end follows what it is bound to."""
+
+    def event(ph: str, cat: str, name: str, tid: int, time_ns: int, **more: Json) -> dict[str, Json]:
+        return {"ph": ph, "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": time_ns - base_ns, **more}
+
+    launched: dict[int, list[int]] = {}
+    for _, lane in lanes:
+        for span in lane.spans:
+            if span.category == KERNEL and (called := span.args.get("launch_ns")) is not None:
+                launched.setdefault(called, []).append(next(arrows))
+    waiting = {time_ns: iter(numbers) for time_ns, numbers in launched.items()}
+    for tid, lane in lanes:
+        for span in lane.spans:
+            more = {"dur": span.end_ns - span.start_ns, **({"args": span.args} if span.args else {})}
+            yield _timed(event("X", span.category, span.name, tid, span.start_ns, **more))
+            if span.is_launch:
+                for number in launched.pop(span.start_ns, ()):
+                    yield _timed(event("s", "ac2g", "ac2g", tid, span.start_ns, id=number))
+            elif span.category == KERNEL and "launch_ns" in span.args:
+                number = next(waiting[span.args["launch_ns"]])
+                yield _timed(event("f", "ac2g", "ac2g", tid, span.start_ns, id=number, bp="e"))
+
+
+def _timed(event: Mapping[str, Json]) -> str:
+    """An event as JSON, its times in microseconds: a float would lose what three decimals keep."""
+    parts = []
+    for key, value in event.items():
+        time = f"{value // 1000}.{value % 1000:03d}" if key in ("ts", "dur") else _json(value)
+        parts.append(f'"{key}":{time}')
+    return "{" + ",".join(parts) + "}"

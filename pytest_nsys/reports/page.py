@@ -1,0 +1,54 @@
+"""How does a page leave: one self-contained HTML file, light and dark, without network, every name escaped?
+
+Templates are Jinja with autoescape on. What stands unescaped is ours alone: style, script, and JSON in which no
+character could end its element.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.reports.tables import without_halves
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def render(template: str, *, interactive: bool, **values: Any) -> str:
+    """The page. ``interactive``: it has timelines, and gets the script that zooms them."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
+    )
+    environment.filters["data"] = lambda value: Markup(embedded(value))
+    script = _text("timeline.js") if interactive else ""
+    text = environment.get_template(template).render(
+        style=Markup(_text("page.css")), script=Markup(script), policy=_policy(script), **values
+    )
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def embedded(value: Any) -> str:
+    """JSON for a ``<script>``: nothing in it ends the element, whatever names it holds."""
+    text = without_halves(json.dumps(value, separators=(",", ":")))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _text(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """What the browser may do: nothing over the network, and no script but this one."""
+    own = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
+    return f"default-src 'none'; style-src 'unsafe-inline'{own}; base-uri 'none'; form-action 'none'"

@@ -1,0 +1,180 @@
+"""How does one run read on a page of text: throughput, overlap, network load, and what its traffic consists of?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import cached_property
+
+from pytest_nsys.analysis.collectives import Labels, Transfer, sized, transfers
+from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.statistics import exact, mean, median
+from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.units import BARE, RATIO, SIZE, TIME, format_value
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.reports.collective_report import CollectiveReport
+from pytest_nsys.reports.text import aligned
+from pytest_nsys.workload import Parallel
+
+ABSENT = "-"
+UNKNOWN_TIME = "time-unknown"
+"""Stands in the name of a report for a time that the traces do not say."""
+
+UNKNOWN_MODEL = "model-unknown"
+_UNFIT = re.compile(r"[^A-Za-z0-9.+-]+")
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One run under one pick. ``name`` is what its folder is called."""
+
+    name: str
+    evidence: Evidence
+    pick: Pick
+
+    @cached_property
+    def window(self) -> RunWindow:
+        (found,) = self.evidence.captures[0].measured(self.pick).together()
+        return found
+
+    @property
+    def _parallel(self) -> Parallel:
+        return self.window.run.workload.parallel or Parallel()
+
+    @property
+    def began(self) -> datetime | None:
+        """When the first trace began, in UTC; None where none says."""
+        found = [facts.started_ns for facts in self.window.run.facts if facts.started_ns is not None]
+        try:
+            return datetime.fromtimestamp(min(found) // _SECOND_NS, UTC) if found else None
+        except (ValueError, OverflowError, OSError):
+            return None
+
+    @cached_property
+    def file_stem(self) -> str:
+        """``20240522T001522Z_llama3_8B_dp1x8_tp1_gpu8``. Raises NoRows where the degrees do not fit the world."""
+        began, parallel = self.began, self._parallel
+        check_world(self.window, parallel)
+        time = UNKNOWN_TIME if began is None else f"{began:%Y%m%dT%H%M%SZ}"
+        model = _UNFIT.sub("_", self.window.run.workload.model or UNKNOWN_MODEL)[:100]
+        degrees = f"dp{parallel.replicate}x{shards_of(self.window, parallel)}_tp{parallel.tensor}"
+        return f"{time}_{model}_{degrees}_gpu{world_of(self.window)}"
+
+    def text(self) -> str:
+        """The report. The same traces and configuration give the same bytes."""
+        parts = (
+            ("", self._head()),
+            ("Throughput", self._throughput()),
+            ("Overlap: share of the communication during which compute runs", self._overlap()),
+            ("Network load: bandwidth of the links (busbw) in GB/s", self._load()),
+            ("Traffic distribution", self._traffic()),
+            ("Stragglers", list(self._collectives.lines())),
+            ("Not known", [f"- {line}" for line in self._unsaid()]),
+        )
+        blocks = ["\n".join([*([title, "-" * len(title)] if title else []), *lines]) for title, lines in parts if lines]
+        return "\n\n".join(blocks) + "\n"
+
+    @cached_property
+    def _collectives(self) -> CollectiveReport:
+        return CollectiveReport(self.window, frozenset(self.window.by_rank))
+
+    def _head(self) -> list[str]:
+        parallel, run = self._parallel, self.window.run
+        rest = f"pp {parallel.pipeline}, cp {parallel.context}, ep {parallel.expert}"
+        degrees = f"dp {parallel.replicate}x{shards_of(self.window, parallel)}, tp {parallel.tensor}, {rest}"
+        gpus = f"{world_of(self.window)}, of which {len(self.window.by_rank)} are in {counted(len(run.traces), 'file')}"
+        began = "not known" if self.began is None else f"{self.began:%Y-%m-%d %H:%M:%S} UTC"
+        return aligned(
+            [
+                ("run", printable(self.name)),
+                ("began", began),
+                ("model", printable(run.workload.model or "not stated")),
+                ("parallel", degrees),
+                ("GPUs", gpus),
+                ("looked at", str(self.pick)),
+            ]
+        )
+
+    def _throughput(self) -> list[str]:
+        lines = []
+        for name in ("iteration_ns", "samples_per_s", "tokens_per_s"):
+            metric = METRICS[name]
+            measured = self.evidence.rows(metric, self.pick)
+            if measured.rows:
+                lines.append((name, format_value(measured.rows[0].value, str(metric.unit))))
+            else:
+                lines.append((name, f"not known: {measured.why}"))
+            if name == "tokens_per_s" and measured.rows:
+                each = Fraction(measured.rows[0].value) / world_of(self.window)
+                lines.append(("per GPU", format_value(exact(each), str(metric.unit))))
+        return aligned(lines)
+
+    def _overlap(self) -> list[str]:
+        overlap = self._by_rank("wall_overlap_all")
+        if not overlap:
+            return ["nothing communicates"]
+        exposed = self._by_rank("wall_exposed_all_ns")
+        least, most = min(overlap, key=lambda n: (overlap[n], n)), max(overlap, key=lambda n: (overlap[n], -n))
+        head = aligned(
+            [
+                ("average", _percent(mean([*overlap.values()]))),
+                ("minimum", f"{_percent(overlap[least])} (rank {least})"),
+                ("maximum", f"{_percent(overlap[most])} (rank {most})"),
+            ]
+        )
+        rows = [(str(n), _percent(value), format_value(exposed[n], TIME)) for n, value in overlap.items()]
+        return [*head, "", *aligned([("rank", "overlap", "exposed"), *rows])]
+
+    def _by_rank(self, metric: str) -> dict[int, Value]:
+        rows = self.evidence.rows(METRICS[metric], self.pick).rows
+        return {int(row.labels[0]): row.value for row in rows}
+
+    @cached_property
+    def _all(self) -> dict[Labels, list[Transfer]]:
+        """The communication kernels of all ranks by group and kind."""
+        found: dict[Labels, list[Transfer]] = {}
+        for window in self.window.by_rank.values():
+            for labels, members in transfers(window).items():
+                found.setdefault(labels, []).extend(members)
+        return dict(sorted(found.items()))
+
+    def _load(self) -> list[str]:
+        peak = self.window.run.workload.peak_gb_per_s
+        head = ("group", "collective", "kernels", "time", "average", "median", "minimum", "maximum")
+        rows: list[Sequence[str]] = [(*head, *(("of peak",) if peak is not None else ()))]
+        for (group, kind), members in self._all.items():
+            speeds: list[Value] = [speed for t in members if (speed := t.bus_gb_per_s) is not None]
+            time = format_value(sum(t.in_window_ns for t in members), TIME)
+            cells = [printable(group, 60), kind, str(len(members)), time]
+            cells += [format_value(take(speeds), BARE) if speeds else ABSENT for take in (mean, median, min, max)]
+            if peak is not None:
+                cells.append(_percent(exact(Fraction(median(speeds)) / peak)) if speeds else ABSENT)
+            rows.append(cells)
+        return aligned(rows) if len(rows) > 1 else ["nothing communicates"]
+
+    def _traffic(self) -> list[str]:
+        known = sized(self._all)
+        total = sum(known.values())
+        if not total:
+            return []
+        rows = [
+            (printable(group, 60), kind, format_value(size, SIZE), _percent(exact(Fraction(size, total))))
+            for (group, kind), size in sorted(known.items(), key=lambda item: (-item[1], item[0]))
+        ]
+        return aligned([("group", "collective", "bytes", "share"), *rows, ("all", "", format_value(total, SIZE), "")])
+
+    def _unsaid(self) -> Iterator[str]:
+        if self.began is None:
+            yield "the time: no trace says when it was taken"
+        yield from self._collectives.unsaid()
+
+
+def _percent(value: Value) -> str:
+    return format_value(value, RATIO)

@@ -1,0 +1,220 @@
+// Zoom, pan and hover of the timelines. Without it they are pictures.
+"use strict";
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const UNITS = [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]];
+  const CLOSEST_NS = 100, NEAR_PX = 4;
+
+  const grouped = (number, decimals) => {
+    const [whole, rest] = number.toFixed(decimals).split(".");
+    const digits = whole.replace(/\B(?=(\d{3})+$)/g, " ");
+    const kept = (rest || "").replace(/0+$/, "");
+    return kept ? digits + "." + kept : digits;
+  };
+
+  const time = (ns) => {
+    const [word, scale] = UNITS.find(([, each]) => Math.abs(ns) < 1e4 * each) || UNITS[3];
+    const value = ns / scale;
+    const room = 4 - String(Math.trunc(Math.abs(value))).length;
+    return grouped(value, scale === 1 ? 0 : Math.max(0, room)) + " " + word;
+  };
+
+  const make = (name, attributes, text) => {
+    const node = document.createElementNS(SVG, name);
+    for (const key in attributes) node.setAttribute(key, attributes[key]);
+    if (text !== undefined) node.textContent = text;
+    return node;
+  };
+
+  const niceStep = (span, most) => {
+    let step = 10 ** Math.floor(Math.log10(span / most));
+    for (const factor of [1, 2, 5, 10]) if (span / (step * factor) <= most) return step * factor;
+    return step * 10;
+  };
+
+  class Timeline {
+    constructor(figure) {
+      this.figure = figure;
+      this.data = JSON.parse(figure.querySelector("script").textContent);
+      this.plot = figure.querySelector(".plot");
+      this.readout = figure.querySelector(".readout");
+      this.said = this.readout.textContent;
+      this.axis = figure.querySelector(".axis");
+      this.lanes = this.data.sides.flatMap((side) => side.lanes.map((lane) => ({ lane, side, at: this.starts(lane) })));
+      figure.querySelectorAll("svg.lane").forEach((svg, i) => { this.lanes[i].svg = svg; });
+      this.bands = [...figure.querySelectorAll("svg.bands")];
+      this.reset();
+      this.listen();
+    }
+
+    starts(lane) {
+      let now = 0;
+      return lane.s.map((step) => (now += step));
+    }
+
+    listen() {
+      const { plot, figure } = this;
+      plot.tabIndex = 0;
+      const tools = figure.querySelector(".tools");
+      tools.hidden = false;
+      tools.addEventListener("click", (event) => {
+        const what = event.target.dataset.do;
+        if (what === "in") this.zoom(0.5);
+        if (what === "out") this.zoom(2);
+        if (what === "left") this.pan(-0.25);
+        if (what === "right") this.pan(0.25);
+        if (what === "reset") this.reset();
+      });
+      plot.addEventListener("keydown", (event) => this.key(event));
+      plot.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+      plot.addEventListener("pointerdown", (event) => this.grab(event));
+      plot.addEventListener("pointermove", (event) => this.move(event));
+      plot.addEventListener("pointerup", () => { this.held = null; });
+      plot.addEventListener("pointercancel", () => { this.held = null; });
+      plot.addEventListener("pointerleave", () => { if (!this.held) this.show(null); });
+      new ResizeObserver(() => this.draw()).observe(plot);
+    }
+
+    get box() { return this.lanes[0].svg.getBoundingClientRect(); }
+
+    reset() { this.from = 0; this.span = this.data.length; this.show(null); this.draw(); }
+
+    zoom(factor, at) {
+      const center = at === undefined ? this.from + this.span / 2 : at;
+      const span = Math.min(this.data.length, Math.max(CLOSEST_NS, this.span * factor));
+      this.from = center - (center - this.from) * (span / this.span);
+      this.span = span;
+      this.draw();
+    }
+
+    pan(share) { this.from += share * this.span; this.draw(); }
+
+    key(event) {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const does = {
+        ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
+        "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), Home: () => this.reset(),
+        ArrowUp: () => this.step(-1, 0), ArrowDown: () => this.step(1, 0),
+        n: () => this.step(0, 1), p: () => this.step(0, -1), Escape: () => this.show(null),
+      }[event.key];
+      if (does) { event.preventDefault(); does(); }
+    }
+
+    wheel(event) {
+      if (document.activeElement !== this.plot && !event.ctrlKey) return; // the page scrolls
+      event.preventDefault();
+      const box = this.box;
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) return this.pan(event.deltaX / box.width);
+      this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.from + ((event.clientX - box.left) / box.width) * this.span);
+    }
+
+    grab(event) {
+      if (event.button) return;
+      this.held = { x: event.clientX, from: this.from };
+      this.plot.setPointerCapture(event.pointerId);
+      this.move(event);
+    }
+
+    move(event) {
+      const box = this.box;
+      if (this.held && Math.abs(event.clientX - this.held.x) > 2) {
+        this.from = this.held.from - ((event.clientX - this.held.x) / box.width) * this.span;
+        return this.draw();
+      }
+      const own = this.lanes.find(({ svg }) => {
+        const { top, bottom } = svg.getBoundingClientRect();
+        return event.clientY >= top && event.clientY <= bottom;
+      });
+      const ns = this.from + ((event.clientX - box.left) / box.width) * this.span;
+      this.show(own ? this.find(own, ns, (NEAR_PX / box.width) * this.span) : null);
+    }
+
+    find(own, ns, near) {
+      const { at, lane } = own;
+      let low = 0, high = at.length;
+      while (low < high) { const middle = (low + high) >> 1; if (at[middle] <= ns) low = middle + 1; else high = middle; }
+      let best = null, apart = near;
+      for (let i = Math.max(0, low - 3); i < Math.min(at.length, low + 1); i++) {
+        const gap = Math.max(at[i] - ns, ns - at[i] - lane.d[i], 0);
+        if (gap === 0 || gap < apart) { best = { own, i }; apart = gap; }
+      }
+      return best;
+    }
+
+    step(lanes, kernels) {
+      const now = this.shown;
+      if (!now) {
+        const own = this.lanes.find((each) => each.at.length);
+        return this.show(own && (this.find(own, this.from, 0) || this.next(own)));
+      }
+      if (kernels) {
+        const i = Math.min(now.own.at.length - 1, Math.max(0, now.i + kernels));
+        return this.show({ own: now.own, i });
+      }
+      const ns = now.own.at[now.i], count = this.lanes.length;
+      for (let k = this.lanes.indexOf(now.own) + lanes; k >= 0 && k < count; k += lanes) {
+        if (this.lanes[k].at.length) return this.show(this.find(this.lanes[k], ns, Infinity));
+      }
+    }
+
+    next(own) {
+      const i = own.at.findIndex((start) => start >= this.from);
+      return { own, i: i < 0 ? own.at.length - 1 : i };
+    }
+
+    show(found) {
+      this.shown = found;
+      if (this.mark) this.mark.remove();
+      if (!found) { this.readout.textContent = this.said; return; }
+      const { own: { lane, side, svg, at }, i } = found;
+      const start = at[i], length = lane.d[i], end = start + length;
+      if (end < this.from || start > this.from + this.span) {
+        this.from = start + length / 2 - this.span / 2;
+        this.draw();
+      }
+      this.mark = make("path", { class: "mark", d: `M${start} 0h${Math.max(length, this.span / 900)}v20h-${Math.max(length, this.span / 900)}z` });
+      svg.append(this.mark);
+      const words = [side.names[lane.n[i]], side.stages[lane.g[i]], lane.name, `starts at ${time(start)}`, `lasts ${time(length)}`];
+      if (side.name) words.unshift(side.name);
+      if (lane.b.includes(i)) words.push("barrier: in line with compute");
+      else if (!lane.c) words.push(lane.x[i] ? `${time(lane.x[i])} exposed (${grouped(lane.x[i], 0)} ns)` : "hidden");
+      this.readout.textContent = words.join(" · ");
+    }
+
+    draw() {
+      this.from = Math.min(Math.max(0, this.from), this.data.length - this.span);
+      const view = `${this.from} 0 ${this.span} 20`;
+      for (const { svg } of this.lanes) svg.setAttribute("viewBox", view);
+      this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
+      this.ticks();
+    }
+
+    percent(ns) { return ((100 * (ns - this.from)) / this.span).toFixed(3) + "%"; }
+
+    label(svg, side, view) {
+      const [shapes, words] = svg.querySelectorAll("svg, g");
+      shapes.setAttribute("viewBox", view);
+      const width = this.box.width;
+      words.replaceChildren();
+      for (const [start, length, stage] of side.bands) {
+        const from = Math.max(start, this.from), to = Math.min(start + length, this.from + this.span);
+        if (((to - from) / this.span) * width < 7 * side.stages[stage].length + 6) continue;
+        words.append(make("text", { x: this.percent((from + to) / 2), y: 13 }, side.stages[stage]));
+      }
+    }
+
+    ticks() {
+      const step = niceStep(this.span, Math.max(2, Math.floor(this.box.width / 90)));
+      const [word, scale] = UNITS.findLast(([, each]) => step >= each || each === 1);
+      this.axis.replaceChildren();
+      for (let ns = Math.ceil(this.from / step) * step; ns <= this.from + this.span; ns += step) {
+        const x = this.percent(ns), share = (ns - this.from) / this.span;
+        const anchor = share < 0.04 ? "start" : share > 0.94 ? "end" : "middle";
+        this.axis.append(make("line", { x1: x, x2: x, y1: 0, y2: 5 }));
+        this.axis.append(make("text", { x, y: 17, "text-anchor": anchor }, `${grouped(ns / scale, 3)} ${word}`));
+      }
+    }
+  }
+
+  document.querySelectorAll("figure.timeline").forEach((figure) => new Timeline(figure));
+})();

@@ -1,0 +1,109 @@
+"""How does one and the same step look in every format that the package reads?
+
+A simulated step is written once, rank by rank: as exports of nsys, as traces of torch.profiler, or as traces of JAX.
+Each is a folder with a file per rank. What the profilers tell in their own ways differs (clocks, process ids, how a
+rank is named); kernels, launches, ranges and setup labels are the same, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.samples import schema
+from pytest_nsys.samples.builder import DRIVER_API, PUSH_POP_RANGE
+from pytest_nsys.samples.dualpipe import GPU_MODEL, defects_of, process_ids, put_machine, serialized
+from pytest_nsys.samples.export import Export
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.samples.schema import Cell
+from pytest_nsys.samples.shape import Regression, StepShape
+from pytest_nsys.samples.step import RankStep
+
+KINETO_CLOCK_NS = 4_458_676_522_690_655_001
+"""Where the clock of torch.profiler stands at the zero of the others: times of 19 digits, which no float holds."""
+
+_THREAD_BITS = 0xFFFFFF
+_VERSION = re.compile(r"_v\d+\Z")
+
+
+class Format(enum.StrEnum):
+    """Which profiler wrote it."""
+
+    NSYS = "nsys"
+    KINETO = "kineto"
+    JAX = "jax"
+
+
+def write_step(
+    folder: Path, format: Format | str, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()
+) -> Path:
+    """Write one step, a file per rank, with the regressions on the ranks they name; the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write = {Format.NSYS: _write_nsys, Format.KINETO: _write_kineto, Format.JAX: _write_jax}[Format(format)]
+    for rank, pid in enumerate(process_ids(shape)):
+        defects = defects_of(rank, regression)
+
+        def run(export: Export, rank: int = rank, pid: int = pid, defects: Regression = defects) -> None:
+            RankStep(shape, rank, defects, export, serialized(pid)).run()
+
+        write(folder, rank, pid, shape.world, run)
+    return folder
+
+
+def _write_nsys(folder: Path, rank: int, pid: int, _world: int, run: Callable[[Export], None]) -> None:
+    with Export(folder / f"rank{rank}.sqlite") as export:
+        put_machine(export, [pid])
+        run(export)
+
+
+def _write_kineto(folder: Path, rank: int, pid: int, world: int, run: Callable[[Export], None]) -> None:
+    trace = KinetoBuilder(rank, world, pid=pid, device=rank, gpu=GPU_MODEL)
+    _put(trace, run, KINETO_CLOCK_NS)
+    trace.write(folder / f"rank{rank}_trace.json.gz")
+
+
+def _write_jax(folder: Path, rank: int, _pid: int, _world: int, run: Callable[[Export], None]) -> None:
+    trace = JaxBuilder()
+    _put(trace, run, 0)
+    trace.write(folder / f"host{rank}.trace.json.gz")
+
+
+class _Rows(Export):
+    """An export that is never written: its rows stay in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("unwritten"))
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+
+    def put(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+        self.rows.setdefault(table, []).extend(dict(zip(columns, row, strict=True)) for row in rows)
+
+
+def _put(trace: KinetoBuilder, run: Callable[[Export], None], zero_ns: int) -> None:
+    """Put what a step leaves in an export of nsys into a JSON trace whose clock stands at ``zero_ns`` at its zero."""
+    made = _Rows()
+    run(made)
+    texts = dict((*made.strings.rows(), *made._single_texts))
+
+    def span(row: dict[str, Any]) -> tuple[int, int]:
+        return zero_ns + row["start"], zero_ns + row["end"]
+
+    for row in made.rows[schema.NVTX]:
+        if row["eventType"] == PUSH_POP_RANGE and row["start"] >= 0:  # before that the profiler was not on
+            name = row["text"] if row["textId"] is None else texts[row["textId"]]
+            trace.range(name, *span(row), thread=row["globalTid"] & _THREAD_BITS)
+    for row in made.rows[schema.RUNTIME]:
+        trace.api(
+            _VERSION.sub("", texts[row["nameId"]]),
+            *span(row),
+            thread=row["globalTid"] & _THREAD_BITS,
+            correlation=row["correlationId"],
+            cat="cuda_driver" if row["eventClass"] == DRIVER_API else "",
+        )
+    for row in made.rows[schema.KERNEL]:
+        name, stream = texts[row["demangledName"]], row["streamId"]
+        trace.kernel(name, *span(row), stream=stream, correlation=row["correlationId"])

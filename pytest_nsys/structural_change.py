@@ -1,0 +1,114 @@
+"""A red about what a window launches, explained: which kernels came or went, and where the order first departs.
+
+Looked up for a red alone: the two sides hold the names, by kernel in ``kernel_launches``, in order behind ``sequence``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from pytest_nsys.analysis.structure import KernelSequence
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.kernel_order import first_difference
+from pytest_nsys.gates.selection import Table, label_key
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.metrics import METRICS, Unit
+from pytest_nsys.model import Label, Value, counted, printable
+from pytest_nsys.references import ReferenceSource
+
+KERNELS = METRICS["kernel_launches"]
+SHOWN_PARTS = 8
+OFF = (Outcome.FAILED, Outcome.NO_DATA)
+
+
+def explain(assertion: Assertion, rows: Sequence[JudgedRow], now: Evidence, before: ReferenceSource) -> tuple[str, ...]:
+    """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure."""
+    off = [row for row in rows if row.outcome in OFF and not row.waived]
+    pick = now.pick_of(assertion)
+    if not off or assertion.aggregates or assertion.balance_across is not None:
+        return ()
+    if METRICS[assertion.metric].unit is Unit.HASH:
+        return _departures(off, now.sequences(pick), before.sequences(pick))
+    if assertion.metric == KERNELS.name:
+        return _by_kernel(off)
+    if assertion.metric == "launches":
+        accepted = before.kernels(pick)
+        return () if accepted is None else _parts(off, now.rows(KERNELS, pick).table(now.mesh), accepted)
+    return ()
+
+
+def _departures(
+    off: Sequence[JudgedRow], now: Mapping[int, KernelSequence], before: Mapping[int, KernelSequence]
+) -> tuple[str, ...]:
+    """Where each sequence departs; the same for several rows on one line."""
+    places: dict[str, list[JudgedRow]] = {}
+    for row in off:
+        if row.value is None or row.baseline is None:
+            own = before.get(_whole(row.baseline)) if row.value is None else now.get(_whole(row.value))
+            count = f" ({counted(own.length, 'kernel')}, the first {printable(own.names[0], 80)})" if own else ""
+            said = f"{'no kernel any more' if row.value is None else 'no kernel before'}{count}"
+        else:
+            said = first_difference(before.get(_whole(row.baseline)), now.get(_whole(row.value)))
+        places.setdefault(said, []).append(row)
+    return tuple(f"{_where(rows)}: {said}" for said, rows in places.items())
+
+
+def _whole(value: Value | None) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _by_kernel(off: Sequence[JudgedRow]) -> tuple[str, ...]:
+    """The change of each kernel in all rows together."""
+    found: dict[Label, list[JudgedRow]] = {}
+    for row in off:
+        found.setdefault(row.labels["kernel"], []).append(row)
+    lines = []
+    for kernel, rows in found.items():
+        was, is_now = _total(row.baseline for row in rows), _total(row.value for row in rows)
+        what = "new" if not was else "vanished" if not is_now else "changed"
+        counts = f"{_number(was)} → {_number(is_now)} launches"
+        lines.append(f"{what}: {printable(str(kernel), 80)}, {counts} ({_where(rows)})")
+    return tuple(lines)
+
+
+def _total(values: Iterable[Value | None]) -> Fraction:
+    return sum((Fraction(value or 0) for value in values), Fraction(0))
+
+
+def _parts(off: Sequence[JudgedRow], now: Table, before: Table) -> tuple[str, ...]:
+    """The kernels that make up each change of a number of launches; the same for several rows on one line."""
+    kernels = [dict(table.rows) for table in (before, now)]
+    places: dict[str, list[JudgedRow]] = {}
+    for row in off:
+        place = tuple(row.labels[d] for d in ("rank", "stage"))
+        was, is_now = ({k[2]: v for k, v in side.items() if k[:2] == place} for side in kernels)
+        names = sorted({*was, *is_now}, key=label_key)
+        moved = [(name, Fraction(is_now.get(name, 0)) - was.get(name, 0)) for name in names]
+        moved = sorted((each for each in moved if each[1]), key=lambda each: -abs(each[1]))
+        more = f" and {counted(len(moved) - SHOWN_PARTS, 'more kernel')}" if len(moved) > SHOWN_PARTS else ""
+        if moved:
+            parts = ", ".join(_part(name, by) for name, by in moved[:SHOWN_PARTS])
+            places.setdefault(parts + more, []).append(row)
+    return tuple(f"{_where(rows)}: {parts}" for parts, rows in places.items())
+
+
+def _part(name: Label, by: Fraction) -> str:
+    return f"{'+' if by > 0 else '−'}{_number(abs(by))} {printable(str(name), 80)}"
+
+
+def _number(value: Fraction) -> str:
+    return str(value if value.denominator > 1 else value.numerator)
+
+
+def _where(rows: Sequence[JudgedRow]) -> str:
+    """The places of rows, dimension by dimension; the kernel, which the line names, left out."""
+    dimensions = [d for d in rows[0].labels if d != "kernel"]
+    said = []
+    for dimension in dimensions:
+        labels = sorted({row.labels[dimension] for row in rows}, key=label_key)
+        more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
+        said.append(f"{dimension} {', '.join(printable(str(label), 60) for label in labels[:6])}{more}")
+    return " ".join(said)

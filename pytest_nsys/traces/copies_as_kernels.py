@@ -1,0 +1,166 @@
+"""Copies that a convention counts as communication stand among the kernels of a trace, named for their kind.
+
+They are read from the trace once, all of them, by :class:`WithCopies`, and only under a convention with ``copies:``.
+Every other question goes to the trace as it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, cast
+
+from pytest_nsys.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
+from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Trace, TraceFacts
+
+NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
+"""The name of a copy among those of kernels, which are numbered from 0 on."""
+NAMES: Mapping[int, str] = {NAME_IDS[kind]: name for kind, name in COPY_NAMES.items()}
+
+BY_NCCL = (CopyKind.PEER, CopyKind.DEVICE_TO_DEVICE)
+"""What the copy engines do for a collective: profilers call it the one or the other, by how the memory is mapped."""
+
+
+def kinds_to_read(kinds: Sequence[str]) -> tuple[CopyKind, ...]:
+    """The kinds that profilers tell apart; which copies are of a collective shows only where they were launched."""
+    wanted = {*kinds, *(BY_NCCL if CopyKind.COLLECTIVE in kinds else ())}
+    return tuple(kind for kind in CopyKind if kind in wanted and kind != CopyKind.COLLECTIVE)
+
+
+def told_apart(trace: Trace, copies: Mapping[Lane, Kernels], kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+    """Of copies of :func:`kinds_to_read` those of ``kinds``: what was launched inside a range of NCCL is a collective.
+
+    Ranges of NCCL are those whose name starts as its kernels do, on any thread; one that was never closed is left out.
+    """
+    if CopyKind.COLLECTIVE not in kinds or not copies:
+        return copies
+    ranges, launches = trace.ranges([COMMUNICATION_PREFIX + "%"]), trace.launches(copies)
+    by_nccl, wanted = {NAME_IDS[kind] for kind in BY_NCCL}, {NAME_IDS[kind] for kind in kinds}
+    found: dict[Lane, Kernels] = {}
+    for lane, some in copies.items():
+        spans = _united([(r.start_ns, r.end_ns) for r in ranges.get(lane.global_pid, ()) if r.end_ns != OPEN_END_NS])
+        names = array("q", some.name)
+        for i, (name, launch) in enumerate(zip(some.name, launches[lane], strict=True)):
+            if name in by_nccl and launch != NO_LAUNCH and _inside(launch, spans):
+                names[i] = NAME_IDS[CopyKind.COLLECTIVE]
+        chosen = [i for i, name in enumerate(names) if name in wanted]
+        if chosen:
+            found[lane] = replace(some, name=names, full_name=names).take(chosen)
+    return found
+
+
+def _united(spans: list[Interval]) -> list[Interval]:
+    """The same times as spans that do not touch, by start."""
+    found: list[Interval] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _inside(time_ns: int, spans: Sequence[Interval]) -> bool:
+    at = bisect_right(spans, (time_ns, OPEN_END_NS)) - 1
+    return at >= 0 and time_ns <= spans[at][1]
+
+
+def with_copies(trace: Trace, kinds: Sequence[CopyKind]) -> Trace:
+    """The trace, with these copies among its kernels; itself where there are no kinds."""
+    return cast(Trace, WithCopies(trace, kinds)) if kinds else trace
+
+
+class WithCopies:
+    """A :class:`~pytest_nsys.model.Trace` among whose kernels are the copies of some kinds."""
+
+    def __init__(self, trace: Trace, kinds: Sequence[CopyKind]) -> None:
+        self._trace, self._kinds = trace, tuple(kinds)
+        self._lanes: dict[Lane, Kernels | None] = {}
+
+    def __getattr__(self, member: str) -> Any:
+        if member.startswith("_"):
+            raise AttributeError(member)
+        return getattr(self._trace, member)
+
+    @cached_property
+    def _copies(self) -> Mapping[Lane, Kernels]:
+        return self._trace.copies_as_kernels(self._kinds)
+
+    def _of(self, lane: Lane) -> Kernels | None:
+        """The copies of a lane, None for none."""
+        if lane not in self._lanes:
+            own = [place for place in sorted(self._copies) if place.global_pid == lane.global_pid]
+            self._lanes[lane] = merged([self._copies[p] for p in own if lane.device in (None, p.device)])
+        return self._lanes[lane]
+
+    def facts(self) -> TraceFacts:
+        """Those of the trace, and that it has no such copy."""
+        facts = self._trace.facts()
+        if self._copies:
+            return facts
+        note = f"{self._trace.path}: has no copy that counts as communication ({', '.join(self._kinds)})"
+        return facts._replace(notes=(*facts.notes, note))
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels and copies of each lane that touch its span; None: all of them."""
+        touching: dict[Lane, Kernels] = {}
+        for lane, span in spans.items():
+            if (copies := self._of(lane)) is not None:
+                low, high = span or (NO_LAUNCH, OPEN_END_NS)
+                times = enumerate(zip(copies.start_ns, copies.end_ns, strict=True))
+                touching[lane] = copies.take([i for i, (start, end) in times if start <= high and end >= low])
+        return _together(self._trace.kernels(spans), touching)
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels and copies of each lane that have a launch row starting in its span, edges included."""
+        copies = {lane: found for lane in spans if (found := self._of(lane)) is not None}
+        launched: dict[Lane, Kernels] = {}
+        for lane, launches in self._trace.launches(copies).items():
+            low, high = spans[lane]
+            inside = [i for i, time in enumerate(launches) if time != NO_LAUNCH and low <= time <= high]
+            launched[lane] = copies[lane].take(inside)
+        return _together(self._trace.kernels_launched(spans), launched)
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """What the trace records of the kernels; nothing of copies, of which one collective takes many."""
+        own = {lane: [i for i, name in enumerate(some.name) if name not in NAMES] for lane, some in kernels.items()}
+        found = self._trace.collectives({lane: kernels[lane].take(indices) for lane, indices in own.items()})
+        if found is None:
+            return None
+        spread: dict[Lane, Sequence[Collective | None]] = {}
+        for lane, indices in own.items():
+            known = dict(zip(indices, found.get(lane, ()), strict=False))
+            spread[lane] = [known.get(i) for i in range(len(kernels[lane]))]
+        return spread
+
+
+def _together(kernels: Mapping[Lane, Kernels], copies: Mapping[Lane, Kernels]) -> Mapping[Lane, Kernels]:
+    found = dict(kernels)
+    for lane, own in copies.items():
+        if len(own):
+            found[lane] = cast(Kernels, merged([*([found[lane]] if lane in found else ()), own]))
+    return found
+
+
+def merged(parts: Sequence[Kernels]) -> Kernels | None:
+    """The kernels of all parts, ordered by start; None where there are no parts. Their names are numbered alike."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    streams = {stream: i for i, stream in enumerate(dict.fromkeys(s for part in parts for s in part.streams))}
+    numbers = [[streams[stream] for stream in part.streams] for part in parts]
+    together = Kernels(
+        start_ns=array("q", [t for part in parts for t in part.start_ns]),
+        end_ns=array("q", [t for part in parts for t in part.end_ns]),
+        correlation=array("q", [c for part in parts for c in part.correlation]),
+        stream=array("q", [own[s] for part, own in zip(parts, numbers, strict=True) for s in part.stream]),
+        name=array("q", [n for part in parts for n in part.name]),
+        full_name=array("q", [n for part in parts for n in part.full_name]),
+        streams=tuple(streams),
+        names={number: name for part in parts for number, name in part.names.items()},
+        graph_node=bytearray(b"".join(part.graph_node for part in parts)),
+    )
+    times = list(zip(together.start_ns, together.end_ns, strict=True))
+    return together.take(sorted(range(len(times)), key=times.__getitem__))
