@@ -37,8 +37,11 @@ NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n
 
 
 def start(config: pytest.Config) -> None:
-    """Gather verdicts for the reports that are asked for. Raises UsageError where one cannot be written."""
-    if hasattr(config, "workerinput"):
+    """Gather verdicts for the reports that are asked for. Raises UsageError where one cannot be written.
+
+    A session that only collects judges nothing: it leaves the reports of the last one alone.
+    """
+    if hasattr(config, "workerinput") or config.getoption("collectonly", default=False):
         return
     reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML))
     _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary, HTML: reporting.html})

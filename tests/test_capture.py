@@ -340,10 +340,13 @@ for name in ("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=64", *(f"chunk {n}"
 
 def for_real(project: Project, *words: str, code: int) -> str:
     """Run ``capture`` under a real nsys, which now and then fails by what it calls its own bug: then again."""
-    for _ in range(3):
+    for _ in range(5):
         said = project.command("capture", *words)
-        if "Connection to Agent lost" not in said:
+        by_itself = "Connection to Agent lost" in said or "or nsys itself, ended with" in said
+        if project.result.ret == code or not by_itself:
             break
+    else:
+        pytest.skip("this nsys fails by itself on this machine")
     assert project.result.ret == code, said
     return said
 

@@ -15,10 +15,10 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.model import counted, printable
 
-MANY_KERNELS = 4_000
+MANY_KERNELS = 1_000
 """From so many on, short ones are taken together."""
 
-CELLS = 4_000
+CELLS = 1_000
 """What is shorter than the window by this factor, and as near to its neighbour, is too short to be told apart."""
 
 MOST_STAGED = 100_000

@@ -88,10 +88,15 @@ def _bar(row: Mapping[str, Any], scales: tuple[Fraction | None, Fraction | None]
 
 
 def nearness(rows: Sequence[Mapping[str, Any]]) -> Fraction | None:
-    """The least margin as a share of its limit: how near the rows of an assertion are to failing beside others."""
+    """The least margin as a share of its limit: how near the rows of an assertion are to failing beside others.
+
+    A row that holds and may not move at all is not about to fail, and says nothing.
+    """
     found = [
         Fraction(margin) / max(abs(Fraction(limit)), Fraction(1, 1_000_000))
         for row in rows
-        if (margin := from_exact(row["margin"])) is not None and (limit := from_exact(row["limit"])) is not None
+        if (margin := from_exact(row["margin"])) is not None
+        and (margin or row["outcome"] != "passed")
+        and (limit := from_exact(row["limit"])) is not None
     ]
     return min(found, default=None)

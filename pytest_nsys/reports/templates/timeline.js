@@ -172,8 +172,9 @@
         this.from = start + length / 2 - this.span / 2;
         this.draw();
       }
-      this.mark = make("path", { class: "mark", d: `M${start} 0h${Math.max(length, this.span / 900)}v20h-${Math.max(length, this.span / 900)}z` });
+      this.mark = make("path", { class: "mark" });
       svg.append(this.mark);
+      this.outline();
       const words = [side.names[lane.n[i]], side.stages[lane.g[i]], lane.name, `starts at ${time(start)}`, `lasts ${time(length)}`];
       if (side.name) words.unshift(side.name);
       if (lane.b.includes(i)) words.push("barrier: in line with compute");
@@ -181,10 +182,18 @@
       this.readout.textContent = words.join(" · ");
     }
 
+    outline() {
+      if (!this.shown) return;
+      const { own: { lane, at }, i } = this.shown;
+      const width = Math.max(lane.d[i], this.span / 900);
+      this.mark.setAttribute("d", `M${at[i]} 0h${width}v20h-${width}z`);
+    }
+
     draw() {
       this.from = Math.min(Math.max(0, this.from), this.data.length - this.span);
       const view = `${this.from} 0 ${this.span} 20`;
       for (const { svg } of this.lanes) svg.setAttribute("viewBox", view);
+      if (this.mark) this.outline();
       this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
       this.ticks();
     }
