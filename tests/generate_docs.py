@@ -42,7 +42,6 @@ from pytest_nsys.gates import gate_file
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Span
 from pytest_nsys.reports.gate_text import gate_text
-from tests.quick_python import quick_python
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
@@ -312,8 +311,7 @@ class Scratch:
         program, *words = shlex.split(command)
         if program not in PROGRAMS:
             raise DocsMistake(f"only {', '.join(PROGRAMS)} are run, not {program}")
-        scripts = [str(Path(python).parent) for python in (quick_python(), sys.executable)]
-        scripts.append(sysconfig.get_path("scripts"))
+        scripts = [str(Path(sys.executable).parent), sysconfig.get_path("scripts")]
         found = shutil.which(program, path=os.pathsep.join([*scripts, os.environ.get("PATH", "")]))
         if found is None:
             raise DocsMistake(f"{program} is not installed")
