@@ -11,10 +11,11 @@ Python. A range with ``step_num`` is a step, whose number becomes part of its na
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytest_nsys.traces.kineto_events import POINTLESS, Args, Event
+from pytest_nsys.traces.typed_json import Decoder, Field, Piece, typed_decoder
 
 HOST = "/host:CPU"
 STEP_MARK = " step_num="
@@ -193,34 +194,9 @@ def _label(value: object) -> int | str:
     return value if isinstance(value, int | str) else ""
 
 
-def fast_decoder() -> Callable[[bytes], Sequence[Any] | None] | None:
-    """A function from the text of a list to its events, by msgspec; None where that is not installed."""
-    try:
-        import msgspec
-    except ImportError:
-        return None
+def fast_decoder() -> Decoder | None:
+    """Decodes to events by msgspec; None where that is not installed."""
     label = int | str
-    args = msgspec.defstruct("JaxArgs", [(name, label | None, None) for name in _FIELDS], gc=False, frozen=True)
-    event = msgspec.defstruct(
-        "JaxEvent",
-        [
-            ("ph", str, "M"),
-            ("name", str, ""),
-            ("pid", label, ""),
-            ("tid", label, ""),
-            ("ts", msgspec.Raw, msgspec.Raw()),
-            ("dur", msgspec.Raw, msgspec.Raw()),
-            ("args", args | None, None),
-        ],
-        gc=False,
-    )
-    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
-
-    def decode(text: bytes) -> Sequence[Any] | None:
-        try:
-            found: Sequence[Any] = decoder.decode(text)
-        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
-            return None
-        return found
-
-    return decode
+    event: list[Field] = [("ph", str, "M"), ("name", str, ""), ("pid", label, ""), ("tid", label, "")]
+    event += [("ts", Piece, None), ("dur", Piece, None)]
+    return typed_decoder(event, [(name, label | None, None) for name in _FIELDS])

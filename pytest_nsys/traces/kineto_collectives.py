@@ -5,13 +5,14 @@ Few measurements ask for them, so the file is passed once more when one does, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.model import NO_LAUNCH, Collective
 from pytest_nsys.traces.json_stream import EventStream
 from pytest_nsys.traces.kineto_events import KERNELS, nanoseconds
+from pytest_nsys.traces.typed_json import Decoder, Field, Piece, typed_decoder
 
 WRITTEN = {
     "correlation": "correlation",
@@ -104,31 +105,8 @@ def _events(decoded: Sequence[Any]) -> Iterator[Any]:
             yield Event(found["cat"], found.get("ts"), Args(*map(args.get, WRITTEN.values())))
 
 
-def fast_decoder() -> Callable[[bytes], Sequence[Any] | None] | None:
-    """A function from the text of a list to its events, by msgspec; None where that is not installed."""
-    try:
-        import msgspec
-    except ImportError:
-        return None
-    kinds = dict.fromkeys(("correlation", "in_elements", "out_elements", "group_size"), int | None)
-    args = msgspec.defstruct(
-        "Args",
-        [(name, kinds.get(name, str | None), msgspec.field(default=None, name=WRITTEN[name])) for name in WRITTEN],
-        gc=False,
-        frozen=True,
-    )
-    event = msgspec.defstruct(
-        "Event",
-        [("cat", str | None, None), ("ts", msgspec.Raw, msgspec.Raw()), ("args", args | None, None)],
-        gc=False,
-    )
-    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
-
-    def decode(text: bytes) -> Sequence[Any] | None:
-        try:
-            found: Sequence[Any] = decoder.decode(text)
-        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
-            return None
-        return found
-
-    return decode
+def fast_decoder() -> Decoder | None:
+    """Decodes to events by msgspec; None where that is not installed."""
+    numbers = dict.fromkeys(("correlation", "in_elements", "out_elements", "group_size"), int | None)
+    args: list[Field] = [(name, numbers.get(name, str | None), None) for name in WRITTEN]
+    return typed_decoder([("cat", str | None, None), ("ts", Piece, None)], args, WRITTEN)

@@ -9,10 +9,12 @@ integers of nanoseconds without a float between.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, DecimalException
 from operator import itemgetter
 from typing import Any, NamedTuple
+
+from pytest_nsys.traces.typed_json import Decoder, Field, Piece, typed_decoder
 
 KERNELS = frozenset({"kernel", "Kernel"})
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver"})
@@ -95,48 +97,14 @@ def _event(found: dict[str, Any]) -> Event:
     )
 
 
-def fast_decoder() -> Callable[[bytes], Sequence[Any] | None] | None:
-    """A function from the text of a list to its events, by msgspec; None where that is not installed."""
-    try:
-        import msgspec
-    except ImportError:
-        return None
-    number = int | None
-    args = msgspec.defstruct(
-        "Args",
-        [
-            *((name, number, None) for name in ("device", "context", "stream", "correlation")),
-            ("graph_node", number, msgspec.field(default=None, name=GRAPH_NODE)),
-        ],
-        gc=False,
-        frozen=True,
-    )
+def fast_decoder() -> Decoder | None:
+    """Decodes to events by msgspec; None where that is not installed."""
     label = int | str
-    event = msgspec.defstruct(
-        "Event",
-        [
-            ("ph", str, "X"),
-            ("cat", str | None, NO_CATEGORY),
-            ("name", str, ""),
-            ("pid", label, ""),
-            ("tid", label, ""),
-            ("ts", msgspec.Raw, msgspec.Raw()),
-            ("dur", msgspec.Raw, msgspec.Raw()),
-            ("id", label | None, None),
-            ("args", args | None, args()),
-        ],
-        gc=False,
-    )
-    decoder = msgspec.json.Decoder(list[event])  # type: ignore[valid-type]
-
-    def decode(text: bytes) -> Sequence[Any] | None:
-        try:
-            found: Sequence[Any] = decoder.decode(text)
-        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
-            return None
-        return found
-
-    return decode
+    event: list[Field] = [("ph", str, "X"), ("cat", str | None, NO_CATEGORY), ("name", str, "")]
+    event += [("pid", label, ""), ("tid", label, ""), ("ts", Piece, None), ("dur", Piece, None)]
+    event.append(("id", label | None, None))
+    args: list[Field] = [(name, int | None, None) for name in Args._fields]
+    return typed_decoder(event, args, {"graph_node": GRAPH_NODE})
 
 
 def nanoseconds(microseconds: object) -> int:
