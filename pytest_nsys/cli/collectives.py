@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
-from fractions import Fraction
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pytest_nsys.analysis.windows import RUN, STEADY, Pick
+from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
-from pytest_nsys.cli.kernels import USUAL
-from pytest_nsys.cli.options import (
-    CONVENTION_HELP,
-    WINDOW_OPTIONS,
-    convention_of,
-    executor_option,
-    format_option,
-    opening_of,
-    window_of,
-    window_option,
-)
+from pytest_nsys.cli.one_run import bandwidth_of, convention_for, run_command, window_of_run
+from pytest_nsys.cli.options import chosen_of, opening_of
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
-from pytest_nsys.conventions import DEFAULT, Convention
-from pytest_nsys.errors import NothingMeasured, UsageMistake
+from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.evaluation import Evidence, Library
 from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.gates.units import UnitMistake, parse_quantity
-from pytest_nsys.model import KernelsMode, Note, Span, printable
+from pytest_nsys.model import KernelsMode, Note, Span
 from pytest_nsys.reports.collective_report import COLUMNS, CollectiveReport
 from pytest_nsys.reports.tables import Format, json_rows
-from pytest_nsys.traces.opening import find_traces, open_trace
 from pytest_nsys.workload import Workload
 
 peak_option = click.option("--peak", metavar="GB/s", help="Bandwidth of the network per GPU, as in 400GB/s.")
@@ -40,35 +27,18 @@ peak_option = click.option("--peak", metavar="GB/s", help="Bandwidth of the netw
 _OPTIONS = (
     peak_option,
     click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
-    window_option(RUN),
-    *WINDOW_OPTIONS,
-    click.option("--convention", help=f"{CONVENTION_HELP} Default: by the format of the traces."),
-    click.option("--anchor", help="Pattern (% is the wildcard) of the range that repeats."),
-    format_option,
-    executor_option,
 )
 
 
-def _with_options(command: Callable[..., None]) -> Any:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return click.command()(click.argument("traces", metavar="TRACES…", nargs=-1, required=True)(command))
-
-
-@_with_options
+@run_command(*_OPTIONS, anchor="the range that repeats")
 def collectives(traces: tuple[str, ...], peak: str | None, ranks: tuple[int, ...], **more: Any) -> None:
     """Bytes, bandwidth and waits of the collectives, by rank, process group and kind.
 
     TRACES (files, folders or globs) are one run together. Bandwidths are those of the links (busbw), in GB/s of 1e9
     bytes; a dash is what the traces do not say.
     """
-    workload = Workload(peak_gb_per_s=None if peak is None else bandwidth_of(peak))
-    whole = more["start"] is None and more["end"] is None
-    window = window_of(more["window"] or (RUN if whole else None), more["start"], more["end"])
-    if window == STEADY:
-        raise UsageMistake("--window steady is many windows: `pytest-nsys rows busbw` takes medians over them")
-    if "" in traces:
-        raise UsageMistake("the path of a trace is empty")
+    workload = Workload(peak_gb_per_s=None if peak is None else bandwidth_of(peak, "--peak"))
+    window = window_of_run(more["window"], more["start"], more["end"], "busbw")
     convention = convention_for(traces, more["convention"], more["anchor"])
     span, mode = more["span"], more["kernels"]
     pick = pick_under(convention, window, Span(span) if span else None, KernelsMode(mode) if mode else None)
@@ -94,30 +64,3 @@ def _print(format: Format, traces: Sequence[str], evidence: Evidence, pick: Pick
         for number, line in enumerate(report.lines()):
             click.echo(line if number else f"\n{line}")
     print_notes(lines)
-
-
-def chosen_of(asked: Sequence[int], known: Collection[int]) -> frozenset[int]:
-    """The ranks that were asked for, all where none was. Raises UsageMistake for one that does not exist."""
-    for number in asked:
-        if number not in known:
-            raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
-    return frozenset(asked or known)
-
-
-def convention_for(traces: Sequence[str], name: str | None, anchor: str | None) -> Convention:
-    """The convention that is named, else that of the first trace's format. Raises as opening it does."""
-    if name is None:
-        with contextlib.closing(open_trace(find_traces(traces[0], Path())[0])) as trace:
-            name = USUAL.get(type(trace), DEFAULT)
-    return convention_of(name, anchor)
-
-
-def bandwidth_of(text: str) -> Fraction:
-    """A bandwidth with its unit. Raises UsageMistake."""
-    try:
-        quantity = parse_quantity(text)
-    except UnitMistake as mistake:
-        raise UsageMistake(f"--peak: {mistake}") from None
-    if quantity.unit != "GB/s" or not quantity.value:
-        raise UsageMistake(f"--peak is a bandwidth, as in 400GB/s, not '{printable(text, 40)}'")
-    return quantity.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,50 +12,29 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.kernel_families import FamilySums
-from pytest_nsys.analysis.windows import RUN, STEADY, Pick
+from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
-from pytest_nsys.cli.options import (
-    CONVENTION_HELP,
-    WINDOW_OPTIONS,
-    convention_of,
-    executor_option,
-    format_option,
-    opening_of,
-    window_of,
-    window_option,
-)
+from pytest_nsys.cli.one_run import convention_for, run_command, time_of, window_of_run
+from pytest_nsys.cli.options import opening_of
 from pytest_nsys.cli.output import note_lines, print_notes
-from pytest_nsys.conventions import DEFAULT, Convention
+from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import NothingMeasured, UsageMistake
 from pytest_nsys.evaluation import Evidence, Library
 from pytest_nsys.families import TABLES, Families, names_of
 from pytest_nsys.gates.convention_keys import read_families
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.gates.units import NANOSECONDS, UnitMistake, parse_quantity
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.model import KernelsMode, Note, Span, counted, printable
 from pytest_nsys.reports.kernel_report import KernelReport
 from pytest_nsys.reports.tables import Format
-from pytest_nsys.traces.jax import Jax
-from pytest_nsys.traces.kineto import Kineto
-from pytest_nsys.traces.opening import find_traces, open_trace
 from pytest_nsys.workload import Workload
-
-USUAL: dict[type, str] = {Jax: "jax", Kineto: "kineto"}
-"""The convention of a format whose traces are of one framework."""
 
 _OPTIONS = (
     click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps that were taken. Default: the anchors."),
     click.option("--step-time", metavar="TIME", help="How long a step takes without the profiler, as in 412ms."),
     click.option("--family", metavar="NAME", help="The single kernels of this family."),
     click.option("--families", metavar="TABLE", help="maxtext, nvidia, or a YAML file of families and their globs."),
-    window_option(RUN),
-    *WINDOW_OPTIONS,
-    click.option("--convention", help=f"{CONVENTION_HELP} Default: by the format of the traces."),
-    click.option("--anchor", help="Pattern (% is the wildcard) of the range that is a step."),
-    format_option,
-    executor_option,
 )
 
 
@@ -77,28 +56,19 @@ class Asked:
 
     def convention_for(self, traces: Sequence[str]) -> Convention:
         """The convention, with the families that are asked for."""
-        name = self.convention or _usual_convention(traces)
-        found = convention_of(name, self.anchor)
+        found = convention_for(traces, self.convention, self.anchor)
         return dataclasses.replace(found, families=self.families) if self.families is not None else found
 
     @contextlib.contextmanager
     def evidence(self, traces: Sequence[str], workload: Workload) -> Iterator[Evidence]:
         """One run of all traces, and the files let go at the end."""
-        if "" in traces:
-            raise UsageMistake("the path of a trace is empty")
         convention = self.convention_for(traces)
         asks = [Ask("family_ns", self.pick(convention))]
         with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
             yield library.one_run(traces, Path(), convention, workload, asks)
 
 
-def _with_options(command: Callable[..., None]) -> Any:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return click.command()(click.argument("traces", metavar="TRACES…", nargs=-1, required=True)(command))
-
-
-@_with_options
+@run_command(*_OPTIONS, anchor="the range that is a step")
 def kernels(
     traces: tuple[str, ...],
     steps: int | None,
@@ -118,14 +88,12 @@ def kernels(
         convention=more["convention"],
         anchor=more["anchor"],
         families=_families_of(more["families"]) if more["families"] is not None else None,
-        window=window_of(window or (RUN if start is end is None else None), start, end),
+        window=window_of_run(window, start, end, "family_ns"),
         span=Span(more["span"]) if more["span"] else None,
         mode=KernelsMode(more["kernels"]) if more["kernels"] else None,
         executor=more["executor"],
     )
-    if asked.window == STEADY:
-        raise UsageMistake("--window steady is many windows: `pytest-nsys rows family_ns` takes medians over them")
-    workload = Workload(steps=steps, step_time_ns=None if step_time is None else _time_of(step_time))
+    workload = Workload(steps=steps, step_time_ns=None if step_time is None else time_of(step_time, "--step-time"))
     with asked.evidence(traces, workload) as evidence:
         _print(asked, traces, evidence, family)
 
@@ -161,23 +129,6 @@ def _check_family(family: str | None, table: Families) -> None:
 
 def _name_of(table: Families) -> str:
     return next((name for name, known in TABLES.items() if known == table), "its own")
-
-
-def _usual_convention(traces: Sequence[str]) -> str:
-    """That of the format of the first trace. Raises as opening it does."""
-    with contextlib.closing(open_trace(find_traces(traces[0], Path())[0])) as trace:
-        return USUAL.get(type(trace), DEFAULT)
-
-
-def _time_of(text: str) -> int:
-    """A time with its unit, in ns."""
-    try:
-        quantity = parse_quantity(text)
-    except UnitMistake as mistake:
-        raise UsageMistake(f"--step-time: {mistake}") from None
-    if not quantity.is_time or not quantity.value:
-        raise UsageMistake(f"--step-time is a time, as in 412ms, not '{printable(text, 40)}'")
-    return round(quantity.value * NANOSECONDS[quantity.unit])
 
 
 def _families_of(value: str) -> Families:

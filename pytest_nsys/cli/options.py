@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,10 +63,16 @@ class Asked:
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
         known = {rank.number: rank for rank in ranks}
-        for number in self.ranks:
-            if number not in known:
-                raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, known))}")
-        return {number: rank for number, rank in known.items() if not self.ranks or number in self.ranks}
+        chosen = chosen_of(self.ranks, known)
+        return {number: rank for number, rank in known.items() if number in chosen}
+
+
+def chosen_of(asked: Sequence[int], known: Collection[int]) -> frozenset[int]:
+    """The ranks that were asked for, all where none was. Raises UsageMistake for one that does not exist."""
+    for number in asked:
+        if number not in known:
+            raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
+    return frozenset(asked or known)
 
 
 executor_option = click.option(

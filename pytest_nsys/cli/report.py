@@ -11,7 +11,8 @@ import click
 
 from pytest_nsys.analysis.windows import RUN, STEADY
 from pytest_nsys.asks import Ask
-from pytest_nsys.cli.collectives import bandwidth_of, convention_for, peak_option
+from pytest_nsys.cli.collectives import peak_option
+from pytest_nsys.cli.one_run import bandwidth_of, convention_for
 from pytest_nsys.cli.options import CONVENTION_HELP, executor_option, opening_of, window_of, window_option
 from pytest_nsys.errors import NoRows, UsageMistake
 from pytest_nsys.evaluation import Library
@@ -50,7 +51,7 @@ def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -
         workload = read_config(Path(config))
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
-    workload = workload._replace(peak_gb_per_s=None if peak is None else bandwidth_of(peak))
+    workload = workload._replace(peak_gb_per_s=None if peak is None else bandwidth_of(peak, "--peak"))
     pages = _named([_page(folder, workload, **more) for folder in runs_in(runs)])
     if output == "-":
         click.echo("\n".join(pages.values()), nl=False)
