@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import gc
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -19,11 +21,21 @@ pytest_plugins = ["pytester"]
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
 
+gc.set_threshold(20_000, 20, 100)
+"""A run of pytest in this process makes many objects, and the suite has thousands: looked through less often."""
+
+OF_CI = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "PYTEST_ADDOPTS")
+"""Variables by which pytest prints otherwise: a test says itself where it wants one."""
+
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """An empty project, in which pytest is started."""
     monkeypatch.setattr(sys, "executable", quick_python())
+    for name in OF_CI:
+        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("GITHUB_")]:
+        monkeypatch.delenv(name)
     return Project(pytester)
 
 

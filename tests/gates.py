@@ -30,7 +30,11 @@ ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 GPU = "NVIDIA H100 80GB HBM3"
 MS = 1_000_000
 
-LEFT_OUT = ("-p", "no:hypothesispytest", "-p", "no:unraisableexception", "-p", "no:cacheprovider")
+_NOT_OF_A_GATE = (
+    *("cacheprovider", "doctest", "hypothesispytest", "legacypath", "logging", "pastebin", "setuponly", "setupplan"),
+    *("stepwise", "subtests", "threadexception", "unittest", "unraisableexception", "xdist", "xdist.looponfail"),
+)
+LEFT_OUT = tuple(word for name in _NOT_OF_A_GATE for word in ("-p", f"no:{name}"))
 """Plugins that have nothing to do with a gate, and cost more in each run than all the rest of it, or leave files."""
 
 Exposed = int | Mapping[tuple[int, str], int | None]
@@ -87,6 +91,9 @@ def sign(path: Path) -> Path:
         file.write(crc32("/".join(path.parts[-2:]).encode()).to_bytes(4, "big"))
     return path
 
+
+ACCEPTING = ("--nsys-update-baselines", "--nsys-reason=a new normal")
+"""Options of a run that is accepted as the new normal."""
 
 STARTING = ("capture", "baseline", "export", "bisect-exit")
 """Commands that start other programs, whose words come past this process."""
@@ -176,7 +183,7 @@ class Project:
 
     def refresh(self, *arguments: str | Path, code: int | None = 0) -> str:
         """Accept a run as the new normal."""
-        return self.pytest("--nsys-update-baselines", "--nsys-reason=a new normal", *arguments, code=code)
+        return self.pytest(*ACCEPTING, *arguments, code=code)
 
     def baselines(self, folder: str = "baselines") -> dict[str, str]:
         """The text of every file in the baseline folder, by path."""

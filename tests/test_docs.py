@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Span
 from pytest_nsys.reports.record import Record
 from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, recorded, rewritten, steady
+from tests.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
@@ -55,7 +57,8 @@ def comparable(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
-def test_no_page_is_stale(path: Path) -> None:
+def test_no_page_is_stale(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", quick_python())
     text = path.read_text(encoding="utf-8")
     assert comparable(rewritten(text)) == comparable(text), f"{name_of(path)}: run python -m tests.generate_docs"
 

@@ -13,7 +13,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.pruning import prune
 from pytest_nsys.gates.shelf import shelf_of
 from pytest_nsys.metrics import METRICS
-from tests.gates import Project
+from tests.gates import ACCEPTING, Project
 
 TWO = """
 assertions:
@@ -129,7 +129,7 @@ def test_the_folder_is_that_of_the_gate_run(project: Project) -> None:
     project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = stored\naddopts = -n 2 -m 'not nsys'\n")
     project.gate(TWO)
     project.trace()
-    project.refresh(RUN, "-m", "nsys", "-n", "0")
+    project.pytest_in_a_process(*ACCEPTING, RUN, "-m", "nsys", "-n", "0", code=0)
     project.gate(ONE)
     assert "stored/gate/" in project.command("baseline", "prune", "gate.nsys.yaml", "--dry-run", code=0)
     assert "nothing to prune" in project.command("baseline", "prune", "gate.nsys.yaml", "--baseline-dir=other", code=0)

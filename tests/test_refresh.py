@@ -12,7 +12,7 @@ from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.baseline_file import Baseline
 from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.gates import MS, Project
+from tests.gates import ACCEPTING, MS, Project
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -202,7 +202,7 @@ def test_refused_under_xdist(project: Project, workers: tuple[str, ...]) -> None
 def test_no_workers_are_no_xdist(project: Project) -> None:
     project.gate(GATE)
     project.trace()
-    project.refresh("--nsys-trace=run.sqlite", "-n", "0")
+    project.pytest_in_a_process(*ACCEPTING, "--nsys-trace=run.sqlite", "-n", "0", code=0)
     assert len(project.baselines()) == 1
 
 
