@@ -18,7 +18,7 @@ EXAMPLE = CHECKOUT / "examples" / "dualpipe.nsys.yaml"
 
 
 @pytest.fixture(autouse=True)
-def _commands_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def _commands_on_the_path(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -34,7 +34,7 @@ FASTER = {(0, "stage2_f"): 100, (1, "stage2_f"): 100}
 
 
 @pytest.fixture(autouse=True)
-def _of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def _of_nobody(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands on the path, and a git that knows no user's settings."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
