@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.asks import Ask, asks_of
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.errors import BaselineError, NsysError, UsageMistake
@@ -29,7 +28,7 @@ from pytest_nsys.gates.git_files import merge_advice
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
 from pytest_nsys.gates.shelf import Shelf, shelf_of
-from pytest_nsys.gates.workload_keys import options_of
+from pytest_nsys.looking import look_command
 from pytest_nsys.model import printable
 from pytest_nsys.progress import on_terminal
 from pytest_nsys.read_ahead import ReadAhead
@@ -281,21 +280,8 @@ class NsysSession:
         value = source.values[0]
         if source.base != self.config.invocation_params.dir:
             value = self.shown(source.base / value)
-        words = ["pytest-nsys", command, value]
-        words += ["--rank", str(rank)] if rank is not None else []
-        own_defaults = command in ("kernels", "collectives")
-        if own_defaults or gate.convention != BUILT_IN[DEFAULT]:
-            words += ["--convention", self.shown(gate.path)]
-        one_window = own_defaults or command == "pipeline"
-        window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
-        words += ["--window", window] if own_defaults or window != MEDIAN else []
-        words += options_of(gate.workload, command)
-        words += ["--gate", self.shown(gate.path)] if command == "pipeline" else []
-        if assertion.span not in (None, gate.convention.span):
-            words += ["--span", str(assertion.span)]
-        if assertion.kernels not in (None, gate.convention.kernels):
-            words += ["--kernels", str(assertion.kernels)]
-        return shlex.join(words)
+        here = self.config.invocation_params.dir
+        return look_command(command, value, here, self.shown(gate.path), gate, assertion, rank)
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import time
 import warnings
@@ -139,6 +140,10 @@ class Project:
     def trace(self, name: str = "run.sqlite", exposed_us: Exposed = 200, **more: object) -> Path:
         """Write a trace: see :func:`write_trace`."""
         return write_trace(self.root / name, exposed_us, **more)  # type: ignore[arg-type]
+
+    def commands_on_the_path(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """``pytest`` and ``pytest-nsys`` can be typed, as in an environment that is active."""
+        monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
     def pytest(self, *arguments: str | Path, code: int | None = None) -> str:
         """Run pytest here; what it printed. Never a traceback, never an internal error."""

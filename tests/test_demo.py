@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ EXAMPLE = CHECKOUT / "examples" / "dualpipe.nsys.yaml"
 
 @pytest.fixture(autouse=True)
 def _commands_on_the_path(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    project.commands_on_the_path(monkeypatch)
 
 
 def printed_commands(said: str) -> list[list[str]]:

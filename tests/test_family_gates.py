@@ -50,7 +50,7 @@ def test_a_family_that_is_misspelt_is_no_data_with_the_right_one(project: Projec
     project.trace()
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     assert "no data: no row has family gem (did you mean 'gemm'?); families with a row: attention, conv" in said
-    assert "pytest-nsys kernels run.sqlite --convention gate.nsys.yaml --window median" in said
+    assert "pytest-nsys kernels run.sqlite --window median" in said
 
 
 def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:

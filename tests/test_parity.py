@@ -219,7 +219,7 @@ def test_equal_verdicts(project: Project, steps: Path, run: str) -> None:
 def test_equal_tables(project: Project, steps: Path, command: str) -> None:
     tables = []
     for f in Format:
-        project.command(command, steps / f, "--kernels=clipped", "--format=json", code=0)
+        project.command(command, steps / f, "--convention=pithtrain", "--kernels=clipped", "--format=json", code=0)
         rows = json.loads(project.result.stdout.str())["rows"]
         rows.sort(key=lambda row: (row["rank"], row.get("stream", 0)))  # the reference's order is that of processes
         tables.append([{key: value for key, value in row.items() if key not in ALONE} for row in rows])

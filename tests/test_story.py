@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +34,7 @@ FASTER = {(0, "stage2_f"): 100, (1, "stage2_f"): 100}
 @pytest.fixture(autouse=True)
 def _of_nobody(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands on the path, and a git that knows no user's settings."""
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    project.commands_on_the_path(monkeypatch)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
     for who in ("AUTHOR", "COMMITTER"):

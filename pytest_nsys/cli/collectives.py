@@ -11,7 +11,8 @@ import click
 
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
-from pytest_nsys.cli.one_run import bandwidth_of, convention_for, run_command, window_of_run
+from pytest_nsys.cli.choosing_convention import convention_for
+from pytest_nsys.cli.one_run import bandwidth_of, run_command, window_of_run
 from pytest_nsys.cli.options import chosen_of, opening_of
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.errors import NothingMeasured

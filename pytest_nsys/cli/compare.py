@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from pytest_nsys.asks import asks_of
+from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.gate_files import gate_files_of
-from pytest_nsys.cli.options import HOW_MEASURED, convention_of, executor_option, opening_of, window_of
+from pytest_nsys.cli.options import HOW_MEASURED, executor_option, opening_of, window_of
 from pytest_nsys.cli.output import format_of
 from pytest_nsys.comparison import Comparison, Pair, Result, measured_under
 from pytest_nsys.comparison import compare as compared
@@ -91,7 +92,7 @@ def compare(
     asked = format_of(format, output, SUFFIXES, "text")
     gates = tuple(gate_files_of(gates))
     check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
-    files = _gate_files(context, gates, how)
+    files = _gate_files(context, gates, how, (*sides[0], *sides[1]))
     if comparable_on:
         files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
     if artifacts is not None:
@@ -178,8 +179,7 @@ def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tu
     if not base or not head:
         missing = "HEAD is" if paths or base else "BASE is" if head else "BASE and HEAD are"
         raise UsageMistake(f"{missing} missing: pytest-nsys compare BASE HEAD, or --base PATH --head PATH")
-    if "" in (*base, *head):
-        raise UsageMistake("the path of a trace is empty")
+    check_named((*base, *head))
     return tuple(base), tuple(head)
 
 
@@ -191,8 +191,10 @@ def _check_output(output: str | None, sides: Sequence[Sequence[str]], gates: Seq
         check_target(f"--output {output}", Path(output), others)
 
 
-def _gate_files(context: click.Context, gates: Sequence[str], how: dict[str, Any]) -> list[GateFile]:
-    """The gate files that judge; the built-in one is measured as the options say."""
+def _gate_files(
+    context: click.Context, gates: Sequence[str], how: dict[str, Any], traces: Sequence[str]
+) -> list[GateFile]:
+    """The gate files that judge; the built-in one is measured as the options say, or as such traces usually are."""
     said = [name for name in how if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
     if gates:
         if said:
@@ -203,7 +205,7 @@ def _gate_files(context: click.Context, gates: Sequence[str], how: dict[str, Any
     gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
     measured = measured_under(
         gate,
-        convention=convention_of(how["convention"], how["anchor"]),
+        convention=convention_for(traces, how["convention"], how["anchor"]),
         window=window_of(how["window"], how["start"], how["end"]),
         span=Span(how["span"]) if how["span"] else None,
         kernels=KernelsMode(how["kernels"]) if how["kernels"] else None,

@@ -11,7 +11,8 @@ import click
 
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.options import HOW_MEASURED, convention_of, window_of
+from pytest_nsys.cli.choosing_convention import check_named, convention_for
+from pytest_nsys.cli.options import HOW_MEASURED, window_of
 from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.stored_series import pick_under
@@ -46,7 +47,7 @@ def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])
     pick_words = window_of(how["window"], how["start"], how["end"])
-    convention = convention_of(how["convention"], how["anchor"])
+    convention = convention_for(traces, how["convention"], how["anchor"])
     with _opened(paths, convention) as run:
         span, kernels = how["span"], how["kernels"]
         pick = pick_under(
@@ -64,8 +65,7 @@ def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any
 
 def _files(values: Sequence[str]) -> list[Path]:
     """The files of the run. Raises UsageMistake for a path that means nothing, and for a file that comes twice."""
-    if "" in values:
-        raise UsageMistake("the path of a trace is empty")
+    check_named(values)
     paths = [path for value in values for path in find_traces(value, Path())]
     if twice := given_twice([[path] for path in paths]):
         raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")

@@ -14,8 +14,8 @@ import click
 
 from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.cli.choosing_convention import check_named, convention_of
 from pytest_nsys.cli.drafts import Left, checked, judged, store
-from pytest_nsys.cli.options import convention_of
 from pytest_nsys.cli.shelves import shelves
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.conventions import BUILT_IN, Convention
@@ -103,8 +103,7 @@ class Trial:
 
     def choose(self, given: Convention | None, asking: Asking) -> Choice:
         """How windows are found, by the first capture. Raises NothingMeasured."""
-        if "" in self.traces:
-            raise UsageMistake("the path of a trace is empty")
+        check_named(self.traces)
         self._check_captures()
         choice = choose(self._run(LABELLED), self._run, given, asking.anchor)
         choice = with_libraries(choice, self._run(choice.convention))

@@ -14,7 +14,8 @@ import click
 from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
-from pytest_nsys.cli.one_run import convention_for, run_command, time_of, window_of_run
+from pytest_nsys.cli.choosing_convention import convention_for
+from pytest_nsys.cli.one_run import run_command, time_of, window_of_run
 from pytest_nsys.cli.options import opening_of
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.conventions import Convention

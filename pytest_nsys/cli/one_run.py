@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pytest_nsys.analysis.windows import RUN, STEADY
+from pytest_nsys.cli.choosing_convention import convention_option
 from pytest_nsys.cli.options import (
-    CONVENTION_HELP,
     WINDOW_OPTIONS,
-    convention_of,
     executor_option,
     format_option,
     window_of,
     window_option,
 )
-from pytest_nsys.conventions import DEFAULT, Convention
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.units import NANOSECONDS, UnitMistake, parse_quantity
 from pytest_nsys.model import printable
-from pytest_nsys.traces.jax import Jax
-from pytest_nsys.traces.kineto import Kineto
-from pytest_nsys.traces.opening import find_traces, open_trace
-
-USUAL: dict[type, str] = {Jax: "jax", Kineto: "kineto"}
-"""The convention of a format whose traces are of one framework."""
 
 
 def run_command(*own: Callable[..., Any], anchor: str) -> Callable[[Callable[..., None]], Any]:
@@ -37,7 +27,7 @@ def run_command(*own: Callable[..., Any], anchor: str) -> Callable[[Callable[...
     shared: tuple[Callable[..., Any], ...] = (
         window_option(RUN),
         *WINDOW_OPTIONS,
-        click.option("--convention", help=f"{CONVENTION_HELP} Default: by the format of the traces."),
+        convention_option,
         click.option("--anchor", help=f"Pattern (% is the wildcard) of {anchor}."),
         format_option,
         executor_option,
@@ -57,16 +47,6 @@ def window_of_run(window: str | None, start: int | None, end: int | None, instea
     if found == STEADY:
         raise UsageMistake(f"--window steady is many windows: `pytest-nsys rows {instead}` takes medians over them")
     return found
-
-
-def convention_for(traces: Sequence[str], name: str | None, anchor: str | None) -> Convention:
-    """The convention that is named, else that of the first trace's format. Raises as opening it does."""
-    if "" in traces:
-        raise UsageMistake("the path of a trace is empty")
-    if name is None:
-        with contextlib.closing(open_trace(find_traces(traces[0], Path())[0])) as trace:
-            name = USUAL.get(type(trace), DEFAULT)
-    return convention_of(name, anchor)
 
 
 def time_of(text: str, option: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import re
 import sys
@@ -13,17 +12,14 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import MEDIAN
+from pytest_nsys.analysis.windows import MEDIAN, Pick
 from pytest_nsys.asks import Ask
-from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.cli.choosing_convention import convention_for, convention_option
+from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.evaluation import Evidence, Library
 from pytest_nsys.executors.choosing import SERIAL, WAYS, check_executor
-from pytest_nsys.gates.convention_keys import read_convention
-from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
 from pytest_nsys.progress import on_terminal
 from pytest_nsys.read_ahead import ReadAhead
@@ -32,7 +28,6 @@ from pytest_nsys.workload import Workload
 
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
-CONVENTION_HELP = "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
 
@@ -52,13 +47,30 @@ class Asked:
     def evidence(
         self, traces: Sequence[str], workload: Workload | None = None, *, metrics: Sequence[str] = ()
     ) -> Iterator[Evidence]:
-        """The captures, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
-        if "" in traces:
-            raise UsageMistake("the path of a trace is empty")
-        pick = pick_under(self.convention, self.window, self.span, self.kernels)
-        asks = [Ask(metric, pick) for metric in metrics or (None,)]
+        """A capture for each path, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
         with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
-            yield library.evidence(traces, Path(), self.convention, workload, asks)
+            yield library.evidence(traces, Path(), self.convention, workload, self._asks(metrics))
+
+    @contextlib.contextmanager
+    def one_run(
+        self,
+        traces: Sequence[str],
+        workload: Workload | None = None,
+        *,
+        metrics: Sequence[str] = (),
+        span: Span | None = None,
+    ) -> Iterator[Evidence]:
+        """One capture of all paths; else as :meth:`evidence`. ``span`` is taken where nobody asked for one."""
+        with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
+            yield library.one_run(traces, Path(), self.convention, workload, self._asks(metrics, span))
+
+    def _asks(self, metrics: Sequence[str], span: Span | None = None) -> list[Ask]:
+        pick = self.pick(span)
+        return [Ask(metric, pick) for metric in metrics or (None,)]
+
+    def pick(self, span: Span | None = None) -> Pick:
+        """The windows that are asked for; ``span`` is taken where nobody asked for one."""
+        return pick_under(self.convention, self.window, self.span or span, self.kernels)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
@@ -117,7 +129,7 @@ def window_option(default: str) -> Callable[[Callable[..., None]], Callable[...,
 HOW_MEASURED = (
     window_option(MEDIAN),
     *WINDOW_OPTIONS,
-    click.option("--convention", default=DEFAULT, show_default=True, help=CONVENTION_HELP),
+    convention_option,
     click.option(
         "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
     ),
@@ -133,7 +145,7 @@ _OPTIONS = (
 
 
 def measuring(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the shared options; it gets them as ``asked``."""
+    """Give a command of ``traces`` the shared options; it gets them as ``asked``."""
 
     @functools.wraps(command)
     def with_asked(
@@ -144,21 +156,22 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         end: int | None,
         span: str | None,
         kernels: str | None,
-        convention: str,
+        convention: str | None,
         anchor: str | None,
         executor: str | None,
+        traces: tuple[str, ...],
         **rest: object,
     ) -> None:
         asked = Asked(
             format=Format(format),
-            convention=convention_of(convention, anchor),
+            convention=convention_for(traces, convention, anchor),
             window=window_of(window, start, end),
             span=Span(span) if span else None,
             kernels=KernelsMode(kernels) if kernels else None,
             ranks=ranks,
             executor=executor,
         )
-        command(asked, **rest)
+        command(asked, traces=traces, **rest)
 
     found: Callable[..., None] = with_asked
     for option in reversed(_OPTIONS):
@@ -192,29 +205,3 @@ def _canonical(window: str) -> str:
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is no window: give {_WINDOW_HELP}")
     return window
-
-
-def convention_of(value: str, anchor: str | None) -> Convention:
-    """The convention that ``value`` names or holds, with another anchor where one is given."""
-    found = BUILT_IN.get(value) or _from_file(value)
-    if anchor is None:
-        return found
-    if not anchor.strip():
-        raise UsageMistake("--anchor is empty")
-    return dataclasses.replace(found, anchor=anchor)
-
-
-def _from_file(value: str) -> Convention:
-    """A YAML file: the mapping of a convention, or a gate file, of which only ``convention:`` is read."""
-    path = Path(value)
-    if not path.is_file():
-        hint = did_you_mean(value, BUILT_IN) or f": built in are {', '.join(BUILT_IN)}"
-        raise UsageMistake(f"'{printable(value)}' is no convention and no file{hint}")
-    mistakes = Mistakes(path)
-    reader = Reader(mistakes)
-    root = compose_file(path, mistakes)
-    keys = {key.value: node for key, node in reader.entries(root, "a convention")}
-    is_gate_file = bool(keys.keys() & (set(GATE_FILE_KEYS) - {"span", "kernels"}))
-    found = read_convention(reader, keys.get("convention") if is_gate_file else root)
-    mistakes.raise_any()
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,14 +10,12 @@ import click
 
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
 from pytest_nsys.analysis.windows import STEADY, Pick
-from pytest_nsys.asks import Ask
-from pytest_nsys.cli.options import Asked, measuring, opening_of
+from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.errors import UsageMistake
-from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.pipeline_rule import HALFWAY
-from pytest_nsys.gates.stored_series import pick_under
 from pytest_nsys.gates.units import BARE, format_value
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import Label, Note, Span, Value, printable
@@ -68,15 +65,10 @@ def pipeline(
     if asked.window == STEADY:
         raise UsageMistake("--window steady is many windows: pick one unit, of which launches and gaps are told")
     workload = _stated(stage0, stage1, warmup, blocks, gate)
-    pick = pick_under(asked.convention, asked.window, asked.span or Span.PERIOD, asked.kernels)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
-    if "" in traces:
-        raise UsageMistake("the path of a trace is empty")
-    with contextlib.closing(Library(opening_of(asked.executor, asked.format))) as library:
-        asks = [Ask(name, pick) for name in measured]
-        evidence = library.one_run(traces, Path(), asked.convention, workload, asks)
+    with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as evidence:
         ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
-        _print(asked, traces, evidence, pick, ranks)
+        _print(asked, traces, evidence, asked.pick(Span.PERIOD), ranks)
 
 
 def _stated(

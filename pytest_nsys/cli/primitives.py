@@ -47,7 +47,7 @@ OVERLAP = (
 
 
 def _primitive(command: Callable[..., None]) -> Any:
-    return click.command()(click.argument("trace")(measuring(command)))
+    return click.command()(click.argument("traces", metavar="TRACES…", nargs=-1, required=True)(measuring(command)))
 
 
 def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
@@ -56,7 +56,7 @@ def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
 
 def _print(
     asked: Asked,
-    trace: str,
+    traces: tuple[str, ...],
     pick: Pick,
     columns: Sequence[Column],
     rows: Sequence[Row],
@@ -65,7 +65,7 @@ def _print(
 ) -> None:
     lines = note_lines(notes)
     about = {
-        "trace": trace,
+        "trace": traces[0] if len(traces) == 1 else list(traces),
         "kernels": mode_of(pick),
         "definition": DEFINITION,
         "windows": windows,
@@ -76,15 +76,18 @@ def _print(
 
 
 @_primitive
-def setup(asked: Asked, trace: str) -> None:
-    """The ranks of a run, and the setup label of each."""
-    with asked.evidence([trace]) as evidence:
+def setup(asked: Asked, traces: tuple[str, ...]) -> None:
+    """The ranks of a run, and the setup label of each.
+
+    TRACES (files, folders or globs) are one run together.
+    """
+    with asked.one_run(traces) as evidence:
         (run,) = evidence.captures
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        pick = evidence.pick(asked.window, asked.span, asked.kernels)
-        _print(asked, trace, pick, SETUP, rows, [], run.rank_notes)
+        pick = asked.pick()
+        _print(asked, traces, pick, SETUP, rows, [], run.rank_notes)
 
 
 def _setup_row(rank: Rank) -> Row:
@@ -96,18 +99,21 @@ def _setup_row(rank: Rank) -> Row:
 
 
 @_primitive
-def window(asked: Asked, trace: str) -> None:
-    """The window that each rank is measured in."""
-    with asked.evidence([trace]) as evidence:
+def window(asked: Asked, traces: tuple[str, ...]) -> None:
+    """The window that each rank is measured in.
+
+    TRACES (files, folders or globs) are one run together.
+    """
+    with asked.one_run(traces) as evidence:
         (run,) = evidence.captures
-        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        pick = asked.pick()
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows, windows = [], []
         for rank in _by_pid(ranks.values()):
             for w, gpu_ns in _windows_of(run, rank, pick):
                 rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
-        _print(asked, trace, pick, WINDOW, rows, windows, [Note(str(pick)), *run.rank_notes])
+        _print(asked, traces, pick, WINDOW, rows, windows, [Note(str(pick)), *run.rank_notes])
 
 
 def _windows_of(run: Run, rank: Rank, pick: Pick) -> Iterator[tuple[Window, tuple[int, int] | None]]:
@@ -137,13 +143,16 @@ def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
 
 
 @_primitive
-def streams(asked: Asked, trace: str) -> None:
-    """What each stream did in the window, and what it is for."""
-    with asked.evidence([trace], metrics=["comm_streams"]) as evidence:
-        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+def streams(asked: Asked, traces: tuple[str, ...]) -> None:
+    """What each stream did in the window, and what it is for.
+
+    TRACES (files, folders or globs) are one run together.
+    """
+    with asked.one_run(traces, metrics=["comm_streams"]) as evidence:
+        pick = asked.pick()
         windows = _measured(asked, evidence.captures[0], pick)
         rows = [row for w in windows for row in _stream_rows(w)]
-        _print(asked, trace, pick, STREAMS, rows, _json_windows(windows), _notes(evidence, pick, "comm_streams"))
+        _print(asked, traces, pick, STREAMS, rows, _json_windows(windows), _notes(evidence, pick, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -155,15 +164,18 @@ def _stream_rows(w: RankWindow) -> Iterator[Row]:
 
 @_primitive
 @click.option("--stage", "stages", multiple=True, help="This stage only (repeatable); 'none': kernels without one.")
-def overlap(asked: Asked, trace: str, stages: tuple[str, ...]) -> None:
-    """How well each stage hides its communication."""
-    with asked.evidence([trace], metrics=["overlap"]) as evidence:
-        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> None:
+    """How well each stage hides its communication.
+
+    TRACES (files, folders or globs) are one run together.
+    """
+    with asked.one_run(traces, metrics=["overlap"]) as evidence:
+        pick = asked.pick()
         windows = _measured(asked, evidence.captures[0], pick)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
         notes = [*_notes(evidence, pick, "overlap"), *([] if rows else _why_no_overlap(windows))]
-        _print(asked, trace, pick, OVERLAP, rows, _json_windows(windows), notes)
+        _print(asked, traces, pick, OVERLAP, rows, _json_windows(windows), notes)
     if not rows:
         click.get_current_context().exit(NO_DATA)
 

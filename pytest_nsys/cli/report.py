@@ -11,9 +11,10 @@ import click
 
 from pytest_nsys.analysis.windows import RUN, STEADY
 from pytest_nsys.asks import Ask
+from pytest_nsys.cli.choosing_convention import convention_for, convention_option
 from pytest_nsys.cli.collectives import peak_option
-from pytest_nsys.cli.one_run import bandwidth_of, convention_for
-from pytest_nsys.cli.options import CONVENTION_HELP, executor_option, opening_of, window_of, window_option
+from pytest_nsys.cli.one_run import bandwidth_of
+from pytest_nsys.cli.options import executor_option, opening_of, window_of, window_option
 from pytest_nsys.errors import NoRows, UsageMistake
 from pytest_nsys.evaluation import Library
 from pytest_nsys.gates.stored_series import pick_under
@@ -38,7 +39,7 @@ MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collecti
 )
 @peak_option
 @window_option(RUN)
-@click.option("--convention", help=f"{CONVENTION_HELP} Default: by the format of the traces.")
+@convention_option
 @click.option("--anchor", help="Pattern (% is the wildcard) of the range that is a step.")
 @executor_option
 def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -> None:

@@ -45,7 +45,7 @@ def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: t
     metrics = [_metric(name) for name in dict.fromkeys(names)]
     selectors = selectors_of(where)
     with asked.evidence(traces, metrics=[metric.name for metric in metrics]) as evidence:
-        pick = evidence.pick(asked.window, asked.span, asked.kernels)
+        pick = asked.pick()
         ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
         _check_dimensions(evidence, metrics, selectors)
         found = _find(evidence, metrics, pick, ranks, selectors)

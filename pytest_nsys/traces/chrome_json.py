@@ -23,10 +23,13 @@ _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
 
 
 class Writer(NamedTuple):
-    """One profiler: an expression that its files hold near their beginning, and what reads them."""
+    """One profiler: an expression that its files hold near their beginning, what reads them, and under which built-in
+    convention they are usually read.
+    """
 
     marks: re.Pattern[bytes]
     read: Callable[[Path], Trace]
+    convention: Callable[[Path], str]
 
 
 _CATEGORIES = (
@@ -34,14 +37,15 @@ _CATEGORIES = (
     rb"python_function|ac2g|fwdbwd|async_\w+|Trace"
 )
 WRITERS: Mapping[str, Writer] = {
-    "pytest-nsys cut": Writer(MARK, CutTrace),
-    "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax),
+    "pytest-nsys cut": Writer(MARK, CutTrace, lambda path: CutTrace(path).convention),
+    "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: "jax"),
     "torch.profiler": Writer(
         re.compile(
             rb'"(?:schemaVersion|distributedInfo|deviceProperties|baseTimeNanoseconds)"\s*:|'
             rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"'
         ),
         Kineto,
+        lambda _: "kineto",
     ),
 }
 

@@ -226,6 +226,11 @@ class CutTrace:
         return about, {process.global_pid: process for process in processes.values()}
 
     @property
+    def convention(self) -> str:
+        """The name of the convention that it was cut under."""
+        return str(self._content[0]["convention"])
+
+    @property
     def _processes(self) -> dict[int, _Process]:
         return self._content[1]
 

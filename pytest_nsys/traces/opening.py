@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pytest_nsys.conventions import BUILT_IN, DEFAULT
 from pytest_nsys.errors import TraceError, UsageMistake
 from pytest_nsys.model import Trace, printable
 from pytest_nsys.traces.folders import (
@@ -158,6 +159,18 @@ def _format(trace: Trace) -> type:
 def open_trace(path: Path) -> Trace:
     """The trace in a file. Raises TraceError for a file that is none."""
     return _reader_of(path)(path)
+
+
+def usual_convention(path: Path) -> str:
+    """The built-in convention that a trace of this format is read under where nobody names one; a cut is read under
+    that of the cut. Raises TraceError for a file that cannot be read.
+    """
+    if _reader_of(path) is _json:
+        from pytest_nsys.traces.chrome_json import writer_of
+
+        if (writer := writer_of(path)) is not None and (name := writer.convention(path)) in BUILT_IN:
+            return name
+    return DEFAULT
 
 
 def _reader_of(path: Path) -> Callable[[Path], Trace]:

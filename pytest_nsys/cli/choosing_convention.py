@@ -1,0 +1,64 @@
+"""Under which convention does a command measure: the one that is named, or the usual one of the traces' format?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.errors import UsageMistake
+from pytest_nsys.gates.convention_keys import read_convention
+from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
+from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
+from pytest_nsys.model import printable
+from pytest_nsys.traces.opening import find_traces, usual_convention
+
+convention_option = click.option(
+    "--convention",
+    help="A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: kineto for "
+    f"traces of torch.profiler, jax for those of JAX, that of a cut for a cut; else {DEFAULT}.",
+)
+
+
+def convention_for(traces: Sequence[str], name: str | None, anchor: str | None) -> Convention:
+    """The convention that is named, else the usual one of the first trace. Raises as opening it does."""
+    check_named(traces)
+    if name is None:
+        name = usual_convention(find_traces(traces[0], Path())[0])
+    return convention_of(name, anchor)
+
+
+def check_named(traces: Sequence[str]) -> None:
+    """Raises UsageMistake for a path without a letter, as a variable of the shell leaves it."""
+    if "" in traces:
+        raise UsageMistake("the path of a trace is empty")
+
+
+def convention_of(value: str, anchor: str | None) -> Convention:
+    """The convention that ``value`` names or holds, with another anchor where one is given."""
+    found = BUILT_IN.get(value) or _from_file(value)
+    if anchor is None:
+        return found
+    if not anchor.strip():
+        raise UsageMistake("--anchor is empty")
+    return dataclasses.replace(found, anchor=anchor)
+
+
+def _from_file(value: str) -> Convention:
+    """A YAML file: the mapping of a convention, or a gate file, of which only ``convention:`` is read."""
+    path = Path(value)
+    if not path.is_file():
+        hint = did_you_mean(value, BUILT_IN) or f": built in are {', '.join(BUILT_IN)}"
+        raise UsageMistake(f"'{printable(value)}' is no convention and no file{hint}")
+    mistakes = Mistakes(path)
+    reader = Reader(mistakes)
+    root = compose_file(path, mistakes)
+    keys = {key.value: node for key, node in reader.entries(root, "a convention")}
+    is_gate_file = bool(keys.keys() & (set(GATE_FILE_KEYS) - {"span", "kernels"}))
+    found = read_convention(reader, keys.get("convention") if is_gate_file else root)
+    mistakes.raise_any()
+    return found
