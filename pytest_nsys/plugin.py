@@ -368,7 +368,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     from pytest_nsys.reports.summary import summary_lines
 
-    lines = summary_lines(records, verbose=config.get_verbosity() > 0)
+    width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
+    lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref"):
         from pytest_nsys.session import session_of
 

@@ -6,6 +6,7 @@ The margin is what tells a person when a green is about to turn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from pytest_nsys.reports.record import state
@@ -16,8 +17,10 @@ SHOWN_NOTES = 6
 NOT_JUDGED = ("no data", "incomparable", "error")
 
 
-def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False) -> list[str]:
-    """The lines of the terminal's summary, gate files and assertions in order."""
+def summary_lines(
+    records: Sequence[Mapping[str, Any]], *, verbose: bool = False, width: int | None = None
+) -> list[str]:
+    """The lines of the terminal's summary, gate files and assertions in order; ``width`` is that of a terminal."""
     ordered = sorted(records, key=lambda r: (r["file"], r["line"], r["name"]))
     lines: list[str] = []
     for file in dict.fromkeys(r["file"] for r in ordered):
@@ -26,7 +29,7 @@ def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False
         lines.append(f"{file}: {run}" if run else file)
         lines += [f"  {line}" for line in _windows(own, verbose)]
         lines += [f"  baseline {path}" for path in dict.fromkeys(r["baseline"] for r in own if r["baseline"])]
-        lines += [f"  {line}" for line in aligned(_table(own))]
+        lines += [f"  {line}" for line in _fitted(_table(own), width - 2 if width is not None else None)]
         notes = list(dict.fromkeys(note for r in own for note in r["notes"]))
         lines += [f"  {note if note.startswith('warning: ') else 'note: ' + note}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
@@ -35,6 +38,10 @@ def summary_lines(records: Sequence[Mapping[str, Any]], *, verbose: bool = False
 
 
 SEES = 5
+LEAST_KEPT = 3
+LEAST_WIDTH = 40
+FOLDED = ", "
+"""Between the cells of an assertion that a narrow terminal shows below its first line."""
 
 
 def _table(records: Sequence[Mapping[str, Any]]) -> list[list[str]]:
@@ -43,6 +50,23 @@ def _table(records: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     if not any(row[SEES] for row in rows):
         rows = [[*row[:SEES], *row[SEES + 1 :]] for row in rows]
     return rows
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Aligned lines. Where they are wider than a terminal, the last cells stand in a line below, as many as it takes;
+    a log has no width, and is searched by line.
+    """
+    columns = len(rows[0])
+    for kept in range(columns, LEAST_KEPT - 1, -1):
+        lines = aligned([row[:kept] for row in rows])
+        if width is None or max(map(len, lines)) <= width:
+            break
+    indent = " " * (max(len(row[0]) for row in rows) + 2)
+    shown = []
+    for line, row in zip(lines, rows, strict=True):
+        rest = indent + FOLDED.join(filter(None, row[kept:]))
+        shown += [line, *wrap(rest, max(width or 0, LEAST_WIDTH), subsequent_indent=indent)]
+    return shown
 
 
 def _cells(record: Mapping[str, Any]) -> list[str]:
