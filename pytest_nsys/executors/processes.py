@@ -67,6 +67,7 @@ class _FreshProcess(SpawnProcess):
     """A process that does not run the main module again, and that Ctrl-C reaches through its parent alone."""
 
     def start(self) -> None:
+        """Start it with an empty main module, and with Ctrl-C blocked."""
         main = sys.modules["__main__"]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         sys.modules["__main__"] = types.ModuleType("__main__")

@@ -152,6 +152,10 @@ def _panel(panel: Panel) -> list[str]:
         lines.append(f'<line class="grid" x1="{_LEFT}" y1="{at}" x2="{WIDTH - _RIGHT}" y2="{at}"/>')
         lines.append(f'<text x="{_LEFT - 6}" y="{at}" dy="0.35em" text-anchor="end">{_short(tick)}</text>')
     if len(values) > 1:
+        lines.append(
+            f'<text class="faint" x="{WIDTH - _RIGHT}" y="{_TOP - 12}" text-anchor="end">'
+            "dashed: median of the runs before the last</text>"
+        )
         at = y(Fraction(median(values[:-1])))
         lines.append(
             f'<line class="median" x1="{_LEFT}" y1="{at}" x2="{WIDTH - _RIGHT}" y2="{at}">'

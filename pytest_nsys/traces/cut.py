@@ -101,6 +101,7 @@ class _Process:
         )
 
     def add(self, event: Mapping[str, Any]) -> None:
+        """A kernel, call, range or copy of the process; any other event is passed over."""
         category, args = event.get("cat"), event.get("args", {})
         if event["ph"] != "X" or category not in (KERNEL, CALL, RANGE, COPY):
             return
