@@ -631,20 +631,26 @@ def test_the_command(project: Project) -> None:
     assert "no utilisation" not in said
 
 
-def test_shares_of_the_command_are_those_of_the_metric(project: Project) -> None:
-    """What is known of a kind in part counts in neither."""
+@pytest.mark.parametrize("dtype", ["Float", "Quad"])
+def test_shares_of_the_command_are_those_of_the_metric(project: Project, dtype: str) -> None:
+    """Where one size is unknown there are none: of the rest each would be too large."""
     kernels = (
         (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250)),
         ("ncclDevKernel_AllGather", 2_000, 3_000, recorded("_allgather_base", 250, 500)),
-        ("ncclDevKernel_AllGather", 4_000, 5_000, recorded("_allgather_base", 250, 500, dtype="Quad")),
+        ("ncclDevKernel_AllGather", 4_000, 5_000, recorded("_allgather_base", 250, 500, dtype=dtype)),
         ("ncclDevKernel_ReduceScatter", 6_000, 7_000, recorded("_reduce_scatter_base", 750, 375)),
     )
     path = torch_trace(project.root / "a.json", *kernels)
     project.command("collectives", path, "--format=json", code=0)
     shares = {row["collective"]: row["traffic_share"] for row in json.loads(project.result.stdout.str())["rows"]}
-    assert shares == {"AllGather": None, "AllReduce": 0.25, "ReduceScatter": 0.75}
-    metric = {labels[-1]: value for labels, value in whole(path, "traffic_share").items()}
-    assert metric == {"AllReduce": Fraction(1, 4), "ReduceScatter": Fraction(3, 4)}
+    if dtype == "Quad":
+        assert set(shares.values()) == {None}
+        said = project.command("rows", "traffic_share", "--window=run", "--trace", path, code=3)
+        assert "1 kernel of element type 'Quad', whose size is not known" in said
+    else:
+        assert shares == {"AllGather": 0.5, "AllReduce": 0.125, "ReduceScatter": 0.375}
+        metric = {labels[-1]: float(value) for labels, value in whole(path, "traffic_share").items()}
+        assert metric == shares
 
 
 def test_the_command_for_programs(project: Project) -> None:

@@ -116,12 +116,21 @@ def collective_bytes(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, *labels), size)
 
 
+def shares(found: Mapping[Labels, Sequence[Transfer]]) -> dict[Labels, Value]:
+    """Share of all bytes by group and kind; none where one size is unknown, for of the rest each would be too large."""
+    known = sized(found)
+    total = sum(known.values())
+    if not total or len(known) < len(found):
+        return {}
+    return {labels: exact(Fraction(size, total)) for labels, size in known.items()}
+
+
 def traffic_share(window: RankWindow) -> Iterator[Row]:
-    """Share of the rank's bytes, per (rank, group, collective)."""
-    sized = _sized(window)
-    if total := sum(sized.values()):
-        for labels, size in sized.items():
-            yield Row((window.rank.number, *labels), exact(Fraction(size, total)))
+    """Share of the rank's bytes, per (rank, group, collective); no row where the size of one kernel is unknown."""
+    found = _found(window)
+    if len(sized(found)) < len(found):
+        raise NoRows(why_no_sizes(window))
+    return (Row((window.rank.number, *labels), share) for labels, share in shares(found).items())
 
 
 def _speeds(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.overlap import tax_without_sample
-from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, launchless, typicalities
+from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import BUILT_IN
@@ -56,10 +56,9 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     if few:
         number, count = few[0]
         yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
-    for number, value in typicalities(group):
-        if value > UNTYPICAL:
-            far = round(float(value), 1)
-            yield Note(f"rank {number}: the window is untypical, {far} MAD from the steady median", True)
+    for number, found in deviations(group):
+        if found.in_spreads > UNTYPICAL:
+            yield Note(f"rank {number}: the window is untypical, {found}", True)
 
 
 def _share(part: int, whole: int) -> str:

@@ -16,7 +16,7 @@ from math import ceil
 from pytest_nsys.analysis.pipeline import RANGES_ALONE
 from pytest_nsys.analysis.ranks import absent_ranks
 from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.steady import window_typicality
+from pytest_nsys.analysis.steady import Deviation, deviation
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, Pick
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.errors import TraceError
@@ -268,13 +268,12 @@ def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
     return [(number, len(track.anchors)) for number, track in group.tracks.items() if track.anchors]
 
 
-def typicalities(group: WindowGroup) -> list[tuple[int, Value]]:
-    """(rank number, distance of its window from the steady median in MAD) where each has one window by an anchor."""
+def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
+    """(rank number, how far its window is from the steady median) where each has one window by an anchor."""
     return [
-        (number, row.value)
+        (number, found)
         for number, windows in group.ranks.items()
-        if len(windows) == 1
-        for row in window_typicality(windows[0])
+        if len(windows) == 1 and (found := deviation(windows[0])) is not None
     ]
 
 
@@ -297,11 +296,11 @@ def _anchors(subject: Subject) -> Iterator[Fact]:
 def _typicality(subject: Subject) -> Iterator[Fact]:
     if subject.metric in ("anchors", "period_ns", "window_typicality"):
         return
-    if found := typicalities(subject.group):
-        number, value = max(found, key=lambda item: item[1])
-        words = f"rank {number}: the window is {round(float(value), 1)} MAD from the steady median"
+    if found := deviations(subject.group):
+        number, worst = max(found, key=lambda item: item[1].in_spreads)
+        words = f"rank {number}: the window is {worst}"
         why = "numbers of an untypical window are no typical ones"
-        yield Fact("typicality", value, "1", words, why, "profile more steps or take another window")
+        yield Fact("typicality", worst.in_spreads, "1", words, why, "profile more steps or take another window")
 
 
 def clocks(ranks: Sequence[Rank]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.statistics import distance, exact, median, percentile
@@ -35,13 +36,33 @@ def window_typicality(window: RankWindow) -> Iterator[Row]:
 
     A MAD of 0 gives 0 where the length equals the median, else no row.
     """
+    if (found := deviation(window)) is not None and (found.spread_ns or not found.apart_ns):
+        yield Row((window.rank.number,), found.in_spreads)
+
+
+class Deviation(NamedTuple):
+    """How far the length of a window is from the median of the steady anchors, and their MAD; both in ns."""
+
+    apart_ns: Value
+    spread_ns: Value
+
+    @property
+    def in_spreads(self) -> Value:
+        """The distance in MAD. A MAD of 0 is taken for 1 ns, the least that a clock tells."""
+        return exact(Fraction(self.apart_ns) / Fraction(self.spread_ns or 1))
+
+    def __str__(self) -> str:
+        if self.apart_ns and not self.spread_ns:
+            apart = f"{float(self.apart_ns):.1f}".removesuffix(".0")
+            return f"{apart} ns from the steady median, which most others hit exactly (a MAD of 0)"
+        return f"{round(float(self.in_spreads), 1)} MAD from the steady median"
+
+
+def deviation(window: RankWindow) -> Deviation | None:
+    """How typical a window is; None for one that is no anchor, or without steady ones."""
     lengths: list[Value] = [*_steady(window, span_lengths(window.anchors, window.pick.span))]
     if not lengths or window.window.index is None:
-        return
+        return None
     middle = median(lengths)
     spread = median([distance(length, middle) for length in lengths])
-    apart = distance(window.window.length_ns, middle)
-    if spread:
-        yield Row((window.rank.number,), exact(Fraction(apart) / Fraction(spread)))
-    elif not apart:
-        yield Row((window.rank.number,), 0)
+    return Deviation(distance(window.window.length_ns, middle), spread)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.collectives import Transfer, lacking, sized, transfers
+from pytest_nsys.analysis.collectives import Transfer, lacking, shares, sized, transfers
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.straggling import Matched, matched, stragglers
@@ -44,17 +44,15 @@ class CollectiveReport:
 
     def _rows_of(self, number: int) -> Iterator[Row]:
         found = transfers(self.window.by_rank[number])
-        known = sized(found)
-        total = sum(known.values())
+        known, share_of_bytes = sized(found), shares(found)
         for (group, kind), members in found.items():
-            size = known.get((group, kind))
             speeds: list[Value] = [speed for t in members if (speed := t.bus_gb_per_s) is not None]
             share = self.waits.shares.get((number, group, kind))
             yield (
-                *(number, group, kind, _group_size(members), len(members), size),
+                *(number, group, kind, _group_size(members), len(members), known.get((group, kind))),
                 sum(t.in_window_ns for t in members),
                 *(exact(Fraction(take(speeds))) if speeds else None for take in (mean, median, min, max)),
-                exact(Fraction(size, total)) if size is not None and total else None,
+                share_of_bytes.get((group, kind)),
                 *((None, None) if share is None else share),
                 self._utilisation(speeds),
             )

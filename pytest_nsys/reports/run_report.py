@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.collectives import Labels, Transfer, sized, transfers
+from pytest_nsys.analysis.collectives import Labels, Transfer, shares, sized, transfers
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
@@ -164,16 +164,22 @@ class RunReport:
         total = sum(known.values())
         if not total:
             return []
+        share_of = shares(self._all)
         rows = [
-            (printable(group, 60), kind, format_value(size, SIZE), _percent(exact(Fraction(size, total))))
+            (*(printable(group, 60), kind, format_value(size, SIZE)), _share(share_of.get((group, kind))))
             for (group, kind), size in sorted(known.items(), key=lambda item: (-item[1], item[0]))
         ]
-        return aligned([("group", "collective", "bytes", "share"), *rows, ("all", "", format_value(total, SIZE), "")])
+        last = ("all" if share_of else "all that are known", "", format_value(total, SIZE), "")
+        return aligned([("group", "collective", "bytes", "share"), *rows, last])
 
     def _unsaid(self) -> Iterator[str]:
         if self.began is None:
             yield "the time: no trace says when it was taken"
         yield from self._collectives.unsaid()
+
+
+def _share(value: Value | None) -> str:
+    return ABSENT if value is None else _percent(value)
 
 
 def _percent(value: Value) -> str:
