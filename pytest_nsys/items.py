@@ -49,7 +49,9 @@ class GateFileNode(pytest.File):
         except GateFileError as error:
             raise self.CollectError(str(error)) from error
         for assertion in gate.assertions:
-            item = GateItem.from_parent(self, name=assertion.name, gate=gate, assertion=assertion)
+            # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
+            own_id = f"{self.nodeid}::{assertion.name}"
+            item = GateItem.from_parent(self, name=assertion.name, nodeid=own_id, gate=gate, assertion=assertion)
             item.mark()
             yield item
 

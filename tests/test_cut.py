@@ -558,7 +558,7 @@ def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], obj
 
 
 def test_a_cut_of_another_format_is_one_line(tmp_path: Path) -> None:
-    window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=2))
+    window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=3))
     assert "was cut by another version of pytest-nsys" in run("overlap", window).stderr
 
 

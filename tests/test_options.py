@@ -244,6 +244,17 @@ def test_last_failed_and_stopping_at_the_first(project: Project) -> None:
     assert list(project.cases(*remembering, "--lf", code=1)) == ["a", "c"]
 
 
+def test_last_failed_of_items_with_brackets(project: Project) -> None:
+    """Pytest reads what is in brackets as parameters, and an item of the same id has to be told for the same."""
+    project.gate("- {id: all, assert: overlap >= 99%, for: {stage: [stage2_f, stage4_f]}}\n- overlap >= 60%")
+    project.trace()
+    remembering = ("-p", "cacheprovider", "--nsys-trace=run.sqlite")
+    both = ["all[stage=stage2_f]", "all[stage=stage4_f]"]
+    assert list(project.cases(*remembering, code=1)) == [*both, "overlap >= 60%"]
+    assert list(project.cases(*remembering, "--lf", code=1)) == both
+    assert list(project.cases(*remembering, "gate.nsys.yaml::all[stage=stage4_f]", code=1)) == both[1:]
+
+
 def test_collecting_opens_no_trace(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = watch_openings(monkeypatch)
     project.gate(TWO)

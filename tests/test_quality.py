@@ -157,9 +157,9 @@ CASES: dict[str, Case] = {
     "an untypical window among equal ones": (
         {"chunks_ms": (15, 15, 15, 18, 15, 15, 15)},
         "typicality: 5",
-        "trace quality: rank 0: the window is 3000000 ns from the steady median, which most others hit exactly (a MAD of 0) "
-        "(bound: at most 5): numbers of an untypical window are no typical ones; profile more steps or take another "
-        "window, or write quality: {typicality: 3000000} in the gate file",
+        "trace quality: rank 0: the window is 3000000 ns from the steady median, which most others hit exactly (a MAD "
+        "of 0) (bound: at most 5): numbers of an untypical window are no typical ones; profile more steps or take "
+        "another window, or write quality: {typicality: 3000000} in the gate file",
         "typicality: 3000000",
         "window_ns <= 1s",
     ),

@@ -37,7 +37,12 @@ def test_a_cut_is_read_as_it_was_cut(project: Project) -> None:
     assert convention_for(["window.json"], None, None).name == "torchtitan"
     project.file("own.yaml", "{name: own, anchor: ProfilerStep#%}")
     project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
-    assert "is a cut (window median" in project.command("window", "window.json", code=3)
+    said = project.command("window", "window.json", code=2)
+    assert "is a cut under a convention that is not built in ('own'): name the file that has it, --convention" in said
+    project.command("window", "window.json", "--convention=own.yaml", code=0)
+    project.file("own.yaml", "{extends: kineto, stage: '(?P<stage>stage[0-9])'}")
+    project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
+    assert "under a convention that is not built in ('kineto')" in project.command("window", "window.json", code=2)
 
 
 @pytest.mark.parametrize("format", ["kineto", "jax"])

@@ -8,13 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, lane_of
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.model import NO_LAUNCH, Api, Copy, Interval, Lane, Range, Rank, Trace, TraceFacts
+from pytest_nsys.model import (
+    NO_LAUNCH,
+    Api,
+    Copy,
+    Interval,
+    Kernels,
+    KernelsMode,
+    Lane,
+    Range,
+    Rank,
+    Stream,
+    Trace,
+    TraceFacts,
+)
 
 EVERY_CALL = ("*",)
+
+
+class Edges(NamedTuple):
+    """Kernels that are in no window and belong to what is measured again, by their ``positions`` in ``kernels``.
+
+    ``span_ns``: on the GPU all kernels of that time are here, where that is not the windows' own.
+    """
+
+    kernels: Kernels
+    launch_ns: Sequence[int]
+    positions: Sequence[int]
+    span_ns: Interval | None
 
 
 @dataclass(frozen=True)
@@ -27,6 +53,7 @@ class RankCut:
 
     rank: Rank
     windows: Sequence[RankWindow]
+    edges: Edges
     ranges: Sequence[Range]
     anchors: Sequence[Range]
     calls: Sequence[Api] | None
@@ -59,23 +86,24 @@ def _of_a_trace(run: Run, trace: Trace, pick: Pick, ranks: Sequence[Sequence[Ran
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
-    for windows in ranks:
+    edges = [_edges(trace, windows) for windows in ranks]
+    for windows, crossing in zip(ranks, edges, strict=True):
         pid = windows[0].rank.process.global_pid
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
-        spans[pid] = _hull([*_touched(windows), *bounds, *spans.get(pid, ())])
+        spans[pid] = _hull([*_touched(windows, crossing), *bounds, *spans.get(pid, ())])
         lanes[lane_of(windows[0].rank)] = spans[pid]
     calls, copies, around = trace.api_calls(EVERY_CALL, spans), trace.copies(lanes), trace.ranges_around(spans)
-    for windows in ranks:
+    for windows, crossing in zip(ranks, edges, strict=True):
         rank = windows[0].rank
         called = None if calls is None else calls.get(rank.process.global_pid, ())
         copied = None if copies is None else copies.get(lane_of(rank), ())
         events = [event.start_ns for some in (called, copied) for event in some or ()]
-        low, high = span = _hull([*_touched(windows), *events])
+        low, high = span = _hull([*_touched(windows, crossing), *events])
         ranges = around.get(rank.process.global_pid, ())
         touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
         shown = set(touching)
         elsewhere = [anchor for anchor in _anchors(run, rank, pick) if anchor not in shown]
-        yield RankCut(rank, windows, touching, elsewhere, called, copied, run.facts[rank.process.trace], span)
+        yield RankCut(rank, windows, crossing, touching, elsewhere, called, copied, run.facts[rank.process.trace], span)
 
 
 def _anchors(run: Run, rank: Rank, pick: Pick) -> list[Range]:
@@ -85,20 +113,54 @@ def _anchors(run: Run, rank: Rank, pick: Pick) -> list[Range]:
     return [*own, *(anchor for anchor in run.anchors(rank, pick.anchor) if anchor not in known)]
 
 
-def _touched(windows: Sequence[RankWindow]) -> Iterator[int]:
+def _edges(trace: Trace, windows: Sequence[RankWindow]) -> Edges:
+    """Of windows that take kernels by their time on the GPU those that cross an edge, so that both ways to count these
+    find what they need; of windows of launches those that ran meanwhile, which tell how many have no launch.
+    """
+    track, pick = windows[0].track, windows[0].pick
+    inside = {position for w in windows for position in w.positions}
+    if pick.whole_run:
+        return Edges(track.kernels, track.launch_ns, (), None)
+    if pick.kernels is not KernelsMode.LAUNCHED:
+        found = [i for w in windows for i in _touching(track.kernels, (w.window.start_ns, w.window.end_ns))]
+        return Edges(track.kernels, track.launch_ns, sorted({*found} - inside), None)
+    lane, span = lane_of(windows[0].rank), _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
+    around = trace.kernels({lane: span})
+    if lane not in around:
+        return Edges(track.kernels, track.launch_ns, (), span)
+    kernels = around[lane]
+    own = {_identity(track.kernels, i) for i in inside}
+    others = [i for i in _touching(kernels, span) if _identity(kernels, i) not in own]
+    return Edges(kernels, trace.launches(around)[lane], others, span)
+
+
+def _touching(kernels: Kernels, span: Interval) -> Iterator[int]:
+    times = zip(kernels.start_ns, kernels.end_ns, strict=True)
+    return (i for i, (start, end) in enumerate(times) if start <= span[1] and end >= span[0])
+
+
+def _identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
+    return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
+
+
+def _touched(windows: Sequence[RankWindow], edges: Edges) -> Iterator[int]:
     """When kernels and launches are, and where the windows begin and end that are anchors: a span that was given may be
     as long as it likes.
     """
     for w in windows:
-        kernels, launches = w.track.kernels, w.track.launch_ns
-        for i in w.positions:
-            yield kernels.start_ns[i]
-            yield kernels.end_ns[i]
-            if launches[i] != NO_LAUNCH:
-                yield launches[i]
+        yield from _times(w.track.kernels, w.track.launch_ns, w.positions)
         if w.pick.explicit is None:
             yield w.window.start_ns
             yield w.window.end_ns
+    yield from _times(edges.kernels, edges.launch_ns, edges.positions)
+
+
+def _times(kernels: Kernels, launches: Sequence[int], positions: Sequence[int]) -> Iterator[int]:
+    for i in positions:
+        yield kernels.start_ns[i]
+        yield kernels.end_ns[i]
+        if launches[i] != NO_LAUNCH:
+            yield launches[i]
 
 
 def _hull(times: Sequence[int]) -> Interval:

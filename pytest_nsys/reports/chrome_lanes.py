@@ -137,25 +137,41 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Span]]]:
             if position not in seen:
                 seen.add(position)
                 stream = w.kernels.streams[w.kernels.stream[i]]
-                found[stream].append(_kernel(w, i, position, uses[stream].purpose))
+                facts = {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
+                found[stream].append(_kernel(w.track.kernels, position, w.track.launch_ns[position], facts, w))
+    edges = one.edges
+    for position in edges.positions:
+        stream = edges.kernels.streams[edges.kernels.stream[position]]
+        track = one.windows[0] if edges.span_ns is None else None
+        span = _kernel(edges.kernels, position, edges.launch_ns[position], {"measured": False}, track)
+        found.setdefault(stream, []).append(span)
     for name, use in in_order(uses.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
-        yield f"{name}, {kind}", found[use.stream]
+        yield f"{name}, {kind}", _by_time(found.pop(use.stream))
+    for stream, spans in sorted(found.items()):
+        yield f"stream {stream.number}, not measured", _by_time(spans)
 
 
-def _kernel(w: RankWindow, i: int, position: int, purpose: str) -> Span:
-    """A kernel in its whole length, also where the window cuts it."""
-    kernels, launch = w.track.kernels, w.track.launch_ns[position]
+def _by_time(spans: Iterable[Span]) -> list[Span]:
+    """In order of start; what starts together stays as it is."""
+    return sorted(spans, key=lambda span: span.start_ns)
+
+
+def _kernel(
+    kernels: Kernels, position: int, launch_ns: int, facts: Mapping[str, Json], recorded: RankWindow | None
+) -> Span:
+    """A kernel in its whole length, also where the window cuts it; ``recorded`` has the records of collectives."""
     stream = kernels.streams[kernels.stream[position]]
     name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
     correlation = kernels.correlation[position]
-    args: dict[str, Json] = {"stage": w.context(i)[0], "purpose": purpose}
+    args: dict[str, Json] = {**facts}
     args |= {"demangled": full} if full != name else {}
     args |= {"device": stream.device, "context": stream.context, "stream": stream.number}
     args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-    args |= {"launch_ns": launch} if launch != NO_LAUNCH else {}
+    args |= {"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {}
     args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
-    if (collective := (w.track.collectives or {}).get(position)) is not None:
+    collectives = recorded.track.collectives if recorded is not None else None
+    if (collective := (collectives or {}).get(position)) is not None:
         said = collective._asdict()
         args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
     return Span(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
@@ -171,6 +187,8 @@ def _calls(one: RankCut) -> Iterator[Span]:
     for w in one.windows:
         for position in w.positions:
             waiting.setdefault(w.track.launch_ns[position], w.track.kernels.correlation[position])
+    for position in one.edges.positions:
+        waiting.setdefault(one.edges.launch_ns[position], one.edges.kernels.correlation[position])
     waiting.pop(NO_LAUNCH, None)
     # Of several calls at one moment the one that is called a launch is it.
     for call in sorted(one.calls or (), key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
-from pytest_nsys.model import OPEN_END_NS, Interval
+from pytest_nsys.model import OPEN_END_NS, Interval, KernelsMode
 from pytest_nsys.reports.chrome_lanes import Lane, lanes_of, title
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.cut import CUT, FORMAT, KERNEL, MACHINE_BITS
@@ -56,7 +56,9 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "format": FORMAT,
         "measured": str(first.pick),
         "whole_run": first.pick.whole_run,
+        "launched": first.pick.kernels is KernelsMode.LAUNCHED,
         "convention": convention.name,
+        "fingerprint": convention.fingerprint(),
         **({"copies": list(convention.copies)} if convention.copies else {}),
         "ranges": sorted(
             {p for p in (convention.anchor, convention.setup_pattern, first.pick.anchor) if p is not None}
@@ -137,6 +139,8 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "copies": one.copies is not None,
         "collectives": any(w.track.collectives is not None for w in one.windows),
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
+        "on_gpu": one.edges.span_ns,
+        "windows": [(w.window.start_ns, w.window.end_ns) for w in one.windows],
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
 

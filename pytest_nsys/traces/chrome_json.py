@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.errors import TraceError
-from pytest_nsys.model import Trace
+from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.errors import TraceError, UsageMistake
+from pytest_nsys.model import Trace, printable
 from pytest_nsys.traces.cut import MARK, CutTrace
 from pytest_nsys.traces.jax import Jax
 from pytest_nsys.traces.json_bytes import head
@@ -36,8 +37,22 @@ _CATEGORIES = (
     rb"[Kk]ernel|cpu_op|Operator|cuda_runtime|cuda_driver|Runtime|Memcpy|gpu_mem\w+|(?:gpu_)?user_annotation|"
     rb"python_function|ac2g|fwdbwd|async_\w+|Trace"
 )
+
+
+def _of_a_cut(path: Path) -> str:
+    """The built-in convention that it was cut under. Raises UsageMistake for another one, which has to be named."""
+    cut = CutTrace(path)
+    built_in = BUILT_IN.get(cut.convention)
+    if built_in is None or built_in.fingerprint() != cut.fingerprint:
+        raise UsageMistake(
+            f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
+            "file that has it, --convention FILE"
+        )
+    return cut.convention
+
+
 WRITERS: Mapping[str, Writer] = {
-    "pytest-nsys cut": Writer(MARK, CutTrace, lambda path: CutTrace(path).convention),
+    "pytest-nsys cut": Writer(MARK, CutTrace, _of_a_cut),
     "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: "jax"),
     "torch.profiler": Writer(
         re.compile(

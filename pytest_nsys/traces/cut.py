@@ -39,7 +39,7 @@ from pytest_nsys.traces.kineto_events import nanoseconds
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 1
+FORMAT = 2
 KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"
 """Categories of the events that are read back, as torch.profiler calls them."""
 GRAPH_NODE = "graph node id"
@@ -85,6 +85,9 @@ class _Process:
         self.ranges = [
             Range(_whole(start), _end(end), _whole(thread), str(name)) for start, end, thread, name in about["anchors"]
         ]
+        self.windows = [(_whole(start), _end(end)) for start, end in about["windows"]]
+        low, high = about["on_gpu"] or (0, 0)
+        self.on_gpu = _whole(low), _end(high)
         self.kernels: list[_Kernel] = []
         self.communicating_copies: list[_Kernel] = []
         self.calls: list[Api] = []
@@ -135,6 +138,17 @@ class _Process:
         found = [k for k in self.kernels if device in (None, k.stream.device) and wanted(k)]
         names = dict.fromkeys(n for k in found for n in (k.name, k.full_name))
         return _columns(found, {name: i for i, name in enumerate(names)})
+
+    def holds(self, span: Interval) -> bool:
+        """Whether all kernels of the span are here: it lies in the windows, or goes from the first to the last."""
+        merged: list[Interval] = []
+        for start, end in sorted(self.windows):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(end, merged[-1][1])
+            else:
+                merged.append((start, end))
+        hull = merged[0][0], merged[-1][1]
+        return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
 
     def copies_by_device(self) -> dict[int, Kernels]:
         """The copies that count as communication."""
@@ -232,6 +246,11 @@ class CutTrace:
         return str(self._content[0]["convention"])
 
     @property
+    def fingerprint(self) -> str:
+        """What tells that convention from another one of the same name."""
+        return str(self._content[0]["fingerprint"])
+
+    @property
     def _processes(self) -> dict[int, _Process]:
         return self._content[1]
 
@@ -306,13 +325,14 @@ class CutTrace:
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that touch its span.
 
-        Raises NothingMeasured where all of them are asked for and the file holds less: that would be another number.
+        Raises NothingMeasured where more is asked for than the file holds: that would be another number.
         """
-        measured = self._content[0]["measured"]
-        if None in spans.values() and not self._content[0]["whole_run"]:
+        about = self._content[0]
+        if None in spans.values() and not about["whole_run"]:
             raise NothingMeasured(
-                f"{self.path}: is a cut ({measured}), and this needs the whole run: measure it on the trace"
+                f"{self.path}: is a cut ({about['measured']}), and this needs the whole run: measure it on the trace"
             )
+        self._check_held(spans, launched=False)
 
         def touching(span: Interval | None) -> Callable[[_Kernel], bool]:
             low, high = span if span is not None else (NO_LAUNCH, OPEN_END_NS)
@@ -321,12 +341,29 @@ class CutTrace:
         return self._chosen({lane: touching(span) for lane, span in spans.items()})
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
-        """The kernels of each lane that were launched in its span, edges included."""
+        """The kernels of each lane that were launched in its span, edges included. Raises as :meth:`kernels` does."""
+
+        self._check_held(spans, launched=True)
 
         def launched(span: Interval) -> Callable[[_Kernel], bool]:
             return lambda k: k.launch_ns != NO_LAUNCH and span[0] <= k.launch_ns <= span[1]
 
         return self._chosen({lane: launched(span) for lane, span in spans.items()})
+
+    def _check_held(self, spans: Mapping[Lane, Interval | None], *, launched: bool) -> None:
+        """Of windows of launches also the kernels are here that ran while theirs did."""
+        about = self._content[0]
+        if about["whole_run"]:
+            return
+        for lane, span in spans.items():
+            process = self._processes.get(lane.global_pid)
+            if process is None or span is None or (about["launched"] and not launched and span == process.on_gpu):
+                continue
+            if about["launched"] is not launched or not process.holds(span):
+                raise NothingMeasured(
+                    f"{self.path}: is a cut ({about['measured']}), and does not hold all kernels of this window: "
+                    "measure the same window, span and kernels, or measure on the trace"
+                )
 
     def _chosen(self, wanted: Mapping[Lane, Callable[[_Kernel], bool]]) -> Mapping[Lane, Kernels]:
         found = {

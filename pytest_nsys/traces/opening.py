@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_nsys.conventions import BUILT_IN, DEFAULT
+from pytest_nsys.conventions import DEFAULT
 from pytest_nsys.errors import TraceError, UsageMistake
 from pytest_nsys.model import Trace, printable
 from pytest_nsys.traces.folders import (
@@ -163,13 +163,14 @@ def open_trace(path: Path) -> Trace:
 
 def usual_convention(path: Path) -> str:
     """The built-in convention that a trace of this format is read under where nobody names one; a cut is read under
-    that of the cut. Raises TraceError for a file that cannot be read.
+    that of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut under a convention of
+    somebody's own.
     """
     if _reader_of(path) is _json:
         from pytest_nsys.traces.chrome_json import writer_of
 
-        if (writer := writer_of(path)) is not None and (name := writer.convention(path)) in BUILT_IN:
-            return name
+        if (writer := writer_of(path)) is not None:
+            return writer.convention(path)
     return DEFAULT
 
 
