@@ -46,6 +46,10 @@ class GateFileError(NsysError):
         self.mistakes = mistakes
 
 
+GOES_ON = "\n         "
+"""Between the lines of a message that has several: as they stand below each other in a red."""
+
+
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
     """A TraceError inside says which of several traces it is about."""

@@ -27,7 +27,7 @@ from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask, Opening, as_they_are
 from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import NoRows, NsysError, TraceError, UsageMistake
+from pytest_nsys.errors import GOES_ON, NoRows, NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.baseline_file import Key
 from pytest_nsys.gates.selection import Coordinates, Table, label_key
@@ -170,7 +170,7 @@ class Evidence:
                 found += [where + line for line in crossed(capture, pick, bounds, metric.name, metric.dimensions)]
             self._doubts[key] = tuple(found)
         if self._doubts[key]:
-            raise TraceError("\n         ".join(self._doubts[key]))
+            raise TraceError(GOES_ON.join(self._doubts[key]))
 
     def key(self, stated: Mapping[str, Label]) -> Key:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""

@@ -14,12 +14,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.gates import Project
-from tests.quick_python import quick_python
+from tests.quick_python import import_everything, quick_python
 
 pytest_plugins = ["pytester"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
+
+import_everything()
+"""What a test of ``pytester`` imports is forgotten after it, and in the next imported again, as another module."""
 
 gc.set_threshold(20_000, 20, 100)
 """A run of pytest in this process makes many objects, and the suite has thousands: looked through less often."""

@@ -17,10 +17,6 @@ from zlib import crc32
 
 import pytest
 
-# An in-process run of pytest forgets what it imported: what is imported here is not imported in every test again.
-import pytest_nsys.fixtures
-import pytest_nsys.items
-import pytest_nsys.reports.summary  # noqa: F401
 from pytest_nsys.cli import main
 from pytest_nsys.model import Trace
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -217,6 +213,15 @@ def _case(element: ElementTree.Element) -> tuple[str, Case]:
         if child.tag in ("failure", "error", "skipped"):
             state, text = child.tag, f"{child.get('message', '')}\n{child.text or ''}"
     return element.get("name", ""), Case(state, text, properties)
+
+
+def heard(terminal: int) -> str:
+    """What was written to a terminal, until its other end is closed."""
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while more := os.read(terminal, 1 << 16):
+            said += more
+    return said.decode()
 
 
 def watch_openings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:

@@ -99,17 +99,22 @@ def quick_python() -> str:
     return str(folder / "python")
 
 
+def import_everything() -> None:
+    """Import the whole package, and the libraries that it imports late."""
+    pytest.register_assert_rewrite(PACKAGE)
+    package = importlib.import_module(PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in LATE:
+        importlib.import_module(name)
+
+
 class Imports:
     """A plugin that imports the package while pytest rewrites its assertions, as it would later and then warn of it."""
 
     def pytest_sessionstart(self) -> None:
-        pytest.register_assert_rewrite(PACKAGE)
-        package = importlib.import_module(PACKAGE)
-        for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
-        for name in LATE:
-            importlib.import_module(name)
+        import_everything()
 
 
 def serve(listening: socket.socket, folder: str) -> Callable[[], None] | None:

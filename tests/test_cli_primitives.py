@@ -183,9 +183,17 @@ def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
 
 
 def test_communication_without_any_stage_says_how_to_see_it(trace: Path) -> None:
-    result = run("overlap", trace, "--convention", "generic", "--anchor", "forward%")
+    own = trace.with_name("own.yaml")
+    own.write_text("{anchor: forward%, stage: '(?P<stage>no_such)'}")
+    result = run("overlap", trace, "--convention", own)
     assert result.exit_code == 3
     assert "no communication kernel has a stage under this convention: --stage none shows them" in result.stderr
+
+
+def test_a_convention_without_stages_shows_its_communication(trace: Path) -> None:
+    rows = answer("overlap", trace, "--convention", "generic", "--anchor", "forward%")["rows"]
+    assert {row["stage"] for row in rows} == {"none"}
+    assert rows == answer("overlap", trace, "--convention", "generic", "--anchor", "forward%", "--stage=none")["rows"]
 
 
 @pytest.mark.parametrize("command", ["setup", "window"])

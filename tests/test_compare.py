@@ -483,3 +483,12 @@ def test_an_empty_window_is_no_data(project: Project) -> None:
 def test_real_traces_of_two_meshes_are_not_comparable() -> None:
     first, second = sorted(DUALPIPE.glob("*.sqlite"))
     assert answer(first, second, code=3)["result"] == "incomparable"
+
+
+def test_each_doubt_of_a_trace_is_a_line(project: Project) -> None:
+    for name in ("base.sqlite", "head.sqlite"):
+        project.trace(name, ranks=1, chunks_ms=(15,) * 4, label="rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048")
+    project.command("compare", "base.sqlite", "head.sqlite", code=2)
+    first, second = project.result.errlines
+    assert first.startswith("error: head: trace quality: 1 of 2 ranks")
+    assert second.startswith("error: trace quality: rank 0 has 4 anchors")

@@ -114,7 +114,7 @@ def reduced(*, start_us: int = 0, size_bytes: int = 1_000_000, calls: int = 1) -
 
 
 def broadcast(size_bytes: int) -> Trace:
-    """Besides the sum of 1 MB a broadcast."""
+    """Besides the sum of 1 MB a broadcast, and nothing of an unknown size."""
     both = reduced()["edit"]
 
     def edit(trace: TraceBuilder, processes: list[Process]) -> None:
@@ -124,7 +124,7 @@ def broadcast(size_bytes: int) -> Trace:
             nccl.call(process, "ncclBroadcast", 50 * MS + 9_000, 50 * MS + 9_900, 7, size_bytes)
             process.kernel("ncclDevKernel_Broadcast", 53 * MS, 54 * MS, stream=77, launch_ns=50 * MS + 9_500)
 
-    return {"edit": edit}
+    return {"edit": edit, "stages": ()}
 
 
 LONGER = {"chunks_ms": (15, 15, 16, 15, 15)}

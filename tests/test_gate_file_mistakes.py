@@ -13,7 +13,7 @@ from tests.fake_metrics import METRICS
 
 HEAD = "version: 1\nassertions:\n"
 ENTRY = HEAD + "  - metric: overlap\n"
-NO_TOLERANCE = "there is no tolerance to add: write one into this file, as in tolerance: {rel: 5%, abs: 50us}"
+NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
 QUOTE_BLOCK = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
 QUOTE_GLOB = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
 

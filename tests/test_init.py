@@ -345,6 +345,7 @@ def test_existing_files_are_never_overwritten(project: Project) -> None:
     ("output", "said"),
     [
         ("gates.yaml", "end it in .nsys.yaml"),
+        ("g [x].nsys.yaml", "pytest takes brackets in a path for parameters: give one without"),
         (".nsys.yaml", "end it in .nsys.yaml"),
         ("no/such/gates.nsys.yaml", "there is no folder"),
         ("folder.nsys.yaml", "is a folder"),

@@ -22,7 +22,7 @@ from pytest_nsys.read_ahead import MANY, ReadAhead
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces import sqlite_file
 from pytest_nsys.traces.recorded import RecordedTrace
-from tests.gates import Project
+from tests.gates import Project, heard
 from tests.many_traces import KILLER, kill_whoever_reads_it, write_nodes
 
 GATE = """
@@ -269,12 +269,7 @@ def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
         words, cwd=project.root, env={**known, **environment}, stdout=subprocess.PIPE, stderr=theirs, check=False
     )
     os.close(theirs)
-    said = ""
-    try:
-        while more := os.read(ours, 1 << 16):
-            said += more.decode()
-    except OSError:  # how a terminal ends
-        pass
+    said = heard(ours)
     assert done.returncode == 0, said
     assert ("\rreading traces [" in said) == shown
     if shown:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.gates import Project
+from tests.gates import Project, heard
 
 GATE = """
 tolerance: {rel: 5%, abs: 20us}
@@ -28,17 +28,11 @@ def said_on_a_terminal(project: Project, columns: int) -> list[str]:
     words = [sys.executable, "-m", "pytest", "--nsys-trace=run.sqlite"]
     done = subprocess.Popen(words, cwd=project.root, env=environment, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    said = ""
-    try:
-        while more := os.read(ours, 1 << 16):
-            said += more.decode()
-    except OSError:  # how a terminal ends
-        pass
+    said = heard(ours)
     os.close(ours)
     assert done.wait() == 1, said
-    return re.split(r"=+ (?:nsys gate|warnings summary|short test summary info) =+", said.replace("\r\n", "\n"))[
-        1
-    ].splitlines()
+    parts = re.split(r"=+ (?:nsys gate|warnings summary|short test summary info) =+", said.replace("\r\n", "\n"))
+    return parts[1].splitlines()
 
 
 @pytest.fixture

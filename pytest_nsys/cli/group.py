@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import click
 
 from pytest_nsys.cli.listing import ListingGroup
-from pytest_nsys.errors import GateFileError, NothingMeasured, NsysError
+from pytest_nsys.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.model import printable
 
@@ -99,7 +99,7 @@ def errors_as_exit_codes() -> Iterator[None]:
     except NothingMeasured as error:
         _end(NO_DATA, str(error))
     except NsysError as error:
-        _end(MISTAKE, str(error))
+        _end(MISTAKE, *str(error).split(GOES_ON))
     except BrokenPipeError:
         # What Python flushes at its own exit must not meet the closed pipe once more.
         with contextlib.suppress(OSError):

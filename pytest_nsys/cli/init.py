@@ -151,6 +151,8 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
     path = Path(os.path.abspath(output))
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
         raise UsageMistake(f"{printable(output)}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+    if "[" in str(path):
+        raise UsageMistake(f"{printable(output)}: pytest takes brackets in a path for parameters: give one without")
     if path.is_dir() or not path.parent.is_dir():
         what = "is a folder" if path.is_dir() else f"there is no folder {path.parent}: make it first"
         raise UsageMistake(f"{printable(output)}: {what}")

@@ -181,10 +181,13 @@ def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> N
 
 
 def _shown_stages(windows: Sequence[RankWindow], asked: Sequence[str]) -> set[str]:
-    """The stages to show: all but ``none``, or those asked for. Raises NothingMeasured for one without a kernel."""
+    """The stages to show: those asked for, else all but ``none``, which counts where the convention names no stages.
+
+    Raises NothingMeasured for one without a kernel.
+    """
     found = {stage for w in windows for stage in w.by_stage}
     if not asked or not found:
-        return found - {NO_STAGE}
+        return found - {NO_STAGE} if any(w.track.convention.stage for w in windows) else found
     selectable = found if NO_STAGE in asked else found - {NO_STAGE}
     shown: set[str] = set()
     for element in asked:

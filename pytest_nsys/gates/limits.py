@@ -39,7 +39,7 @@ EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, a
 NOISE = "noise"
 """The tolerance that is none of its own: the measured noise alone decides."""
 
-NO_TOLERANCE = "there is no tolerance to add: write one into this file, as in tolerance: {rel: 5%, abs: 50us}"
+NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
 
 _COMPARISON = re.compile(r"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|at\s+least\b|at\s+most\b)")
 _MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}

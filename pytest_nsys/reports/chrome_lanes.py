@@ -15,7 +15,7 @@ from pytest_nsys.analysis.lanes import exposed_parts, in_order
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Interval, Kernels, KernelsMode, Range, Rank, Stream
-from pytest_nsys.traces.cut import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
+from pytest_nsys.traces.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
 
 WINDOW, EXPOSED = "window", "exposed"
 LAUNCH = "launch"

@@ -19,7 +19,8 @@ from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.model import OPEN_END_NS, Interval, KernelsMode
 from pytest_nsys.reports.chrome_lanes import Lane, lanes_of, title
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.traces.cut import CUT, FORMAT, KERNEL, MACHINE_BITS
+from pytest_nsys.traces.cut import CUT, FORMAT
+from pytest_nsys.traces.cut_process import KERNEL, MACHINE_BITS
 
 PACKED = ".gz"
 PID_BITS = 24

@@ -82,7 +82,7 @@ class Wanted:
         """The export, with a note where it is not beside its source."""
         if export.parent == self.beside:
             return Export(export)
-        return Export(export, f"{self.source}: its folder cannot be written, so its export lies at {export}")
+        return Export(export, f"{self.source}: its export lies at {export}, not beside it")
 
 
 def find_export(wanted: Wanted) -> Export | None:
