@@ -259,20 +259,29 @@ def test_terminal_that_lacks_characters(tmp_path: Path) -> None:
     assert "forward chunk \\u2192" in found.stdout
 
 
+PRINTING = [["window", "run.sqlite"], ["--help"], ["--version"], ["window", "--help"]]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_output_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    good(tmp_path / "run.sqlite")
+    monkeypatch.chdir(tmp_path)
     with open("/dev/full", "w") as full:
-        found = process("window", good(tmp_path / "run.sqlite"), stdout=full)
+        found = process(*words, stdout=full)
     assert found.returncode == 2
     assert found.stderr.startswith("error: ")
     assert "Traceback" not in found.stderr
 
 
-def test_closed_pipe_is_quiet_and_no_success(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", PRINTING, ids=" ".join)
+def test_closed_pipe_is_quiet_and_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    good(tmp_path / "run.sqlite")
+    monkeypatch.chdir(tmp_path)
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
-        found = process("window", good(tmp_path / "run.sqlite"), stdout=pipe)
+        found = process(*words, stdout=pipe)
     assert found.returncode == 141
     assert "Traceback" not in found.stderr
     assert "error" not in found.stderr

@@ -77,6 +77,13 @@ class LazyGroup(ListingGroup):
             ctx.fail(f"no command '{printable(args[0], 40)}'{did_you_mean(args[0], known)}")
         return super().resolve_command(ctx, args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click does it; here ``--help`` and ``--version`` print."""
+        with errors_as_exit_codes():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         with errors_as_exit_codes():
             return super().invoke(ctx)
