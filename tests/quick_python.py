@@ -101,7 +101,6 @@ def quick_python() -> str:
 
 def import_everything() -> None:
     """Import the whole package, and the libraries that it imports late."""
-    pytest.register_assert_rewrite(PACKAGE)
     package = importlib.import_module(PACKAGE)
     for module in pkgutil.walk_packages(package.__path__, f"{PACKAGE}."):
         if not module.name.endswith("__main__"):
@@ -114,6 +113,7 @@ class Imports:
     """A plugin that imports the package while pytest rewrites its assertions, as it would later and then warn of it."""
 
     def pytest_sessionstart(self) -> None:
+        pytest.register_assert_rewrite(PACKAGE)
         import_everything()
 
 
