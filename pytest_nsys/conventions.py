@@ -159,6 +159,7 @@ class Convention:
 
         @lru_cache(maxsize=65536)
         def context(name: str) -> tuple[str, str | None] | None:
+            """Stage and purpose that a range of this name gives."""
             if name.startswith(COMMUNICATION_PREFIX) or self.setup_of(name) is not None:
                 return None
             found = NO_STAGE

@@ -18,12 +18,18 @@ OF_THE_WHOLE_RUN = ("kernels", "collectives")
 
 
 def look_command(
-    command: str, trace: str, base: Path, gate_file: str, gate: GateFile, assertion: Assertion, rank: int | None
+    command: str,
+    trace: str,
+    usual: Convention | None,
+    gate_file: str,
+    gate: GateFile,
+    assertion: Assertion,
+    rank: int | None,
 ) -> str:
-    """The words to type. ``trace`` is as a person gives it, relative to ``base``; ``gate_file`` is that of ``gate``."""
+    """The words to type. ``trace`` and ``gate_file`` are as a person gives them; ``usual`` as :func:`usual_of` says."""
     words = ["pytest-nsys", command, trace]
     words += ["--rank", str(rank)] if rank is not None else []
-    if gate.convention != _usual(trace, base):
+    if gate.convention != usual:
         words += ["--convention", gate_file]
     of_the_run = command in OF_THE_WHOLE_RUN
     one_window = of_the_run or command == "pipeline"
@@ -38,7 +44,7 @@ def look_command(
     return shlex.join(words)
 
 
-def _usual(trace: str, base: Path) -> Convention | None:
+def usual_of(trace: str, base: Path) -> Convention | None:
     """What a command takes where it is given no convention; None where the files cannot be looked at any more."""
     with contextlib.suppress(NsysError):
         return BUILT_IN[usual_convention(find_traces(trace, base)[0])]

@@ -70,6 +70,7 @@ def _connected(library: ctypes.CDLL, initialize: Any) -> Client | None:
             tables[module][n] = ctypes.addressof(own) + n * ctypes.sizeof(ctypes.c_void_p)
 
     def get_table(module: int, table: Any, size: Any) -> int:
+        """What NVTX asks a tool to be given: the slots of a module; 0 for a module that is not known."""
         if module not in tables:
             return 0
         if size:

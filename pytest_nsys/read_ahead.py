@@ -125,6 +125,7 @@ class ReadAhead:
         outcomes = dict(zip(paths, self._read(jobs), strict=False))  # one that fails is the last
 
         def opened(path: Path) -> Trace:
+            """The trace with its answers, or the error of reading it ahead."""
             outcome = outcomes.get(path)
             if outcome is None:
                 return open_trace(path)

@@ -28,7 +28,7 @@ from pytest_nsys.gates.git_files import merge_advice
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
 from pytest_nsys.gates.shelf import Shelf, shelf_of
-from pytest_nsys.looking import look_command
+from pytest_nsys.looking import look_command, usual_of
 from pytest_nsys.model import printable
 from pytest_nsys.progress import on_terminal
 from pytest_nsys.read_ahead import ReadAhead
@@ -59,6 +59,7 @@ class NsysSession:
     library: Library = field(init=False)
     refreshes: dict[Path, Refresh] = field(default_factory=dict)
     refused: dict[Path, str] = field(default_factory=dict)
+    _usual: dict[str, Convention | None] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
     not_written: list[NsysError] = field(default_factory=list)
     _benches: dict[Path, Bench] = field(default_factory=dict)
@@ -280,8 +281,9 @@ class NsysSession:
         value = source.values[0]
         if source.base != self.config.invocation_params.dir:
             value = self.shown(source.base / value)
-        here = self.config.invocation_params.dir
-        return look_command(command, value, here, self.shown(gate.path), gate, assertion, rank)
+        if value not in self._usual:  # the file is looked at for it
+            self._usual[value] = usual_of(value, self.config.invocation_params.dir)
+        return look_command(command, value, self._usual[value], self.shown(gate.path), gate, assertion, rank)
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""

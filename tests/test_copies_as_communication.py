@@ -471,6 +471,17 @@ def test_they_survive_a_cut(project: Project, write: Callable[[Path, list[Copied
         rows(cut, "comm_ns", convention=PEER)
 
 
+def test_a_cut_of_copies_alone(project: Project) -> None:
+    ranges = (("step", 0, 10_000), ("step", 20_000, 30_000))
+    path = nsys(project.root, [Copied(TO_PEER, 22_000, 25_000, launch_ns=20_600)], ranges)
+    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: [peer]\n")
+    how = ("--convention=own.yaml", "--kernels=launched", "--window=last")
+    project.command("cut", path.name, "-o", "cut.json", *how, code=0)
+    for trace in (path.name, "cut.json"):
+        project.command("rows", "comm_ns", "--trace", trace, "--where=stage=none", *how, "--format=json", code=0)
+        assert [row["comm_ns"] for row in json.loads(project.result.stdout.str())["rows"]] == [3_000]
+
+
 def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
     path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
     project.file("own.yaml", "extends: generic\nanchor: step%\n")

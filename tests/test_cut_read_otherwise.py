@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_nsys.model import Interval, Kernels, Lane
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.traces.nsys_sqlite import NsysSqlite
 from tests.gates import MS, Project
 from tests.reference_data import DUALPIPE, needs_reference_data
 from tests.test_cut import cut, jax, kineto, measured, nsys
@@ -113,3 +116,17 @@ def test_kernels_without_a_launch_are_counted_as_in_the_trace(project: Project) 
         lines.append(next(line for line in said.splitlines() if "trace quality" in line).partition("trace quality")[2])
     assert lines[0] == lines[1]
     assert "without a launch" in lines[0] or "no launch" in lines[0], lines
+
+
+def test_a_table_of_kernels_is_passed_once_for_all_ranks(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = project.trace(edit=crossing, ranks=4)
+    asked: list[int] = []
+    kernels = NsysSqlite.kernels
+
+    def watched(self: NsysSqlite, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        asked.append(len(spans))
+        return kernels(self, spans)
+
+    monkeypatch.setattr(NsysSqlite, "kernels", watched)
+    cut(trace, "--kernels=launched")
+    assert asked == [4]

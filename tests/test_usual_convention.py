@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pytest_nsys.cli.choosing_convention import convention_for
+from pytest_nsys.conventions import Convention
+from pytest_nsys.looking import usual_of
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.gates import Project
 from tests.test_bad_json import AT, good
@@ -86,3 +89,17 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
     look = "pytest-nsys streams run.json --rank 0 --convention gate.nsys.yaml --window 'ProfilerStep#2'"
     assert look in project.pytest(code=1)
     project.command(*look.replace("'", "").split()[1:], code=0)
+
+
+def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    good("kineto").write(project.root / "run.json")
+    project.gate("trace: run.json\nconvention: kineto\nassertions:\n" + "  - compute_ns <= 1us\n  - launches <= 0\n")
+    looked: list[str] = []
+
+    def watched(trace: str, base: Path) -> Convention | None:
+        looked.append(trace)
+        return usual_of(trace, base)
+
+    monkeypatch.setattr("pytest_nsys.session.usual_of", watched)
+    assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
+    assert looked == ["run.json"]

@@ -86,7 +86,7 @@ def _of_a_trace(run: Run, trace: Trace, pick: Pick, ranks: Sequence[Sequence[Ran
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
-    edges = [_edges(trace, windows) for windows in ranks]
+    edges = _edges(trace, pick, ranks)
     for windows, crossing in zip(ranks, edges, strict=True):
         pid = windows[0].rank.process.global_pid
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
@@ -113,25 +113,34 @@ def _anchors(run: Run, rank: Rank, pick: Pick) -> list[Range]:
     return [*own, *(anchor for anchor in run.anchors(rank, pick.anchor) if anchor not in known)]
 
 
-def _edges(trace: Trace, windows: Sequence[RankWindow]) -> Edges:
+def _edges(trace: Trace, pick: Pick, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
     """Of windows that take kernels by their time on the GPU those that cross an edge, so that both ways to count these
     find what they need; of windows of launches those that ran meanwhile, which tell how many have no launch.
     """
-    track, pick = windows[0].track, windows[0].pick
-    inside = {position for w in windows for position in w.positions}
-    if pick.whole_run:
-        return Edges(track.kernels, track.launch_ns, (), None)
-    if pick.kernels is not KernelsMode.LAUNCHED:
-        found = [i for w in windows for i in _touching(track.kernels, (w.window.start_ns, w.window.end_ns))]
-        return Edges(track.kernels, track.launch_ns, sorted({*found} - inside), None)
-    lane, span = lane_of(windows[0].rank), _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
-    around = trace.kernels({lane: span})
-    if lane not in around:
-        return Edges(track.kernels, track.launch_ns, (), span)
-    kernels = around[lane]
-    own = {_identity(track.kernels, i) for i in inside}
-    others = [i for i in _touching(kernels, span) if _identity(kernels, i) not in own]
-    return Edges(kernels, trace.launches(around)[lane], others, span)
+    if pick.whole_run or pick.kernels is not KernelsMode.LAUNCHED:
+        return [_crossing(windows) for windows in ranks]
+    spans = {lane_of(own[0].rank): _hull([t for w in own for t in (w.start_ns, w.end_ns)]) for own in ranks}
+    kernels = trace.kernels(dict(spans))
+    launches = trace.launches(kernels)
+    found = []
+    for windows, (lane, span) in zip(ranks, spans.items(), strict=True):
+        if lane not in kernels:  # copies alone, which count as communication
+            found.append(Edges(windows[0].track.kernels, windows[0].track.launch_ns, (), span))
+            continue
+        ran = kernels[lane]
+        own = {_identity(w.track.kernels, i) for w in windows for i in w.positions}
+        others = [i for i in _touching(ran, span) if _identity(ran, i) not in own]
+        found.append(Edges(ran, launches[lane], others, span))
+    return found
+
+
+def _crossing(windows: Sequence[RankWindow]) -> Edges:
+    """The kernels that touch a window and are in none; of the whole run there are none."""
+    track = windows[0].track
+    found: set[int] = set()
+    for w in () if windows[0].pick.whole_run else windows:
+        found.update(_touching(track.kernels, (w.window.start_ns, w.window.end_ns)))
+    return Edges(track.kernels, track.launch_ns, sorted(found.difference(*(w.positions for w in windows))), None)
 
 
 def _touching(kernels: Kernels, span: Interval) -> Iterator[int]:

@@ -264,6 +264,7 @@ def _stage_of(stages: TwoStages) -> Callable[[Range], int]:
     known: dict[str, int] = {}
 
     def stage_of(r: Range) -> int:
+        """0 or 1; a name is matched once."""
         if r.name not in known:
             first, second = (any(matches(r.name) for matches in own) for own in matchers)
             if first and second:

@@ -162,6 +162,7 @@ def measuring(command: Callable[..., None]) -> Callable[..., None]:
         traces: tuple[str, ...],
         **rest: object,
     ) -> None:
+        """The options in one, and the rest as it is."""
         asked = Asked(
             format=Format(format),
             convention=convention_for(traces, convention, anchor),

@@ -163,6 +163,7 @@ def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: S
     """One value for each combination of the dimensions that the step does not take together."""
 
     def kept(labels: Mapping[str, Label]) -> dict[str, Label]:
+        """The labels that a combination is told by."""
         if step.over is None:
             by_mesh = {d: label for d in fixed if (label := table.label(labels, d)) is not None}
             return {d: label for d, label in {**labels, **by_mesh}.items() if d in fixed}

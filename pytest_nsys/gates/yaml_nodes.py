@@ -167,6 +167,7 @@ def _check_tree(root: Node, mistakes: Mistakes) -> None:
     open_nodes: set[int] = set()
 
     def size(node: Node, depth: int) -> int:
+        """Nodes in and below this one, each alias counted as what it stands for."""
         if id(node) in open_nodes:
             mistakes.at(node, "this holds an alias of itself")
             raise mistakes.error()

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import RankCut
 from pytest_nsys.analysis.lanes import exposed_parts, in_order
-from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.conventions import COMPUTE, NO_STAGE
-from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Interval, Kernels, KernelsMode, Range, Rank, Stream
+from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, KernelsMode, Range, Rank, Stream
 from pytest_nsys.traces.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
 
 WINDOW, EXPOSED = "window", "exposed"
@@ -138,12 +137,15 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Span]]]:
                 seen.add(position)
                 stream = w.kernels.streams[w.kernels.stream[i]]
                 facts = {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
-                found[stream].append(_kernel(w.track.kernels, position, w.track.launch_ns[position], facts, w))
+                recorded = (w.track.collectives or {}).get(position)
+                span = _kernel(w.track.kernels, position, w.track.launch_ns[position], recorded, facts)
+                found[stream].append(span)
     edges = one.edges
+    collectives = one.windows[0].track.collectives if edges.span_ns is None else None
     for position in edges.positions:
         stream = edges.kernels.streams[edges.kernels.stream[position]]
-        track = one.windows[0] if edges.span_ns is None else None
-        span = _kernel(edges.kernels, position, edges.launch_ns[position], {"measured": False}, track)
+        recorded = (collectives or {}).get(position)
+        span = _kernel(edges.kernels, position, edges.launch_ns[position], recorded, {"measured": False})
         found.setdefault(stream, []).append(span)
     for name, use in in_order(uses.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
@@ -158,9 +160,9 @@ def _by_time(spans: Iterable[Span]) -> list[Span]:
 
 
 def _kernel(
-    kernels: Kernels, position: int, launch_ns: int, facts: Mapping[str, Json], recorded: RankWindow | None
+    kernels: Kernels, position: int, launch_ns: int, collective: Collective | None, facts: Mapping[str, Json]
 ) -> Span:
-    """A kernel in its whole length, also where the window cuts it; ``recorded`` has the records of collectives."""
+    """A kernel in its whole length, also where the window cuts it."""
     stream = kernels.streams[kernels.stream[position]]
     name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
     correlation = kernels.correlation[position]
@@ -170,8 +172,7 @@ def _kernel(
     args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
     args |= {"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {}
     args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
-    collectives = recorded.track.collectives if recorded is not None else None
-    if (collective := (collectives or {}).get(position)) is not None:
+    if collective is not None:
         said = collective._asdict()
         args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
     return Span(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)

@@ -23,6 +23,9 @@ HOST_PID, HOST_THREAD = 701, 7
 class JaxBuilder(KinetoBuilder):
     """A trace of one process in memory, event by event, until :meth:`write`. It names ``gpus``, used or not."""
 
+    call_length_ns = 500
+    main_thread = HOST_THREAD
+
     def __init__(self, gpus: Sequence[int] = range(8)) -> None:
         super().__init__(rank=None, pid=HOST_PID, device=next(iter(gpus), 0), gpu=None)
         self.members = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}}
@@ -66,22 +69,8 @@ class JaxBuilder(KinetoBuilder):
             self.event("", name, start_ns, end_ns, pid=1 + gpu, tid=self._lane(1 + gpu, lane), args=own)
         return number
 
-    def api(
-        self,
-        name: str,
-        start_ns: int,
-        end_ns: int | None = None,
-        *,
-        thread: int | None = None,
-        correlation: int | None = None,
-        cat: str = "",
-    ) -> int:
-        """A call of the CUDA API; returns its correlation."""
-        number = next(self._correlations) if correlation is None else correlation
-        end_ns = start_ns + 500 if end_ns is None else end_ns
-        tid = HOST_THREAD if thread is None else thread
-        self.event(cat, name, start_ns, end_ns, tid=tid, args={"correlation_id": str(number)})
-        return number
+    def _joined(self, correlation: int) -> Json:
+        return {"correlation_id": str(correlation)}
 
     def text(self, *, as_list: bool = False) -> str:
         """The trace as JSON, its list closed by an empty object as XProf does."""

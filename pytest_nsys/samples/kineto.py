@@ -35,6 +35,10 @@ def microseconds(time_ns: int) -> str:
 class KinetoBuilder:
     """A trace of one process in memory, event by event, until :meth:`write`."""
 
+    call_length_ns = LAUNCH_LENGTH_NS
+    main_thread: int | None = None
+    """Of the CPU; None: it has the number of the process."""
+
     def __init__(
         self,
         rank: int | None = 0,
@@ -108,10 +112,15 @@ class KinetoBuilder:
     ) -> int:
         """A call of the CUDA API; returns its correlation."""
         number = next(self._correlations) if correlation is None else correlation
-        end_ns = start_ns + LAUNCH_LENGTH_NS if end_ns is None else end_ns
-        tid = self.pid if thread is None else thread
-        self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args={"correlation": number})
+        end_ns = start_ns + self.call_length_ns if end_ns is None else end_ns
+        own = self.pid if self.main_thread is None else self.main_thread
+        tid = own if thread is None else thread
+        self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args=self._joined(number))
         return number
+
+    def _joined(self, correlation: int) -> Json:
+        """How a call names the kernel that it launched."""
+        return {"correlation": correlation}
 
     def recorded_until(self, time_ns: int) -> None:
         """When the profiler stopped."""

@@ -112,12 +112,12 @@ class CutTrace:
         return {pid: process.setup for pid, process in self._processes.items()}
 
     def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        return any(process.kernels for process in self._processes.values())
+        """Whether anything ran on a GPU: copies that count as communication are kernels to who asks for them."""
+        return any(process.ran for process in self._processes.values())
 
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel."""
-        found = {Lane(pid, k.stream.device) for pid, process in self._processes.items() for k in process.kernels}
+        found = {Lane(pid, k.stream.device) for pid, process in self._processes.items() for k in process.ran}
         return sorted(found, key=lambda lane: (lane.global_pid, lane.device or 0))
 
     def unasked(self) -> Set[int]:
@@ -214,7 +214,7 @@ class CutTrace:
         found: dict[Lane, array[int]] = {}
         for lane, some in kernels.items():
             process = self._processes[lane.global_pid]
-            known = {k.correlation: k.launch_ns for k in (*process.kernels, *process.communicating_copies)}
+            known = {k.correlation: k.launch_ns for k in process.ran}
             found[lane] = array("q", [known.get(correlation, NO_LAUNCH) for correlation in some.correlation])
         return found
 

@@ -112,6 +112,11 @@ class CutProcess:
         self.copies.sort()
         self.ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
 
+    @property
+    def ran(self) -> list[CutKernel]:
+        """Kernels, and copies that count as communication."""
+        return [*self.kernels, *self.communicating_copies]
+
     def chosen(self, device: int | None, wanted: Callable[[CutKernel], bool]) -> Kernels:
         """The kernels of one device, or of all, that are wanted."""
         found = [k for k in self.kernels if device in (None, k.stream.device) and wanted(k)]

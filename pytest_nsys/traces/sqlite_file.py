@@ -169,6 +169,7 @@ class SqliteFile:
         """
 
         def read(connection: sqlite3.Connection, bound: str) -> set[SqlRow]:
+            """The distinct rows within the bound."""
             seen: set[SqlRow] = set()
             known = "NOT (" + " AND ".join(f'"{c}" = ?' for c in columns) + ")"
             sql = f'SELECT {", ".join(columns)} FROM "{table}" WHERE {bound}'
