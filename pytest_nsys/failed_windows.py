@@ -19,10 +19,10 @@ from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.model import printable
 from pytest_nsys.report_targets import check_target
-from pytest_nsys.reporting import write_whole
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.text import rows_to_show
 from pytest_nsys.traces.cut import BASE, HEAD
+from pytest_nsys.whole_file import write_whole
 
 SUFFIX = ".json.gz"
 LONGEST_PART = 60

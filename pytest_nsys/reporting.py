@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from pytest_nsys.reports.changed_baselines import change_sentences
 from pytest_nsys.reports.digest import Digest, Mistake, ordered
 from pytest_nsys.reports.drawn import Pictures
 from pytest_nsys.session import history_path, session_of, usage_errors
+from pytest_nsys.whole_file import append, write_whole
 
 JSON, SUMMARY, HTML, ANNOTATE = "nsys_json", "nsys_summary", "nsys_html", "nsys_annotate"
 LEAST_ROOM = 16 * 1024
@@ -245,38 +245,3 @@ def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return 0
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Put ``content`` in place of the file at once, or leave the file as it was. Raises OSError.
-
-    A pipe or a device is written as it is: put in its place, a file would end it.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
-    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(draft).chmod(_mode(target))
-        Path(draft).replace(target)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _mode(target: Path) -> int:
-    """The rights of the file that is replaced, else those that a new file has."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def append(path: Path, content: bytes) -> None:
-    """Add ``content`` to the file, which may be new: $GITHUB_STEP_SUMMARY is shared. Raises OSError."""
-    with path.open("ab") as file:
-        file.write(content)

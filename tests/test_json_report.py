@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pytest_nsys.reporting import write_whole
 from pytest_nsys.reports.digest import STATES, Mistake
 from pytest_nsys.reports.json_report import FORMAT, report, report_text
+from pytest_nsys.whole_file import write_whole
 from tests.gates import Project
 from tests.reports import SCHEMA, by_name, checked, digest, record, report_of
 

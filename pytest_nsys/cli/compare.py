@@ -29,6 +29,7 @@ from pytest_nsys.report_targets import check_target
 from pytest_nsys.reports.comparison_tables import BUILT_IN_GATE, headline
 from pytest_nsys.reports.drawn import Picture
 from pytest_nsys.traces.opening import find_traces
+from pytest_nsys.whole_file import write_whole
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 EXIT_CODES = {Result.NOT_WORSE: 0, Result.WORSE: 1, Result.INCOMPARABLE: 3, Result.UNDECIDED: 3}
@@ -112,7 +113,7 @@ def _deliver(report: str, output: str | None, head: str) -> None:
     if output is None:
         click.echo(report, nl=False)
     else:
-        Path(output).write_text(report, encoding="utf-8")
+        write_whole(Path(output), report.encode())
         click.echo(f"{head}; written to {output}")
 
 

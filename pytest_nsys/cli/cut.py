@@ -18,11 +18,11 @@ from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.stored_series import pick_under
 from pytest_nsys.model import KernelsMode, Span, counted, printable
 from pytest_nsys.report_targets import check_target
-from pytest_nsys.reporting import write_whole
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.traces.folders import JSON
 from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
 from pytest_nsys.traces.same_bytes import given_twice
+from pytest_nsys.whole_file import write_whole
 
 VIEWER = "https://ui.perfetto.dev"
 

@@ -31,6 +31,7 @@ from pytest_nsys.report_targets import check_target
 from pytest_nsys.reports.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Kind, Row, as_json, as_table, json_value
 from pytest_nsys.reports.text import change
+from pytest_nsys.whole_file import write_whole
 
 DATABASE = "perf.db"
 OTAVA_CSV = "perf.csv"
@@ -119,7 +120,7 @@ def history(
     if output is None:
         click.echo(text, nl=False)
     else:
-        Path(output).write_text(text, encoding="utf-8")
+        write_whole(Path(output), text.encode())
     print_notes(printable(note, 2000) for note in notes)
 
 

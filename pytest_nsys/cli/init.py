@@ -33,6 +33,7 @@ from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import counted, printable
 from pytest_nsys.refresh import Written
 from pytest_nsys.reports.gate_text import SCHEMA_NAME, Draft, gate_text
+from pytest_nsys.whole_file import write_whole
 
 SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
 SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
@@ -186,8 +187,8 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
     schema = path.with_name(SCHEMA_NAME)
     before = {each: each.read_bytes() if each.exists() else None for each in (path, schema)}
     try:
-        schema.write_bytes(SCHEMA.read_bytes())
-        path.write_text(gate_text(draft), encoding="utf-8")
+        write_whole(schema, SCHEMA.read_bytes())
+        write_whole(path, gate_text(draft).encode())
         found = shelves([str(path)], baseline_dir)[0]
         gate = load_gate_file(path, METRICS)
         evidence = trial.evidence(gate.convention)
@@ -201,7 +202,7 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
             if content is None:
                 each.unlink(missing_ok=True)
             else:
-                each.write_bytes(content)
+                write_whole(each, content)
         raise
     return written
 

@@ -23,6 +23,7 @@ from pytest_nsys.model import printable
 from pytest_nsys.reports.run_report import RunReport
 from pytest_nsys.traces.folders import by_number, iterations, traces_in
 from pytest_nsys.traces.opening import IN_FOLDERS, find_traces, is_parquet
+from pytest_nsys.whole_file import write_whole
 from pytest_nsys.workload import Workload
 
 MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
@@ -63,8 +64,7 @@ def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         if not (folder / name).exists():
-            with (folder / name).open("x", encoding="utf-8") as file:
-                file.write(text)
+            write_whole(folder / name, text.encode())
         click.echo(folder / name)
 
 

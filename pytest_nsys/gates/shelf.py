@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Protocol
 
 from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX, Baseline, Key, loads
+from pytest_nsys.whole_file import write_whole
 
 SUFFIX = ".json"
 
@@ -139,7 +139,7 @@ class Shelf:
                 return False
             self.folder.mkdir(parents=True, exist_ok=True)
             _inside(path)
-            _write_atomically(path, content)
+            write_whole(path, content)
         except OSError as error:
             raise BaselineError(f"{path}: cannot be written: {error.strerror}; nothing was changed") from error
         return True
@@ -159,22 +159,6 @@ def _inside(path: Path) -> None:
     root = path.parent.parent.resolve()
     if not path.resolve().is_relative_to(root):
         raise BaselineError(f"{path}: leads out of the baseline folder {root}: make it a plain file")
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def shelf_of(gate_file: Path, folder: Path, root: Path, files: Files | None = None) -> Shelf:
