@@ -240,10 +240,6 @@ def _capture_rows(capture: Run, metric: Metric, pick: Pick, ranks: frozenset[int
         why = why or own.why
         rows += own.rows
         missing += own.missing
-    if metric.without and metric.dimensions == ("rank",) and rows:  # what some ranks cannot say none may hide
-        known = {row.labels[0] for row in rows}
-        silent = [n for n in capture.measured(pick).filled(ranks) if n not in known]
-        missing += [((number,), metric.without) for number in silent]
     return Measured(metric, tuple(rows), tuple(missing), why)
 
 

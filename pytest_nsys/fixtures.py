@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,13 @@ import pytest
 from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.errors import GateFileError, NsysError
 from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.absence import complete
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Selector
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
-from pytest_nsys.gates.selection import NothingSelected, select
+from pytest_nsys.gates.selection import NothingSelected
 from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.metrics import METRICS
@@ -73,25 +74,28 @@ class NsysRun:
         window: str = "median",
         span: Span | str | None = None,
         kernels: KernelsMode | str | None = None,
+        allow_missing: Mapping[str, Collection[int]] | None = None,
         **where: Label | Sequence[Label],
     ) -> list[MetricRow]:
         """The rows of a metric, selected as a gate file would: ``stage="stage3"``, ``rank=[0, 1]``.
 
-        Fails the test where a selector matches nothing, or a row that not every capture has: a list that lacks rows
-        would let a loop of assertions pass.
+        Fails the test where a selector matches nothing, a row that not every capture has, or a rank has no row where
+        others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
+        names ranks that may lack stages.
         """
         __tracebackhide__ = True
         if metric not in METRICS:
             raise ValueError(f"unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
         evidence = self.evidence
         pick = evidence.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
         try:
             measured = evidence.rows(METRICS[metric], pick)
             table = measured.table(evidence.mesh)
             if lost := lacking(table, measured.missing, selectors):
                 raise NothingSelected(lost)
-            return [MetricRow(labels, value) for labels, value in select(table, selectors)]
+            return [MetricRow(labels, value) for labels, value in complete(table, selectors, excused)]
         except NothingSelected as nothing:
             raise GateNotJudged(f"{metric}: no data: {nothing}") from None
         except NsysError as error:
@@ -162,4 +166,5 @@ class NsysGate:
             window=gate.window,
             span=gate.span,
             kernels=gate.kernels,
+            allow_missing=gate.allow_missing,
         )

@@ -59,8 +59,7 @@ class Metric:
     """One measured quantity. ``better`` None: neither direction is an improvement by itself.
 
     ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. ``every_stage``: kernels without a stage
-    count where nothing selects one. ``without`` says why a window may have no row; of a metric per rank, such a rank is
-    missing where others have one.
+    count where nothing selects one. ``without`` says why a window may have no row.
     """
 
     name: str

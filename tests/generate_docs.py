@@ -103,6 +103,7 @@ _NAMED = {
     "link": "http(s) address",
     "window": "word, index, mapping or pattern",
     "assertion": "mapping",
+    "allow_missing": "mapping",
     "quality_count": "whole number or `off`",
     "quality_least": "whole number or `off`",
     "quality_share": "share (`10%`) or `off`",

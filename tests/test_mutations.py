@@ -160,7 +160,9 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
         ),
         size(
             partial(moved, rank=1, stage="stage4_f", stream=COMPUTE),
+            overlap=no_data(words="rank 1 has no row of stage stage4_f, though rank 0 has"),
             exposed=no_data(words="1 row of the baseline gone, the first rank 1 stage stage4_f"),
+            stages=no_data(words="rank 1 has no row of stage stage4_f, though rank 0 has"),
         ),
     ),
     "extra launches": (
@@ -173,6 +175,8 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
     "missing stage": (
         size(
             partial(missing, stage="stage4_f", ranks=[2]),
+            overlap=no_data(words="rank 2 has no row of stage stage4_f, though rank 3 has"),
+            stages=no_data(words="rank 2 has no row of stage stage4_f, though rank 3 has"),
             exposed=no_data(words="1 row of the baseline gone, the first rank 2 stage stage4_f"),
             launches=no_data(words="1 row of the baseline gone, the first rank 2 stage stage4_f"),
             balance=failed(PAIR, "1.308", "<= 1.1"),
@@ -190,7 +194,9 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
         size(partial(emptied, rank=1, chunk=MEDIAN - 1)),
         size(
             *(partial(missing, stage=stage, ranks=[1]) for stage in STREAM),
+            overlap=no_data(words="rank 1 has no row, though rank 0 has"),
             exposed=no_data(words="3 rows of the baseline gone, the first rank 1 stage stage1_f"),
+            stages=no_data(words="rank 1 has no row, though rank 0 has"),
             comm_streams=failed("rank 1 purpose ep_a2a", "0", "== 1"),
             launches=no_data(words="3 rows of the baseline gone, the first rank 1 stage stage1_f"),
             balance=failed(OTHER_PAIR, "3.4", "<= 1.1"),
@@ -221,6 +227,8 @@ MUTATIONS: Mapping[str, tuple[Size, ...]] = {
             partial(longer, rank=2, stage="stage4_f", by_ns=10_001),
             partial(missing, stage="stage1_f", ranks=[0]),
             partial(slower, rank=0, by_ns=800_000),
+            overlap=no_data(words="rank 0 has no row of stage stage1_f, though rank 1 has"),
+            stages=no_data(words="rank 0 has no row of stage stage1_f, though rank 1 has"),
             exposed=no_data(
                 words="1 row of the baseline gone, the first rank 0 stage stage1_f; 1 row outside the limit"
             ),

@@ -13,6 +13,7 @@ from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.errors import NothingMeasured, UsageMistake
 from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.gates.absence import absences
 from pytest_nsys.gates.assertion import Selector
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.selection import Labelled, NothingSelected, select
@@ -88,10 +89,13 @@ def _find(
         measured = evidence.rows(metric, pick, ranks)
         found.absent += [_missing(measured, labels, why) for labels, why in measured.missing]
         try:
-            selected: list[Labelled] = select(measured.table(evidence.mesh), selectors)
+            table = measured.table(evidence.mesh)
+            selected: list[Labelled] = select(table, selectors)
         except NothingSelected as nothing:
             found.absent.append(f"{metric.name}: {nothing}")
         else:
+            lost = [str(each) for each in absences(table, selectors) if each.rank in ranks]
+            found.absent += [f"{metric.name}: {each}" for each in lost]
             found.rows += [(metric, labels, value) for labels, value in selected]
     if not found.rows:
         said = [*found.absent, *(note.text for note in evidence.notes(pick) if "communication streams" in note.text)]

@@ -14,6 +14,9 @@ from pytest_nsys.conventions import Convention
 from pytest_nsys.model import KernelsMode, Label, Span, printable
 from pytest_nsys.workload import Workload
 
+AllowMissing = Mapping[str, frozenset[int]]
+"""Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
+
 
 class Comparator(enum.StrEnum):
     """How a value is held against its limit; exact, never rounded."""
@@ -190,6 +193,7 @@ class Assertion:
     marks: tuple[str, ...] = ()
     xfail: str | None = None
     allow_no_data: bool = False
+    allow_missing: AllowMissing = field(default_factory=dict)
     on_improvement: Severity = Severity.WARN
     inconclusive: Severity = Severity.WARN
     waivers: tuple[Waiver, ...] = ()
@@ -212,8 +216,8 @@ class GateFile:
     """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file.
 
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
-    sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span`` and ``kernels``
-    hold for assertions that say nothing else.
+    sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span``, ``kernels`` and
+    ``allow_missing`` hold for assertions that say nothing else.
     ``quality`` bounds what may be wrong with the traces before nothing is judged on them.
     ``comparable_on`` names the circumstances that must agree with a baseline's (None: all of them).
     """
@@ -230,3 +234,4 @@ class GateFile:
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
+    allow_missing: AllowMissing = field(default_factory=dict)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from yaml.nodes import Node, ScalarNode
 
 from pytest_nsys.gates.assertion import (
+    AllowMissing,
     Assertion,
     FromBaseline,
     Location,
@@ -26,14 +27,14 @@ from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirem
 from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
 from pytest_nsys.gates.selector_keys import SelectorKeys
 from pytest_nsys.gates.sentences import Sentence, balance_of, not_a_quantity, parse_sentence
-from pytest_nsys.gates.setting_keys import read_tolerance, read_window
+from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.units import HASH
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import KernelsMode, Span, printable
 
 ASSERTION_KEYS = (
     *("id", "assert", "metric", "where", "across", "balance", "pipeline", "for", "require", "warn", "baseline"),
-    *("tolerance", "severity", "marks", "xfail", "allow_no_data", "on_improvement", "inconclusive"),
+    *("tolerance", "severity", "marks", "xfail", "allow_no_data", "allow_missing", "on_improvement", "inconclusive"),
     *("window", "span", "kernels"),
 )
 SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
@@ -61,6 +62,7 @@ class Defaults:
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
+    allow_missing: AllowMissing = field(default_factory=dict)
 
 
 def clean_name(text: str) -> str:
@@ -97,6 +99,7 @@ def _assertion(node: Node, name: str, text: str, sentence: Sentence, defaults: D
         window=defaults.window,
         span=defaults.span,
         kernels=defaults.kernels,
+        allow_missing=defaults.allow_missing,
     )
 
 
@@ -249,6 +252,8 @@ class _Entry:
                 found[key] = Severity.FAIL if choice is Reaction.FAIL else Severity.WARN
         if "allow_no_data" in fields:
             found["allow_no_data"] = reader.flag(fields["allow_no_data"], "allow_no_data")
+        if "allow_missing" in fields:
+            found["allow_missing"] = read_allow_missing(reader, fields["allow_missing"])
         if "xfail" in fields:
             found["xfail"] = clean_name(reader.text(fields["xfail"], "xfail") or "")
         if "marks" in fields:

@@ -22,7 +22,7 @@ from pytest_nsys.gates.convention_keys import mesh_axes, read_convention
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.quality_keys import read_quality
-from pytest_nsys.gates.setting_keys import read_tolerance, read_window
+from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
@@ -30,7 +30,7 @@ from pytest_nsys.model import KernelsMode, Label, Span, printable
 
 GATE_FILE_KEYS = (
     *("version", "trace", "convention", "window", "span", "kernels", "tolerance", "run"),
-    "comparable_on",
+    *("comparable_on", "allow_missing"),
     *("quality", "workload", "pipeline", "blocks"),
     "assertions",
     "waivers",
@@ -78,6 +78,7 @@ def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Pa
         window=defaults.window,
         span=defaults.span,
         kernels=defaults.kernels,
+        allow_missing=defaults.allow_missing,
     )
 
 
@@ -107,6 +108,7 @@ def _read_defaults(reader: Reader, fields: Mapping[str, Node], defaults: Default
         window or defaults.window,
         reader.choice(fields["span"], "span", Span) if "span" in fields else None,
         reader.choice(fields["kernels"], "kernels", KernelsMode) if "kernels" in fields else None,
+        read_allow_missing(reader, fields["allow_missing"]) if "allow_missing" in fields else {},
     )
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import distance, exact, median
+from pytest_nsys.gates.absence import absences, complete, told
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
@@ -78,11 +79,14 @@ def judge(
     with, where it needs a baseline. ``today`` (default: in UTC) is what waivers expire by.
     """
     found = _with_origins(_judge(assertion, unit, now, missing, reference), assertion, now)
-    if not assertion.waivers or not found.rows:
+    if assertion.waivers and found.rows:
+        day = today or datetime.now(UTC).date()
+        rows, said = waive(assertion, unit, found.rows, meaning(now), day)
+        found = amounting(rows, warnings=(*found.warnings, *said))
+    lost = absences(now, assertion.where, assertion.allow_missing)
+    if not lost or found.outcome is Outcome.NO_DATA:
         return found
-    day = today or datetime.now(UTC).date()
-    rows, said = waive(assertion, unit, found.rows, meaning(now), day)
-    return amounting(rows, warnings=(*found.warnings, *said))
+    return replace(found, outcome=Outcome.NO_DATA, reason=told(lost))  # the rows that there are stay to be seen
 
 
 def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Judgement:
@@ -177,7 +181,7 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
 
 def folded(table: Table, assertion: Assertion) -> dict[RowKey, Value]:
     """What the assertion judges of a table. Raises NothingSelected."""
-    rows = fold(table, select(table, assertion.where), assertion)
+    rows = fold(table, complete(table, assertion.where, assertion.allow_missing), assertion)
     return {row_key(assertion, labels): value for labels, value in rows}
 
 

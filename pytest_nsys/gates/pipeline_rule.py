@@ -38,7 +38,7 @@ def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str 
 
 def with_rule(judgement: Judgement, serialization: Mapping[RowKey, Value]) -> Judgement:
     """The judgement of the score, with each row held to the rule as well; a waiver is no leave from it."""
-    if not judgement.rows:
+    if not judgement.rows or judgement.outcome is Outcome.NO_DATA:
         return judgement
     rows = [_ruled(row, serialization.get(tuple(row.labels.items()))) for row in judgement.rows]
     return amounting(rows, judgement.warnings)

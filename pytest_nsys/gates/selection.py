@@ -73,21 +73,25 @@ def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
 
     Kernels without a stage are left out unless a selector asks for stage ``none``, or the metric counts every stage.
     """
-    stages = where.get("stage")
-    asked = table.every_stage if stages is None else NO_STAGE in stages.values
-    staged_only = "stage" in table.dimensions and not asked
+    counts = table.every_stage if "stage" not in where else asks_for_none(where)
+    staged_only = "stage" in table.dimensions and not counts
     rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
-    return [row for row in rows if all(_any(table, row, dim, s.values) for dim, s in where.items())]
+    return [row for row in rows if all(selected(table, row, dim, s.values) for dim, s in where.items())]
+
+
+def asks_for_none(where: Mapping[str, Selector]) -> bool:
+    """Whether the kernels without a stage are asked for."""
+    return "stage" in where and NO_STAGE in where["stage"].values
 
 
 def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
-    alone = meant(table, {d: s for d, s in where.items() if d == "stage" and NO_STAGE in s.values})
+    alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
     for rows in (alone, kept):  # what no row has at all is named before what no row has together with the rest
         for dimension, selector in where.items():
             for element in selector.values:
-                if not any(_any(table, row, dimension, (element,)) for row in rows):
+                if not any(selected(table, row, dimension, (element,)) for row in rows):
                     others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""
                     hint = did_you_mean(element, _labels(table, dimension)) if dimension in _LISTED else ""
                     exist = _what_exists(table, dimension)
@@ -105,7 +109,8 @@ def _why_no_rows(table: Table) -> str:
     return f"it has no row in the window{f': {table.without}' if table.without else ''}"
 
 
-def _any(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
+def selected(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
+    """Whether one of the elements means the row's label."""
     label = table.label(row[0], dimension)
     return label is not None and any(matches(element, label) for element in elements)
 

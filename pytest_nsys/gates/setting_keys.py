@@ -1,4 +1,4 @@
-"""What do the keys mean that a whole gate file and a single assertion both have: window and tolerance?"""
+"""What do the keys mean that a whole gate file and a single assertion both have: window, tolerance, missing rows?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
-from pytest_nsys.gates.assertion import Tolerance
+from pytest_nsys.gates.assertion import AllowMissing, Tolerance
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.units import Quantity, UnitMistake, absolute_amounts, parse_quantity, relative_amount
@@ -59,6 +59,16 @@ def _read_span(reader: Reader, node: Node) -> str | None:
         reader.mistakes.at(fields["end"], "a window ends after its start")
         return None
     return f"{start}:{end}"
+
+
+def read_allow_missing(reader: Reader, node: Node) -> AllowMissing:
+    """``{stage1_*: [0], stage5_b: 7}``: the ranks that may lack these stages."""
+    found: dict[str, frozenset[int]] = {}
+    for key, value in reader.entries(node, "allow_missing"):
+        nodes = reader.items(value, key.value) if isinstance(value, SequenceNode) else [value]
+        ranks = [reader.whole(each, "a rank") for each in nodes]
+        found[key.value] = frozenset(rank for rank in ranks if rank is not None)
+    return found
 
 
 def read_tolerance(reader: Reader, node: Node) -> Tolerance:

@@ -31,7 +31,7 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 class Draft:
     """A gate file before it is text. ``about`` are comment lines for its head, ``traces`` go into ``trace:``.
 
-    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it.
+    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line.
     """
 
     about: tuple[str, ...]
@@ -41,6 +41,7 @@ class Draft:
     smallest: str
     tolerance_why: tuple[str, ...]
     sentences: Sequence[Sentence] = field(default_factory=tuple)
+    allow_missing: str = ""
 
 
 def gate_text(draft: Draft) -> str:
@@ -99,6 +100,10 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield ""
     yield from _comments(draft.tolerance_why)
     yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: [{draft.smallest}, 1pp, 2]}}"
+    if draft.allow_missing:
+        yield ""
+        yield from comment("Ranks without rows that other ranks have, as it is in this trace. Is that right?")
+        yield draft.allow_missing
     yield ""
     yield "assertions:"
     yield from _assertion_lines(draft.sentences)

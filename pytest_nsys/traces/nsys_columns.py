@@ -90,6 +90,8 @@ def fill(tables: Mapping[Lane, Columns], parts: Iterable[list[SqlRow]]) -> set[i
             if table is not None:
                 table.extend(own)
             else:
+                if pid is None:
+                    raise TypeError(f"a kernel on device {device} has no process: its globalPid is NULL")
                 strangers.add(pid)
     return strangers - {lane.global_pid for lane in tables}
 

@@ -311,7 +311,7 @@ class NsysSqlite:
             device = "" if lane.device is None else f"deviceId = {lane.device} AND "
             by_pid[lane.global_pid].append(f"({device}{condition})")
         own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
-        strangers = f"globalPid NOT IN ({listed(by_pid)})"
+        strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
         node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
         columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
