@@ -84,6 +84,8 @@ class GateItem(pytest.Item):
 
     def setup(self) -> None:
         """Open the trace and measure; nothing is decided here but that it can be judged."""
+        self.record = self.history = self.pictures = None  # of the last time, where a test is run again
+        self.user_properties[:] = [each for each in self.user_properties if not each[0].startswith("nsys_")]
         session = session_of(self.config)
         try:
             self._bench = session.bench(self.gate)

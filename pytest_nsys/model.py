@@ -7,6 +7,7 @@ Values are integers or exact fractions until they are printed. Nothing here know
 from __future__ import annotations
 
 import enum
+import re
 from array import array
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -340,12 +341,20 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def printable(text: str, limit: int = 200) -> str:
-    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal.
+_COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")
 
-    Names in a trace come from somebody else's program and may hold escape sequences.
+
+def no_command(text: str) -> str:
+    """``text`` in which a CI system finds no command: ``##[…]`` and ``##name[…]`` anywhere, ``::…`` at the start."""
+    return _COMMAND.sub(r"\g<0> ", text) if "##" in text or "::" in text else text
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal, and for a log of CI.
+
+    Names in a trace come from somebody else's program and may hold escape sequences, or what CI takes for a command.
     """
-    if len(text) <= limit and text.isprintable():
-        return text
-    clean = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+    if len(text) > limit or not text.isprintable():
+        text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    text = no_command(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -358,16 +358,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was judged and by how much it held, also when everything is green."""
-    records = [
-        {**report.nsys, "good": not report.failed}
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if hasattr(report, "nsys")
-    ]
-    if not records and not config.getoption("nsys_update_baselines"):
+    stats = {category: reports for category, reports in terminalreporter.stats.items() if category != "rerun"}
+    judged = [report for reports in stats.values() for report in reports if hasattr(report, "nsys")]
+    if not judged and not config.getoption("nsys_update_baselines"):
         return
+    from pytest_nsys.reports.digest import keep
     from pytest_nsys.reports.summary import summary_lines
 
+    kept: dict[str, dict[str, Any]] = {}
+    for report in judged:
+        keep(kept, report.nodeid, {**report.nsys, "good": not report.failed})
+    records = list(kept.values())
     width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
     lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref"):

@@ -20,7 +20,7 @@ from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.model import printable
 from pytest_nsys.report_targets import check_target, files_of
 from pytest_nsys.reports.changed_baselines import change_sentences
-from pytest_nsys.reports.digest import Digest, Mistake, ordered
+from pytest_nsys.reports.digest import Digest, Mistake, keep, ordered
 from pytest_nsys.reports.drawn import Pictures
 from pytest_nsys.session import history_path, session_of, usage_errors
 from pytest_nsys.whole_file import append, write_whole
@@ -114,13 +114,15 @@ class Reporting:
     annotations: list[str] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the record of an assertion; the last one counts where a test is run again."""
+        """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
         record: Mapping[str, Any] | None = getattr(report, "nsys", None)
-        if record is not None:
+        if record is not None and str(report.outcome) == "rerun":
+            self._keep_pictures(report)
+        elif record is not None:
             kept = {**record, "good": not report.failed}
             if report.failed and not record["explanation"] and record["outcome"] == "passed":
                 kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
-            self.records[report.nodeid] = kept
+            keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)
         elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_nsys.git_command import ask_git
+
 BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 """Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""
 
@@ -52,9 +54,7 @@ def _proposed(environment: Mapping[str, str]) -> str | None:
 def _git(folder: Path, *words: str) -> str | None:
     """What git answers, None where it cannot."""
     try:
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, encoding="utf-8", errors="replace", timeout=TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = ask_git(folder, words, patience_s=TIMEOUT_S)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None

@@ -217,6 +217,55 @@ def test_a_gate_item_that_broke_outside_of_its_verdict(project: Project) -> None
     assert "the disk is gone" in found["mistakes"][0]["text"]
 
 
+CRASH = """
+    import os
+
+    def pytest_runtest_teardown(item):
+        if hasattr(item.config, "workerinput"):
+            os._exit(1)
+"""
+
+
+def test_a_worker_that_crashed(project: Project) -> None:
+    """After its verdict: every assertion passed, and the session did not."""
+    project.gate("- overlap >= 60%")
+    project.file("conftest.py", CRASH)
+    project.trace()
+    arguments = ("--nsys-trace=run.sqlite", "-n1", "--max-worker-restart=0", "--nsys-json=report.json")
+    project.pytest_in_a_process(*arguments, code=1)
+    found = checked(project.root / "report.json")
+    assert (found["verdict"], found["good"]) == ("error", False)
+
+
+@pytest.mark.parametrize("status", range(6))
+@pytest.mark.parametrize("outcome", ["passed", "improved", "inconclusive"])
+def test_never_a_word_of_success_where_it_is_not_good(outcome: str, status: int) -> None:
+    found = digest(record("a", outcome, good=True), exit_status=status)
+    assert found.good == (status == 0)
+    assert found.verdict == (outcome if found.good else "error")
+
+
+@pytest.mark.parametrize("outcome", ["failed", "no data", "incomparable", "error"])
+def test_a_plugin_cannot_turn_a_bad_verdict_into_a_pass(project: Project, outcome: str) -> None:
+    found = digest(record("a", outcome, good=True))
+    assert (found.verdict, found.good) == (outcome, False)
+    if outcome == "failed":
+        green = """
+            import pytest
+
+            @pytest.hookimpl(wrapper=True)
+            def pytest_runtest_makereport():
+                report = yield
+                report.outcome = "passed"
+                return report
+        """
+        project.file("conftest.py", green)
+        project.gate("- overlap >= 99%")
+        project.trace()
+        said = report_of(project, "--nsys-trace=run.sqlite", code=0)
+        assert (said["verdict"], said["good"]) == ("failed", False)
+
+
 def test_a_refresh(project: Project) -> None:
     project.gate(GATE)
     project.trace()

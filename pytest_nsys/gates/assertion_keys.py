@@ -30,7 +30,7 @@ from pytest_nsys.gates.sentences import Sentence, balance_of, not_a_quantity, pa
 from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.units import HASH
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import KernelsMode, Span, printable
+from pytest_nsys.model import KernelsMode, Span, no_command, printable
 
 ASSERTION_KEYS = (
     *("id", "assert", "metric", "where", "across", "balance", "pipeline", "for", "require", "warn", "baseline"),
@@ -66,12 +66,12 @@ class Defaults:
 
 
 def clean_name(text: str) -> str:
-    """``text`` as a part of a test's name: one line, no control characters, no ``::``."""
+    """``text`` as a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
     visible = "".join(c for c in text if c.isprintable() or c.isspace())
     name = " ".join(visible.split())
     while "::" in name:
         name = name.replace("::", ":")
-    return name
+    return no_command(name)
 
 
 def read_assertion(reader: Reader, node: Node, defaults: Defaults) -> list[Assertion]:

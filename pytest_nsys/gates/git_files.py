@@ -17,21 +17,12 @@ from pathlib import Path
 
 from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.shelf import SUFFIX
+from pytest_nsys.git_command import PATIENCE_S, ask_git
 from pytest_nsys.model import printable
 
 MOST_BYTES = 256 << 20
-PATIENCE_S = 60
 SHORT = 7
 LINK, SUBMODULE = "120000", "160000"
-_OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE")
-"""What a git hook hands to its programs, which would hide the repository that the files really lie in."""
-_WITHOUT_PAUSE = {
-    "LC_ALL": "C",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_PAGER": "cat",
-}
 _LISTED = re.compile(
     rb"(?P<mode>\d{6}) (?P<kind>\w+) (?P<name>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>.+)", re.DOTALL
 )
@@ -55,17 +46,8 @@ class Entry:
 
 def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Ask git in a folder. Raises BaselineError where there is no git, or no answer in time."""
-    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK} | _WITHOUT_PAUSE
     try:
-        return subprocess.run(
-            ["git", "--no-pager", *words],
-            cwd=folder,
-            env=environment,
-            input=question,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return ask_git(folder, words, question)
     except subprocess.TimeoutExpired as error:
         raise BaselineError(f"git {words[0]} gave no answer within {PATIENCE_S} s in {folder}") from error
     except (OSError, ValueError) as error:

@@ -25,6 +25,9 @@ EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "
 BROKEN_OFF = (2, 3, 4)
 """Exit statuses of a session that did not get to the end."""
 
+NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
+"""States that no plugin can make good: what a person allows to fail has a state of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
@@ -54,7 +57,7 @@ class Digest:
     @property
     def bad(self) -> list[Mapping[str, Any]]:
         """The assertions that pytest takes as failed."""
-        return [record for record in self.records if not record["good"]]
+        return [record for record in self.records if not record["good"] or state(record) in NEVER_GOOD]
 
     @property
     def counts(self) -> Counter[str]:
@@ -63,7 +66,10 @@ class Digest:
 
     @property
     def verdict(self) -> str:
-        """The session in one word: the worst verdict that pytest takes as failed, else what deserves a look."""
+        """The session in one word: the worst verdict that pytest takes as failed, else what deserves a look.
+
+        *Error* where the session failed and no assertion says why: never a word of success where it is not good.
+        """
         if self.mistakes or self.exit_status in BROKEN_OFF:
             return str(Outcome.ERROR)
         if not self.records:
@@ -71,6 +77,8 @@ class Digest:
         bad = {state(record) for record in self.bad}
         if bad:
             return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
+        if self.exit_status:  # another test, a worker that crashed, a report that could not be written
+            return str(Outcome.ERROR)
         seen = self.counts
         return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
 
@@ -103,6 +111,12 @@ class Digest:
         for record in self.records:
             found.setdefault(record["file"], []).append(record)
         return found
+
+
+def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:
+    """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
+    if nodeid not in records or records[nodeid]["good"] or not record["good"]:
+        records[nodeid] = record
 
 
 def ordered_states(states: Mapping[str, int]) -> list[str]:

@@ -101,8 +101,9 @@ _ESCAPES = re.compile(r"\\u(d[89ab]..)\\ud[c-f]..|\\u(d[89a-f]..)|\\.")
 
 def without_halves(text: str) -> str:
     """JSON in ASCII whose every escape is text: of a file name that is not UTF-8 Python keeps halves of pairs, at which
-    other readers of JSON stop.
+    other readers of JSON stop. Nor does it hold ``##``, with which commands to a CI system begin.
     """
+    text = text.replace("##", r"#\u0023")
     if "\\ud" not in text:
         return text
     return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
