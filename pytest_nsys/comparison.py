@@ -331,8 +331,7 @@ def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
     """All that differ, also those that need not agree: a person wants to know them."""
     found: dict[Difference, bool] = {}
     for pair in pairs:
-        now = {**pair.head.key(pair.gate.run).as_json(), **pair.head.facts}
-        was = {**pair.base.key(pair.gate.run).as_json(), **pair.base.facts}
+        now, was = pair.head.circumstances(pair.gate.run), pair.base.circumstances(pair.gate.run)
         on = pair.gate.comparable_on
         for difference in differences(now, was):
             compared = on is None or difference.name in on

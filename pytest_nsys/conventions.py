@@ -15,11 +15,11 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pytest_nsys.families import MAXTEXT, NVIDIA, Families
+from pytest_nsys.families import MAXTEXT, NVIDIA, Families, known_communication
 from pytest_nsys.model import KernelsMode, Setup, Span
 
 NO_STAGE = "none"
@@ -73,14 +73,15 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside.
+    """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside;
+    ``libraries`` is where it makes a difference.
 
     ``anchor``: pattern of the range that repeats once per unit of steady work, None where none is known.
     ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
     ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
     in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
-    besides NCCL's. ``families``: the table that kernels are counted by. ``copies``: kinds of copies that are
-    communication, too, in the order of CopyKind.
+    besides NCCL's; ``libraries``: those of all known libraries do. ``families``: the table that kernels are counted by.
+    ``copies``: kinds of copies that are communication, too, in the order of CopyKind.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Convention:
     stage: str | None = None
     purposes: tuple[Purpose, ...] = ()
     communication: tuple[str, ...] = ()
+    libraries: bool = False
     span: Span = Span.RANGE
     kernels: KernelsMode = KernelsMode.CONTAINED
     families: Families = NVIDIA
@@ -117,10 +119,16 @@ class Convention:
             prefix = prefix[:-1]
         return ("" if "|" in self.setup else prefix) + "%"
 
-    def fingerprint(self) -> str:
-        """A short hash of everything that changes what is measured; the name alone does not."""
+    def fingerprint(self, added: Collection[str] = ()) -> str:
+        """A short hash of everything that changes what is measured; the name alone does not.
+
+        ``added`` are the libraries of which kernels ran that communicate by ``libraries`` alone: without such kernels
+        the runs of before that rule were measured alike, and their baselines stay valid.
+        """
         facts = dataclasses.asdict(self)
-        del facts["name"]
+        del facts["name"], facts["libraries"]
+        if added:
+            facts["libraries"] = sorted(added)
         if self.families == (MAXTEXT if self.anchor == _JAX_STEP else NVIDIA):
             del facts["families"]  # the usual ones: conventions had none once, and their baselines stay valid
         if not self.copies:
@@ -174,8 +182,14 @@ class Convention:
         return context
 
     def is_communication(self, short_name: str, full_name: str) -> bool:
-        """Whether a kernel communicates: NCCL's by prefix of the short name, others by the convention's globs, and
-        copies that it counts.
+        """Whether a kernel communicates: one that is named so, and one of a known library where these count."""
+        if self.names_communication(short_name, full_name):
+            return True
+        return self.libraries and known_communication(short_name, full_name) is not None
+
+    def names_communication(self, short_name: str, full_name: str) -> bool:
+        """Whether a kernel is NCCL's by prefix of the short name, or like one of the convention's globs, or a copy that
+        it counts.
         """
         if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
             return True
@@ -210,7 +224,7 @@ _JAX_STEP = "% step_num=%"
 """What the reader calls a range of JAX that has a step number: its name, and the number."""
 
 _COLLECTIVE_LIBRARIES = ("rccl*",)
-"""Kernels of AMD's library that do not keep NVIDIA's names, as most of them do."""
+"""Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table."""
 
 BUILT_IN: Mapping[str, Convention] = {
     c.name: c
@@ -226,11 +240,12 @@ BUILT_IN: Mapping[str, Convention] = {
                 Purpose("pp_p2p", ranges=("pipeline send/recv",)),
             ),
         ),
-        Convention(name="generic"),
+        Convention(name="generic", libraries=True),
         Convention(
             name="kineto",
             anchor=_TORCH_STEP,
             communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
             kernels=KernelsMode.LAUNCHED,
         ),
         Convention(
@@ -243,12 +258,14 @@ BUILT_IN: Mapping[str, Convention] = {
                 Purpose("pp_p2p", ranges=("PP:%SEND%", "PP:%RECV%")),
             ),
             communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
             kernels=KernelsMode.LAUNCHED,
         ),
         Convention(
             name="jax",
             anchor=_JAX_STEP,
             communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
             kernels=KernelsMode.LAUNCHED,
             families=MAXTEXT,
         ),

@@ -205,6 +205,16 @@ class Evidence:
         found |= {"batch": {batch} if batch else set(), "peak": set() if peak is None else {format_value(peak, "GB/s")}}
         return {name: sorted(values) or None for name, values in found.items()}
 
+    @property
+    def convention_words(self) -> str:
+        """The name of the convention, and the known libraries that make it another one to a baseline."""
+        added = ", ".join(sorted(self.captures[0].libraries))
+        return self.convention.name + (f" with {added}" if added else "")
+
+    def circumstances(self, stated: Mapping[str, Label]) -> Mapping[str, object]:
+        """By what two runs are compared that are both measured now: by one table of libraries, whichever ran."""
+        return {**self.key(stated).as_json(), **self.facts, "convention": self.convention.fingerprint()}
+
     def profilers(self) -> tuple[str, ...]:
         """The versions of the profiler that wrote the traces."""
         versions = {facts.profiler_version for capture in self.captures for facts in capture.facts}
@@ -292,7 +302,7 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
 
     gpu = capture.gpu_model()
     return Key(
-        convention=capture.convention.fingerprint(),
+        convention=capture.convention.fingerprint(capture.libraries),
         mesh=mesh or None,
         micro_batch=told("micro_batch", setup.micro_batch if setup else None),
         sequence_length=told("sequence_length", setup.sequence_length if setup else None),

@@ -277,6 +277,10 @@ class Trace(Protocol):
         """Every (process, device) that ran a kernel, ordered."""
         ...
 
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The (short name, demangled name) of each kernel that ran and is of a known communication library."""
+        ...
+
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
         """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
         ...

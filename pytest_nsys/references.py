@@ -161,7 +161,7 @@ class StoredBaseline:
         if field.name != "convention":
             return field
         was = baseline.provenance.get("convention")
-        return Difference(field.name, f"{self.evidence.convention.name} ({field.now})", f"{was} ({field.baseline})")
+        return Difference(field.name, f"{self.evidence.convention_words} ({field.now})", f"{was} ({field.baseline})")
 
     @property
     def path(self) -> Path | None:
@@ -278,8 +278,7 @@ class OtherRun:
 
     @cached_property
     def _unlike(self) -> Unlike | None:
-        now = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
-        was = {**self.before.key(self.gate.run).as_json(), **self.before.facts}
+        now, was = self.evidence.circumstances(self.gate.run), self.before.circumstances(self.gate.run)
         fields = differences(now, was, self.gate.comparable_on)
         if not fields:
             return None

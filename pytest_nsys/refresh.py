@@ -252,7 +252,7 @@ class Refresh:
         found: dict[str, Any] = {
             "reason": self.reason,
             "commit": commit_of(self.gate.path.parent),
-            "convention": evidence.convention.name,
+            "convention": evidence.convention_words,
             "profiler": list(evidence.profilers()),
         }
         before = old.provenance if old else {}

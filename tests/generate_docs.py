@@ -37,7 +37,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.cli.init import Asking, Trial, drafted
 from pytest_nsys.conventions import BUILT_IN, Convention
 from pytest_nsys.evaluation import Library
-from pytest_nsys.families import NVIDIA, TABLES
+from pytest_nsys.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.gates import gate_file
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Span
@@ -165,7 +165,8 @@ def metrics() -> str:
 
 def convention_yaml(convention: Convention) -> str:
     """The convention as a gate file would spell it out."""
-    keys: dict[str, Any] = {"name": convention.name}
+    keys: dict[str, Any] = {"extends": "generic"} if convention.libraries else {}
+    keys["name"] = convention.name
     for key in ("anchor", "setup", "stage"):
         if (value := getattr(convention, key)) is not None:
             keys[key] = value
@@ -195,6 +196,11 @@ def families() -> str:
         + table(("family", "globs"), ((f"`{f.name}`", " ".join(f"`{p}`" for p in f.patterns)) for f in own))
         for name, own in TABLES.items()
     )
+
+
+def libraries() -> str:
+    """The known communication libraries."""
+    return table(("library", "kernels"), ((own.name, " ".join(f"`{glob}`" for glob in own.globs)) for own in LIBRARIES))
 
 
 def commands(command: click.Command = main, name: str = "pytest-nsys") -> str:
@@ -278,6 +284,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "metrics": metrics,
     "conventions": conventions,
     "families": families,
+    "libraries": libraries,
     "commands": commands,
     "first gate file": first_gate_file,
     "pytest options": pytest_options,

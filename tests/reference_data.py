@@ -12,6 +12,7 @@ import pytest
 DATA = Path(__file__).parents[2] / "shared" / "data"
 DUALPIPE = DATA / "dualpipe"
 REAL = DATA / "real"
+MORE = DATA / "more"
 
 DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")
 

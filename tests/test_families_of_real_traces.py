@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.conventions import BUILT_IN
-from pytest_nsys.families import Families, classifier, names_of
+from pytest_nsys.families import Families, classifier, zero_filled
 from tests.kernel_traces import sums
 from tests.reference_data import REAL, needs_reference_data
 
@@ -63,7 +63,7 @@ def test_real_traces_sum_to_what_their_files_hold(name: str) -> None:
     with sums(REAL / name, convention=convention, steps=1) as found:
         assert found.total.ns * found.gpus == sum(by_name.values())
         assert found.total.launches * found.gpus == count
-        expected = dict.fromkeys(names_of(convention.families), 0)
+        expected = dict.fromkeys(zero_filled(convention.families), 0)
         for kernel, ns in by_name.items():
             expected[family_by_hand(kernel, convention.families, found)] += ns
         assert {family: usage.ns * found.gpus for family, usage in found.families.items()} == expected

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_nsys.cli import main
-from pytest_nsys.families import NVIDIA, names_of
+from pytest_nsys.families import NVIDIA, zero_filled
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from tests.gates import Project
@@ -58,7 +58,7 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
     assert found[0] == ["gemm", "60", "1", "100.0%"]
     assert found[1] == ["nccl", "0", "0", "0.0%"]
     assert found[-1] == ["total", "60", "1", "100.0%"]
-    assert len(found) == len(names_of(NVIDIA)) + 1
+    assert len(found) == len(zero_filled(NVIDIA)) + 1
 
 
 def test_command_in_a_process(project: Project) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.demangled import short_name
 from pytest_nsys.errors import NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Lane
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces import json_bytes, json_stream
-from pytest_nsys.traces.demangled import short_name
 from pytest_nsys.traces.kineto import Kineto
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.gates import Project

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.statistics import exact, median
 from pytest_nsys.analysis.windows import periods, steady_indices
 from pytest_nsys.conventions import COPY_NAMES
 from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.families import OTHER, classifier, names_of
+from pytest_nsys.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.model import Row, Value, counted
 
 PER_STEP = frozenset({"family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"})
@@ -131,7 +131,8 @@ class FamilySums:
         for names, usage in self.by_name.items():
             family = self.family_of[names]
             sums[family] = sums[family].and_(usage)
-        return {family: usage.over(self.divisor) for family, usage in sums.items()}
+        filled = zero_filled(self.run.convention.families)
+        return {name: usage.over(self.divisor) for name, usage in sums.items() if usage.launches or name in filled}
 
     @cached_property
     def total(self) -> Usage:

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.ranks import find_ranks, read_labels
 from pytest_nsys.analysis.windows import RUN, Pick, anchor_windows
 from pytest_nsys.conventions import Convention, like
 from pytest_nsys.errors import NothingMeasured
+from pytest_nsys.families import known_communication
 from pytest_nsys.model import (
     NO_LAUNCH,
     OPEN_END_NS,
@@ -157,6 +158,14 @@ class Run:
             }
             found |= known or (set(facts.models) if own and len(facts.models) == 1 else set())
         return " + ".join(sorted(found)) or None
+
+    @cached_property
+    def libraries(self) -> frozenset[str]:
+        """The known libraries whose kernels, anywhere in the run, communicate though the convention names none."""
+        traces = self.traces if self.convention.libraries else ()
+        kernels = {pair for trace in traces for pair in trace.library_kernels()}
+        added = (pair for pair in kernels if not self.convention.names_communication(*pair))
+        return frozenset(known.library for pair in added if (known := known_communication(*pair)) is not None)
 
     def close(self) -> None:
         """Let the files go."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.kernel_families import FamilySums
+from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
 from pytest_nsys.cli.choosing_convention import convention_for
@@ -104,7 +104,7 @@ def _print(asked: Asked, traces: Sequence[str], evidence: Evidence, family: str 
     _check_family(family, evidence.convention.families)
     (together,) = run.measured(pick).together()
     sums = FamilySums(together)
-    if family is not None and not sums.families[family].launches:
+    if family is not None and not sums.families.get(family, Usage()).launches:
         raise NothingMeasured(f"{traces[0]}: no kernel of the family {family} ran under {pick}")
     notes = [*run.rank_notes, *(Note(text) for facts in run.facts for text in facts.notes), *_about_steps(sums, pick)]
     lines = note_lines(dict.fromkeys(notes))

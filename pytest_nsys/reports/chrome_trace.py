@@ -61,6 +61,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
         **({"copies": list(convention.copies)} if convention.copies else {}),
+        **({"libraries": libraries} if (libraries := _library_kernels(first)) else {}),
         "ranges": sorted(
             {p for p in (convention.anchor, convention.setup_pattern, first.pick.anchor) if p is not None}
         ),
@@ -69,6 +70,11 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     }
     listed = ",\n".join(events)
     return without_halves(f'{{"{CUT}":{_json(cut)},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{listed}\n]}}\n')
+
+
+def _library_kernels(side: RunCut) -> list[tuple[str, str]]:
+    """The kernels of the whole run that tell its convention from that of runs without known libraries."""
+    return sorted({pair for trace in side.run.traces for pair in trace.library_kernels()})
 
 
 def _json(value: Json) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.errors import NothingMeasured, TraceError
+from pytest_nsys.families import known_communication
 from pytest_nsys.model import (
     NO_LAUNCH,
     OPEN_END_NS,
@@ -119,6 +120,13 @@ class CutTrace:
         """Every (process, device) that ran a kernel."""
         found = {Lane(pid, k.stream.device) for pid, process in self._processes.items() for k in process.ran}
         return sorted(found, key=lambda lane: (lane.global_pid, lane.device or 0))
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The names of the kernels of known communication libraries, those elsewhere in the run too."""
+        about, processes = self._content
+        held = {(k.name, k.full_name) for process in processes.values() for k in process.kernels}
+        named = {(str(short), str(full)) for short, full in about.get("libraries", ())}
+        return named | {pair for pair in held if known_communication(*pair) is not None}
 
     def unasked(self) -> Set[int]:
         """None: every process is a rank."""

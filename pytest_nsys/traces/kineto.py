@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.demangled import short_name
+from pytest_nsys.families import known_communication
 from pytest_nsys.model import NO_LAUNCH, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
 from pytest_nsys.traces.copies_as_kernels import NAMES, told_apart
 from pytest_nsys.traces.kineto_collectives import KernelKey, read_collectives
@@ -82,6 +84,12 @@ class Kineto:
     def lanes(self) -> Sequence[Lane]:
         """Every device that ran a kernel."""
         return tuple(Lane(self._content.global_pid, device) for device in self._content.kernels)
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The names of the kernels of known communication libraries."""
+        names = self._content.names
+        called = ((short_name(full), full) for full in map(names.__getitem__, set(self._content.columns.kernel_name)))
+        return {(short, full) for short, full in called if known_communication(short, full) is not None}
 
     # -- ranges
 

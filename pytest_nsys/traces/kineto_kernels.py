@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, pairwise
 from operator import le
 
+from pytest_nsys.demangled import short_name
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Kernels, Stream
-from pytest_nsys.traces.demangled import short_name
 from pytest_nsys.traces.kineto_columns import Columns
 
 GRAPH_LAUNCH = "GraphLaunch"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.errors import TraceError
+from pytest_nsys.families import known_communication
 from pytest_nsys.model import OPEN_END_NS, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
 from pytest_nsys.traces.copies_as_kernels import told_apart
 from pytest_nsys.traces.nsys_collectives import TO_SEE_SIZES, read_collectives
@@ -177,6 +178,16 @@ class NsysSqlite:
             for pair in pairs:
                 check_whole(*pair)
         return tuple(Lane(pid, device) for pid, device in sorted(pairs))
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The names of the kernels of known communication libraries."""
+        if KERNEL not in self._file.tables:
+            return frozenset()
+        ids = {*self._file.scan("DISTINCT shortName, demangledName", KERNEL, "1")}
+        with self._damage(KERNEL):
+            texts = self._strings({number for pair in ids for number in pair})
+        names = {(texts.get(short, ""), texts.get(full, "")) for short, full in ids}
+        return {pair for pair in names if known_communication(*pair) is not None}
 
     # -- ranges
 
