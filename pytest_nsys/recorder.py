@@ -17,7 +17,7 @@ from pytest_nsys.errors import HistoryError, NsysError
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.history.database import check_writable
-from pytest_nsys.history.entries import Plain, run_facts, series_facts, verdict_facts
+from pytest_nsys.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
 from pytest_nsys.history.writing import RunEntry, append
 from pytest_nsys.model import counted
 from pytest_nsys.reports.text import row_to_name
@@ -51,6 +51,8 @@ def entry_of(
 ) -> Plain:
     """What one assertion puts into the history. ``decided`` is its outcome and message."""
     row = row_to_name(verdict) if verdict is not None else None
+    if verdict is not None and verdict.delayed:
+        decided = DELAYED, decided[1]
     entry: Plain = {
         "file": str(gate.path),
         "gate": session.shelf(gate).gate,

@@ -38,9 +38,6 @@ from pytest_nsys.model import Label, Value
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
 
-BEGINS = "each run with --nsys-history adds to it, and from the second on there is something to compare with"
-
-
 class ReferenceSource(Protocol):
     """Where the values come from that now is held against."""
 
@@ -362,15 +359,19 @@ class PastRuns:
         if self.path is None:
             return Unlike(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
         if not self.path.exists():  # the session that begins the history has nothing before it
-            return Unlike(Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {BEGINS}")
+            return Unlike(
+                Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
+            )
         now = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
         sid = series_id(metric, self.evidence.pick_of(assertion))
         asked = limit.history
-        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, self.gate.comparable_on)
+        on = self.gate.comparable_on
+        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag)
         if not runs:
             where = f" on branch {asked.branch}" if asked.branch is not None else ""
-            what = f"{self.shown(self.path)} holds no comparable run of {metric.name}{where}"
-            return Unlike(Outcome.NO_DATA, f"{what}: {BEGINS}")
+            lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
+            what = f"{self.shown(self.path)} holds no comparable run of {metric.name}{where}{lag}"
+            return Unlike(Outcome.NO_DATA, f"{what}: {asked.begins}")
         # What most of them have is what there is: one run without a row, or with another one, does not change that.
         counts = Counter(labels for run in runs for labels in run)
         usual = [labels for labels, count in counts.items() if 2 * count > len(runs)]

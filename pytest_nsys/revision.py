@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from pytest_nsys.git_command import ask_git
 
 BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 """Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""
+
+TARGET_VARIABLES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CHANGE_TARGET")
+"""Where CI says which branch a request is to be merged into: GitHub, GitLab, Jenkins."""
 
 TIMEOUT_S = 10
 
@@ -40,6 +44,13 @@ def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Re
         branch = _proposed(environment) or next((environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None)
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return Revision(commit, branch, None if changed is None else bool(changed))
+
+
+def branch_named(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else None."""
+    full = None if ref.startswith("-") else _git(folder, "rev-parse", "--symbolic-full-name", ref)
+    found = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full or "")
+    return found[1] if found else next((environment[n] for n in TARGET_VARIABLES if environment.get(n)), None)
 
 
 def _proposed(environment: Mapping[str, str]) -> str | None:

@@ -28,6 +28,7 @@ from pytest_nsys.gates.git_files import merge_advice
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
 from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.history.past_verdicts import PastVerdicts
 from pytest_nsys.looking import look_command, usual_of
 from pytest_nsys.model import printable
 from pytest_nsys.progress import on_terminal
@@ -244,6 +245,8 @@ class NsysSession:
             else:
                 stored = StoredBaseline(evidence, gate, shelf, self.shown, self.prune_command(gate))
                 bench = Bench(evidence, gate, stored, past, self.refresh_command(gate), self._gate_changes(shelf))
+            ref = self.snapshots.ref if self.snapshots is not None else ""
+            bench.past = PastVerdicts(evidence, gate, shelf.gate, self.history, ref)
             self._benches[gate.path] = bench
         return self._benches[gate.path]
 

@@ -10,12 +10,14 @@ from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.evaluation import Evidence, Measured
 from pytest_nsys.explaining import TakenApart, explain_rows
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
+from pytest_nsys.gates.bad_runs import BadRuns, delayed
 from pytest_nsys.gates.judgement import Judgement, Reference, Unlike, judge
 from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
 from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.history.past_verdicts import PastVerdicts
 from pytest_nsys.metrics import METRICS, Metric
-from pytest_nsys.model import Label, counted
+from pytest_nsys.model import Label, counted, printable
 from pytest_nsys.references import ReferenceSource, StoredBaseline
 from pytest_nsys.structural_change import explain
 
@@ -24,7 +26,8 @@ from pytest_nsys.structural_change import explain
 class Bench:
     """What the assertions of a gate file are judged with.
 
-    ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history.
+    ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
+    ``past`` tells of earlier verdicts, None where no history is at hand.
     ``refresh`` is the command that makes its baseline; ``notes`` are told with every verdict.
     """
 
@@ -34,6 +37,7 @@ class Bench:
     history: ReferenceSource | None = None
     refresh: str = ""
     notes: tuple[str, ...] = ()
+    past: PastVerdicts | None = None
 
     @property
     def stated(self) -> Mapping[str, Label]:
@@ -91,18 +95,23 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
     measured = bench.evidence.rows(metric, pick)
     bench.evidence.check(bench.gate.quality, pick, metric)
     reference = bench.reference(assertion)
-    judgement = _judged(assertion, bench, measured, reference)
+    judged = _judged(assertion, bench, measured, reference)
+    bad = judged.outcome is Outcome.FAILED
+    before = bench.past.here(assertion) if bad and bench.past is not None and assertion.fail_after > 1 else None
+    judgement = delayed(judged, assertion.fail_after, before)
+    waits = judgement is not judged
+    message = _message(assertion, judged) + (_of_earlier_runs(assertion, bench.past, before) if bad else "")
     notes = bench.evidence.notes(pick, metric)
     source = bench.source(assertion)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
-        message=_message(assertion, judgement),
+        message=message,
         unit=judged_unit(assertion, metric),
         rows=judgement.rows,
         windows=bench.evidence.windows(pick),
         measured_as=str(pick),
-        warnings=(*_warnings(assertion, judgement), *judgement.warnings, *_of(reference)),
+        warnings=(*_warnings(assertion, judgement, message, waits=waits), *judgement.warnings, *_of(reference)),
         notes=(
             *(("warning: " if note.warning else "") + note.text for note in notes),
             *bench.disagreements,
@@ -114,6 +123,7 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         compared_with=reference.origin if isinstance(reference, Reference) else "",
         details=explain(assertion, judgement.rows, bench.evidence, source) if source is not None else (),
         causes=_causes(assertion, judgement, bench, source) if source is not None else (),
+        delayed=waits,
     )
 
 
@@ -181,6 +191,28 @@ def _message(assertion: Assertion, judgement: Judgement) -> str:
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
+def _of_earlier_runs(assertion: Assertion, past: PastVerdicts | None, before: BadRuns | None) -> str:
+    """That what is bad now was bad before, here or where the baseline comes from."""
+    after, said = assertion.fail_after, ""
+    if before is not None:
+        nth = len(before.runs) + 1
+        of = f" of {after}" if nth <= after else ""
+        since = f", since {before.runs[-1]}" if before.runs else ""
+        said = f"; bad run {nth}{of} in a row on {printable(before.branch, 60)}{since} (fail_after)"
+    elif after > 1:
+        no_history = past is None or past.path is None
+        counts = (
+            "in a history (--nsys-history), and none is given"
+            if no_history
+            else "the runs of a branch, and git names none"
+        )
+        said = f"; fail_after counts {counts} here: the first bad run fails"
+    there = past.there(assertion) if past is not None else None
+    if there is None or there.red_since is None or (before is not None and before.branch == there.branch):
+        return said
+    return f"{said}; already red on {printable(there.branch, 60)} since {there.red_since}"
+
+
 def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
     """Which of the two halves of the sentence does not hold, and in how many rows."""
     off = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
@@ -192,12 +224,12 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _warnings(assertion: Assertion, judgement: Judgement) -> list[str]:
+def _warnings(assertion: Assertion, judgement: Judgement, message: str, *, waits: bool) -> list[str]:
     said = []
     if judgement.outcome is Outcome.IMPROVED:
-        said.append(f"the baseline is stale: {_message(assertion, judgement)}; refresh it")
+        said.append(f"the baseline is stale: {message}; refresh it")
     if judgement.outcome is Outcome.INCONCLUSIVE:
-        said.append(f"inconclusive: {_message(assertion, judgement)}; take more captures")
+        said.append(f"inconclusive: {message}" + ("" if waits else "; take more captures"))
     early = [row for row in judgement.rows if row.early_warning]
     if early and assertion.warn is not None:
         said.append(f"{len(early)} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}")

@@ -57,12 +57,20 @@ def entry(
     commit: str = "0" * 40,
     every: Sequence[Mapping[str, Any]] | None = None,
     digest: str = DIGEST,
+    xfailed: int = 0,
+    severity: str = "fail",
     **more: Any,
 ) -> RunEntry:
     """A run of one row, or of ``every`` measurement."""
     found = [dict(each) for each in every or [series({(0, "stage2_f"): value}, **more)]]
     facts = {"key": dict(key or KEY), "digest": digest, "coordinates": {"0": {"pp": 0}, "1": {"pp": 1}}}
-    verdict = {"assertion": "exposed_ns < 1 ms", "line": 3, "outcome": outcome, "xfailed": 0}
+    verdict = {
+        "assertion": "exposed_ns < 1 ms",
+        "line": 3,
+        "outcome": outcome,
+        "xfailed": xfailed,
+        "severity": severity,
+    }
     return RunEntry(gate, "run.sqlite", Revision(commit, branch, False), facts, found, {"one": verdict})
 
 

@@ -256,6 +256,13 @@ def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise(load: Loader)
             FromHistory(10, "main"),
             "<= median of the last 10 runs on main + max(5%, 50us)",
         ),
+        (
+            "overlap",
+            "{history: 10, branch: main, lag: 3}",
+            FromHistory(10, "main", 3),
+            ">= median of the last 10 runs on main before the newest 3 - noise",
+        ),
+        ("overlap", "{history: 1, lag: 1}", FromHistory(1, lag=1), ">= last run before the newest - noise"),
         ("overlap", "{history: 3}", FromHistory(3), ">= median of the last 3 runs - noise"),
         ("overlap", "{history: 1, branch: no}", FromHistory(1, "no"), ">= last run on no - noise"),
         ("launches", "{history: 2}", FromHistory(2), "within noise of the median of the last 2 runs"),
@@ -269,6 +276,11 @@ def test_the_history_stands_for_the_baseline(
     assert assertion.require.limit.history == history
     assert (assertion.require.text, assertion.name) == (text, f"{metric} {text}")
     assert assertion.needs_baseline
+
+
+def test_how_many_bad_runs_in_a_row_it_takes(load: Loader) -> None:
+    assert load.one("assert: overlap >= baseline - 5%\nfail_after: 003").fail_after == 3
+    assert load.one("assert: overlap >= baseline - 5%").fail_after == 1
 
 
 def test_the_history_takes_the_tolerance_of_its_assertion(load: Loader) -> None:

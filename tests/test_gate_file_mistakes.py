@@ -281,6 +281,24 @@ def test_mistakes_of_a_sentence(tmp_path: Path, entry: str, mistake: str) -> Non
                 "as in {history: 10, branch: main}"
             ],
         ),
+        (
+            "baseline: {lag: 3, rel: 5%}",
+            ["4:21: 'lag' says which runs of the history count: it needs 'history', as in {history: 10, lag: 3}"],
+        ),
+        ("baseline: {history: 10, lag: 0, rel: 5%}", ["4:34: lag is a whole number from 1 on, not '0'"]),
+        ("baseline: {history: 10, lag: 10000, rel: 5%}", ["4:34: lag is at most 9999 runs, not 10000"]),
+        (
+            "require: '>= baseline'\n    fail_after: 2",
+            ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= baseline' has none"],
+        ),
+        (
+            "baseline: {rel: 5%}\n    fail_after: 2\n    xfail: known",
+            ["5:17: 'fail_after' cannot stand beside 'xfail', which expects the first bad run"],
+        ),
+        (
+            "baseline: {rel: 5%}\n    fail_after: 2\n    inconclusive: pass",
+            ["5:17: 'fail_after' cannot stand beside 'inconclusive', which says what becomes of such runs"],
+        ),
         ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
         ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
         (
@@ -358,6 +376,10 @@ def test_mistakes_of_a_limit(tmp_path: Path, keys: str, expected: list[str]) -> 
         ("allow_no_data: yes", ["5:20: allow_no_data is true or false, not 'yes'"]),
         ("severity: warning", ["5:15: severity is fail or warn, not 'warning' (did you mean 'warn'?)"]),
         ("inconclusive: warn", ["5:19: inconclusive is pass or fail, not 'warn'"]),
+        (
+            "fail_after: 2",
+            ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= 60%' has none"],
+        ),
         ("on_improvement: warn", ["5:21: on_improvement is pass or fail, not 'warn'"]),
         ("id: a::b", ["5:9: an id cannot hold '::', which separates the parts of a test's address"]),
         ('id: "\\e"', ["5:9: an id has 1 to 200 characters that can be printed"]),

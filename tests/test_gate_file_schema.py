@@ -110,6 +110,9 @@ ACCEPTED_ENTRIES = [
     "{metric: overlap, baseline: {history: 10, branch: main, rel: 5%}}",
     "{metric: overlap, baseline: {history: '0010', branch: 2, abs: 1pp}, inconclusive: fail}",
     f"{{metric: overlap, baseline: {{history: {MAX_RUNS}, rel: 5%}}, inconclusive: pass}}",
+    f"{{metric: overlap, baseline: {{history: 10, lag: {MAX_RUNS}, rel: 5%}}, fail_after: 3}}",
+    "{metric: overlap, baseline: {lag: '7', branch: main, history: 3, rel: 5%}, fail_after: '01'}",
+    "{assert: overlap >= baseline - 5%, fail_after: 2, severity: warn}",
     "{metric: overlap, require: '>= baseline - noise'}",
     "{metric: overlap, require: '>= baseline - tolerance', tolerance: {rel: 5%}}",
     "{metric: compute_ns, balance: pp, require: <= 1.1}",
@@ -268,6 +271,13 @@ REFUSED_ENTRIES = [
     "{metric: overlap, baseline: {branch: main, rel: 5%}}",
     "{metric: overlap, baseline: {history: 3, branch: , rel: 5%}}",
     "{metric: overlap, baseline: {histories: 3, rel: 5%}}",
+    "{metric: overlap, baseline: {lag: 3, rel: 5%}}",
+    "{metric: overlap, baseline: {history: 3, lag: 0, rel: 5%}}",
+    "{metric: overlap, baseline: {history: 3, lag: 10000, rel: 5%}}",
+    *(
+        f"{{metric: overlap, baseline: {{rel: 5%}}, fail_after: {rest}}}"
+        for rest in ("0", "10000", "two", "", "3, xfail: known", "3, inconclusive: pass")
+    ),
     f"{{{RATIO}, inconclusive: warn}}",
     f"{{{RATIO}, where: {{}}}}",
     f"{{{RATIO}, where: [stage]}}",

@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.errors import HistoryError
+from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.history.entries import run_facts, series_facts
 from pytest_nsys.history.reading import last_runs, load
-from pytest_nsys.history.writing import append
-from tests.gates import Project
+from pytest_nsys.history.writing import RunEntry, append
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.references import PastRuns
+from pytest_nsys.revision import Revision
+from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.verdicts import Bench, evaluate
+from tests.gates import Project, write_trace
 from tests.histories import KEY, SID, ask, entry
 
 
@@ -30,6 +40,18 @@ def test_the_last_runs_come_oldest_first(history: Path) -> None:
         append(history, [entry(value)])
     assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 3)) == [2, Fraction(7, 3), 4]
     assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 9)) == [1, 2, Fraction(7, 3), 4]
+
+
+def test_the_newest_runs_stay_out(history: Path) -> None:
+    for value in ("1", "2", "3", "4"):
+        append(history, [entry(value)])
+    append(history, [entry("5", outcome="error")])
+    append(history, [entry("6", branch="topic")])
+
+    def last(count: int, lag: int) -> list[object]:
+        return values(last_runs(history, "gate.nsys.yaml", KEY, SID, count, "main", lag=lag))
+
+    assert (last(2, 0), last(2, 1), last(9, 3), last(9, 4)) == ([3, 4], [2, 3], [1], [])
 
 
 def test_only_runs_alike_count(history: Path) -> None:
@@ -83,6 +105,43 @@ def test_a_history_that_was_changed_by_hand(history: Path, change: str, words: s
     assert "\n" not in str(caught.value)
     with pytest.raises(HistoryError):
         load(history)
+
+
+def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: Path) -> None:
+    """Of 1 % a run: half a window of ten later is 5.6 % above its median, ten runs more are 16.7 %."""
+    limits = {"follows": "{history: 10, rel: 10%}", "lags": "{history: 10, lag: 10, rel: 10%}"}
+    text = "".join(f"- {{id: {name}, metric: exposed_ns, baseline: {limit}}}\n" for name, limit in limits.items())
+    path = tmp_path / "gate.nsys.yaml"
+    path.write_text(f"version: 1\nassertions:\n{text}")
+    gate = load_gate_file(path, METRICS)
+    found: dict[str, list[Outcome]] = {name: [] for name in limits}
+    for night in range(30):
+        trace = write_trace(tmp_path / "run.sqlite", round(200 * 1.01**night), ranks=1)
+        evidence = Evidence([Run([open_trace(trace)], gate.convention)])
+        bench = Bench(evidence, gate, history=PastRuns(evidence, gate, "gate.nsys.yaml", history))
+        for assertion in gate.assertions:
+            found[assertion.name].append(evaluate(assertion, bench).outcome)
+        series = series_facts(gate.assertions[0], evidence)
+        append(history, [RunEntry("gate.nsys.yaml", "", Revision(None, None, None), run_facts(evidence, {}), [series])])
+        evidence.close()
+    assert found["follows"] == [Outcome.NO_DATA] + [Outcome.PASSED] * 29
+    assert found["lags"][:11] == [Outcome.NO_DATA] * 11
+    assert found["lags"][11:21] != [Outcome.PASSED] * 10
+    assert found["lags"][21:] == [Outcome.FAILED] * 9
+
+
+def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
+    project.trace()
+    project.gate("- {id: drift, metric: exposed_ns, baseline: {history: 3, lag: 2, rel: 5%}}")
+    run = "--nsys-trace=run.sqlite", "--nsys-history=perf.db"
+    assert "there is no history yet in perf.db: each run with --nsys-history adds to it, and from run 4 on" in (
+        project.pytest(*run, code=1)
+    )
+    for _ in range(2):
+        assert "no comparable run of exposed_ns before the newest 2, which lag leaves out" in project.pytest(
+            *run, code=1
+        )
+    project.pytest(*run, code=0)
 
 
 def test_a_limit_from_the_history_begins_by_itself(project: Project) -> None:

@@ -66,16 +66,28 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class FromHistory:
-    """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline."""
+    """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline.
+
+    The newest ``lag`` of them stay out of it.
+    """
 
     runs: int
     branch: str | None = None
+    lag: int = 0
 
     @property
     def source(self) -> str:
-        """What stands in for the baseline, in words: ``median of the last 10 runs on main``."""
+        """What stands in for the baseline, in words: ``median of the last 10 runs on main before the newest 3``."""
         runs = "last run" if self.runs == 1 else f"median of the last {self.runs} runs"
-        return runs if self.branch is None else f"{runs} on {printable(self.branch, 60)}"
+        where = "" if self.branch is None else f" on {printable(self.branch, 60)}"
+        lag = f" before the newest {self.lag}" if self.lag > 1 else " before the newest" * self.lag
+        return f"{runs}{where}{lag}"
+
+    @property
+    def begins(self) -> str:
+        """When there will be something to compare with, in words."""
+        first = f"run {self.lag + 2}" if self.lag else "the second"
+        return f"each run with --nsys-history adds to it, and from {first} on there is something to compare with"
 
 
 class Unmatched(enum.StrEnum):
@@ -177,6 +189,7 @@ class Assertion:
     """One sentence; one pytest item. ``name`` is what the item is called, unique in its file.
 
     ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
+    ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*.
     """
 
     name: str
@@ -196,6 +209,7 @@ class Assertion:
     allow_missing: AllowMissing = field(default_factory=dict)
     on_improvement: Severity = Severity.WARN
     inconclusive: Severity = Severity.WARN
+    fail_after: int = 1
     waivers: tuple[Waiver, ...] = ()
     window: str = "median"
     span: Span | None = None

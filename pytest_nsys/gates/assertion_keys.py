@@ -21,7 +21,7 @@ from pytest_nsys.gates.assertion import (
     Severity,
     Tolerance,
 )
-from pytest_nsys.gates.baseline_keys import read_baseline
+from pytest_nsys.gates.baseline_keys import read_baseline, runs_of
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
@@ -35,6 +35,7 @@ from pytest_nsys.model import KernelsMode, Span, no_command, printable
 ASSERTION_KEYS = (
     *("id", "assert", "metric", "where", "across", "balance", "pipeline", "for", "require", "warn", "baseline"),
     *("tolerance", "severity", "marks", "xfail", "allow_no_data", "allow_missing", "on_improvement", "inconclusive"),
+    "fail_after",
     *("window", "span", "kernels"),
 )
 SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
@@ -138,6 +139,7 @@ class _Entry:
             return []
         metric = self._defaults.metrics[sentence.metric]
         self._check_exact(sentence)
+        self._check_delay(sentence)
         keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
         where = keys.where(fixed=sentence.where)
         judged = balance_of(metric) if sentence.balance_across else metric
@@ -159,6 +161,18 @@ class _Entry:
         if "tolerance" in self._fields and isinstance(limit, FromBaseline) and limit.tolerance is None:
             what = f"'{sentence.require.text}' is exact: it takes no tolerance"
             self._mistake("tolerance", what)
+
+    def _check_delay(self, sentence: Sentence) -> None:
+        """Only what noise may explain can wait for the next run, and only where it would be red without waiting."""
+        limit = sentence.require.limit
+        if "fail_after" not in self._fields:
+            return
+        if not isinstance(limit, FromBaseline) or limit.tolerance is None:
+            what = f"'fail_after' waits out noise: it needs a baseline with a tolerance, and '{sentence.require.text}' "
+            self._mistake("fail_after", what + "has none")
+        for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):
+            if key in self._fields:
+                self._mistake("fail_after", f"'fail_after' cannot stand beside '{key}', which {why}")
 
     def _name(self) -> str | None:
         """The id as a name; without one the sentence is the name."""
@@ -250,6 +264,8 @@ class _Entry:
             if key in fields:
                 choice = reader.choice(fields[key], key, Reaction)
                 found[key] = Severity.FAIL if choice is Reaction.FAIL else Severity.WARN
+        if "fail_after" in fields:
+            found["fail_after"] = runs_of(reader, fields["fail_after"], "fail_after")
         if "allow_no_data" in fields:
             found["allow_no_data"] = reader.flag(fields["allow_no_data"], "allow_no_data")
         if "allow_missing" in fields:

@@ -13,10 +13,10 @@ from pytest_nsys.gates.units import HASH, format_tolerance
 from pytest_nsys.gates.yaml_nodes import Reader, is_empty
 from pytest_nsys.model import printable
 
-BASELINE_KEYS = (*TOLERANCE_KEYS, "history", "branch")
+BASELINE_KEYS = (*TOLERANCE_KEYS, "history", "branch", "lag")
 
 MAX_RUNS = 9999
-"""Most runs of the history that a median is taken of."""
+"""Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
 
 
 def read_baseline(
@@ -64,16 +64,22 @@ def _fields(reader: Reader, node: Node) -> dict[str, Node] | None:
 def _history(reader: Reader, fields: Mapping[str, Node]) -> FromHistory | None:
     branch = reader.text(fields["branch"], "branch") if "branch" in fields else None
     if "history" not in fields:
-        if "branch" in fields:
-            what = (
-                "'branch' says which runs of the history count: it needs 'history', as in {history: 10, branch: main}"
-            )
-            reader.mistakes.at(fields["branch"], what)
+        for key, example in (("branch", "branch: main"), ("lag", "lag: 3")):
+            if key in fields:
+                what = f"'{key}' says which runs of the history count"
+                reader.mistakes.at(fields[key], f"{what}: it needs 'history', as in {{history: 10, {example}}}")
         return None
-    runs = reader.whole(fields["history"], "history", at_least=1)
+    runs = runs_of(reader, fields["history"], "history")
+    lag = runs_of(reader, fields["lag"], "lag") if "lag" in fields else 0
+    return None if runs is None else FromHistory(runs, branch.strip() if branch is not None else None, lag or 0)
+
+
+def runs_of(reader: Reader, node: Node, key: str) -> int | None:
+    """A number of runs of the history, from 1 on; None where it is a mistake."""
+    runs = reader.whole(node, key, at_least=1)
     if runs is not None and runs > MAX_RUNS:
-        reader.mistakes.at(fields["history"], f"history is at most {MAX_RUNS} runs, not {runs}")
-    return None if runs is None else FromHistory(runs, branch.strip() if branch is not None else None)
+        reader.mistakes.at(node, f"{key} is at most {MAX_RUNS} runs, not {runs}")
+    return runs
 
 
 def _tolerance(

@@ -84,7 +84,8 @@ class Verdict:
 
     ``warnings`` belong to the line of the assertion. ``differences`` explain *incomparable*;
     ``compared_with`` says where the baseline came from. ``details`` are lines on what changed behind the rows,
-    ``causes`` the kernels that account for those that are worse, in their order.
+    ``causes`` the kernels that account for those that are worse, in their order. ``delayed``: it is *inconclusive*
+    only because ``fail_after`` waits for more bad runs.
     """
 
     assertion: Assertion
@@ -101,6 +102,7 @@ class Verdict:
     compared_with: str = ""
     details: tuple[str, ...] = ()
     causes: tuple[Explained, ...] = ()
+    delayed: bool = False
 
     @property
     def good(self) -> bool:

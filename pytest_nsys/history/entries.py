@@ -22,6 +22,9 @@ from pytest_nsys.model import Label, Value, printable
 REFRESH = "refresh"
 """Stands where an outcome does, for an assertion that was to be written as the new baseline instead of judged."""
 
+DELAYED = "delayed"
+"""Stands where an outcome does, for a bad run that ``fail_after`` left *inconclusive*: the next one counts it."""
+
 _EXACT = re.compile(r"-?[0-9]{1,40}(?:/[1-9][0-9]{0,40})?")
 
 Plain = dict[str, Any]

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.errors import HistoryError
+from pytest_nsys.gates.assertion import Severity
+from pytest_nsys.gates.bad_runs import BadRuns, PastRun
 from pytest_nsys.gates.baseline_file import RowLabels, SeriesId
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.selection import label_key
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.history.database import TABLES, reading
-from pytest_nsys.history.entries import exact_value, storable
+from pytest_nsys.history.entries import DELAYED, REFRESH, exact_value, storable
 from pytest_nsys.model import Value
 
 _SERIES = ("metric", "definition", "window", "span", "kernels")
+_BAD = (Outcome.FAILED, DELAYED)
+_ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 _AT_ONCE = 500
 """Runs whose rows one query asks for: SQLite takes so many parameters everywhere."""
 
@@ -77,11 +81,12 @@ def last_runs(
     count: int,
     branch: str | None = None,
     on: Collection[str] | None = None,
+    lag: int = 0,
 ) -> list[dict[RowLabels, Value]]:
     """The rows of the last ``count`` runs of a gate file that hold this measurement, oldest first.
 
     Runs of the same key, or alike in what is compared ``on``; ``key`` may hold the facts as well. ``branch`` None: of
-    any branch. Runs that ended in error do not count. Raises HistoryError.
+    any branch. Runs that ended in error do not count, and the newest ``lag`` that do are left out. Raises HistoryError.
     """
     with reading(path) as connection:
         if connection is None:
@@ -93,7 +98,7 @@ def last_runs(
         names = " AND ".join(f'"{name}" = ?' for name in _SERIES)
         found: list[dict[RowLabels, Value]] = []
         for run in _runs(connection, path, where, values, newest_first=True):
-            if len(found) == count:
+            if len(found) == count + lag:
                 break
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
@@ -101,7 +106,33 @@ def last_runs(
             wanted = (run.id, sid.metric, sid.definition, sid.window, sid.span, sid.kernels)
             rows = {_labels(labels, path): _value(v, path) for labels, v in connection.execute(ask, wanted)}
             found += [rows] if rows else []
-        return found[::-1]
+        return found[lag:][::-1]
+
+
+def bad_in_a_row(
+    path: Path, gate: str, key: Mapping[str, Any], assertion: str, branch: str, on: Collection[str] | None = None
+) -> BadRuns:
+    """The last runs of a gate file on a branch in which an assertion was bad, up to one that held or was refreshed.
+
+    Runs are alike as for :func:`last_runs`. Those in which the assertion could not be judged, was *inconclusive* by
+    itself or did not run neither count nor end the row. Raises HistoryError.
+    """
+    with reading(path) as connection:
+        if connection is None:
+            return BadRuns(branch)
+        where = ["gate = ?", "branch = ?", "key IS NOT NULL"]
+        found: list[PastRun] = []
+        for run in _runs(connection, path, where, [gate, branch], newest_first=True):
+            if differences(key, {**(run.key or {}), **run.facts}, on):
+                continue
+            ask = "SELECT outcome, xfailed, severity FROM verdicts WHERE run = ? AND assertion = ?"
+            for outcome, xfailed, severity in connection.execute(ask, (run.id, storable(assertion))):
+                if outcome in _ENDING:
+                    return BadRuns(branch, tuple(found))
+                if outcome in _BAD:
+                    red = outcome == Outcome.FAILED and not xfailed and severity == Severity.FAIL
+                    found.append(PastRun(run.time, run.commit, red))
+        return BadRuns(branch, tuple(found))
 
 
 def load(

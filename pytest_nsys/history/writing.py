@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, writing
-from pytest_nsys.history.entries import REFRESH, Plain, exact_value, storable
+from pytest_nsys.history.entries import DELAYED, REFRESH, Plain, exact_value, storable
 from pytest_nsys.revision import Revision
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ WORST_FIRST = (
     Outcome.INCOMPARABLE,
     Outcome.NO_DATA,
     Outcome.FAILED,
+    DELAYED,
     Outcome.INCONCLUSIVE,
     Outcome.IMPROVED,
     REFRESH,
