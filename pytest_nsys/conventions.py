@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from pytest_nsys.expressions import Expression
 from pytest_nsys.families import MAXTEXT, NVIDIA, Families, known_communication
 from pytest_nsys.model import KernelsMode, Setup, Span
 
@@ -97,9 +98,9 @@ class Convention:
     copies: tuple[CopyKind, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.stage is not None and "stage" not in _compiled("stage", self.stage).groupindex:
+        if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
             raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
-        if self.setup is not None and "rank" not in _compiled("setup", self.setup).groupindex:
+        if self.setup is not None and "rank" not in _compiled("setup", self.setup).groups:
             raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
 
     @property
@@ -139,7 +140,7 @@ class Convention:
         """The setup label that ``name`` is, or None."""
         if self.setup is None:
             return None
-        match = re.fullmatch(self.setup, name)
+        match = _compiled("setup", self.setup).fullmatch(name)
         if match is None:
             return None
         groups = {key: text for key, text in match.groupdict().items() if text is not None}
@@ -161,7 +162,7 @@ class Convention:
 
         Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.
         """
-        stage = re.compile(self.stage) if self.stage is not None else None
+        stage = _compiled("stage", self.stage) if self.stage is not None else None
         ranges = [(p.name, like(pattern)) for p in self.purposes for pattern in p.ranges]
         stages = [(p.name, pattern) for p in self.purposes for pattern in p.stages]
 
@@ -170,10 +171,7 @@ class Convention:
             """Stage and purpose that a range of this name gives."""
             if name.startswith(COMMUNICATION_PREFIX) or self.setup_of(name) is not None:
                 return None
-            found = NO_STAGE
-            if stage is not None:
-                for match in stage.finditer(name):
-                    found = match["stage"] or found
+            found = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
             purpose = next((p for p, matches in ranges if matches(name)), None)
             if purpose is None and found != NO_STAGE:
                 purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(found, pattern)), None)
@@ -196,9 +194,10 @@ class Convention:
         return any(fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication)
 
 
-def _compiled(key: str, expression: str) -> re.Pattern[str]:
+@lru_cache(maxsize=1024)
+def _compiled(key: str, expression: str) -> Expression:
     try:
-        return re.compile(expression)
+        return Expression(key, expression, trusted=expression == _PITHTRAIN_SETUP)
     except re.error as error:
         raise ConventionMistake(key, f"not a regular expression: {error}") from error
 
@@ -206,8 +205,10 @@ def _compiled(key: str, expression: str) -> re.Pattern[str]:
 @lru_cache(maxsize=1024)
 def like(pattern: str) -> Callable[[str], bool]:
     """A function that tells whether a range's name matches ``pattern``, in which ``%`` matches anything."""
-    parts = [re.escape(part) for part in pattern.split("%")]
-    matcher = re.compile(".*".join(parts), re.DOTALL)
+    first, *rest = (re.escape(part) for part in pattern.split("%"))
+    # The first place of each part in the middle will do: to look for others as well takes for ever.
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    matcher = re.compile(first + middle + "".join(f".*{part}" for part in rest[-1:]), re.DOTALL)
     return lambda name: matcher.fullmatch(name) is not None
 
 
