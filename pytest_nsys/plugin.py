@@ -54,11 +54,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="read the baselines from git as they were at the merge base of REF and HEAD (REF: origin/main), so that a "
         "branch that rewrites them is not its own judge",
     )
+    group.addoption(
+        "--nsys-gate-changes",
+        choices=("warn", "fail"),
+        help="with --nsys-baseline-ref: whether a branch that loosens the gate files of the merge base is told of it "
+        "(warn, default) or fails",
+    )
     _add_update_options(group)
     _add_report_options(group)
     parser.addini("nsys_trace", "traces to judge, one capture a line, relative to the ini file", type="linelist")
     parser.addini("nsys_executor", "how the traces of a run are read, as --nsys-executor says it", type="string")
     parser.addini("nsys_baseline_ref", "ref whose merge base with HEAD the baselines are read from", type="string")
+    parser.addini("nsys_gate_changes", "warn or fail, as --nsys-gate-changes says it", type="string")
     parser.addini("nsys_baseline_dir", "folder of the stored baselines, relative to the ini file", type="string")
     parser.addini("nsys_artifacts", "folder of failed assertions' windows, relative to the ini file", type="string")
     parser.addini("nsys_history", "database of every session's rows, relative to the ini file", type="string")
@@ -178,6 +185,10 @@ def _check_two_runs(config: pytest.Config) -> None:
 
 def _check_ref(config: pytest.Config) -> None:
     ref = config.getoption("nsys_baseline_ref")
+    if config.getini("nsys_gate_changes") not in ("", "warn", "fail"):
+        raise pytest.UsageError(f"nsys_gate_changes is warn or fail, not '{config.getini('nsys_gate_changes')}'")
+    if config.getoption("nsys_gate_changes") == "fail" and not (ref or config.getini("nsys_baseline_ref")):
+        raise pytest.UsageError("--nsys-gate-changes=fail compares with a merge base: give --nsys-baseline-ref too")
     if ref is None:
         return
     if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
@@ -301,6 +312,20 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Judge what the branch does to gate files, too, where that is asked for.
+
+    Here, because nothing selects items after it; first, because terminal and xdist workers tell what they see here.
+
+    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collection_finish
+    """
+    if session.config.getoption("nsys_gate_changes") or session.config.getini("nsys_gate_changes"):
+        from pytest_nsys.gate_guard import guard
+
+        guard(session)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Say what will be judged, so that it is read at once; on a terminal, read it before the first item.
 
@@ -360,7 +385,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """What was judged and by how much it held, also when everything is green."""
     stats = {category: reports for category, reports in terminalreporter.stats.items() if category != "rerun"}
     judged = [report for reports in stats.values() for report in reports if hasattr(report, "nsys")]
-    if not judged and not config.getoption("nsys_update_baselines"):
+    ref = config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref")
+    if not judged and not ref and not config.getoption("nsys_update_baselines"):
         return
     from pytest_nsys.reports.digest import keep
     from pytest_nsys.reports.summary import summary_lines
@@ -371,10 +397,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     records = list(kept.values())
     width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
     lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
-    if config.getoption("nsys_baseline_ref") or config.getini("nsys_baseline_ref"):
+    if ref:
+        from pytest_nsys.reports.gate_changes import terminal_lines
         from pytest_nsys.session import session_of
 
-        lines += session_of(config).baseline_change_lines(record["file"] for record in records)
+        own, files = session_of(config), [record["file"] for record in records]
+        lines = terminal_lines(own.gate_changes(files), judged=bool(files)) + lines + own.baseline_change_lines(files)
     if config.getoption("nsys_update_baselines"):
         from pytest_nsys.session import session_of
 

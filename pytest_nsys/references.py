@@ -6,7 +6,6 @@ source of limits is one new class here.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -186,14 +185,11 @@ class StoredBaseline:
         branch would be its own judge as soon as it touched the window.
         """
         assert isinstance(self.shelf.files, AtMergeBase)
-        text = self.shelf.files.snapshot.content(self.gate.path)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, self.gate.path.name)
-            path.write_bytes(text or b"")
-            try:
-                before = load_gate_file(path, METRICS)
-            except GateFileError:  # of another version, perhaps: then nothing is taken for new
-                return frozenset(METRICS)
+        text = self.shelf.files.snapshot.gate_file(self.gate.path)
+        try:
+            before = load_gate_file(self.gate.path, METRICS, content=text or b"")
+        except GateFileError:  # of another version, perhaps: then nothing is taken for new
+            return frozenset(METRICS)
         return frozenset(a.metric for a in before.assertions if a.reads_stored)
 
     def _stored(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:

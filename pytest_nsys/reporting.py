@@ -181,6 +181,7 @@ class Reporting:
             baseline_changes=tuple(change_sentences(changed)),
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
+            gate_changes=session_of(self.config).gate_changes(r["file"] for r in self.records.values()),
         )
 
     def _write(self, path: Path, text: str, write: Any) -> None:

@@ -24,6 +24,7 @@ from pytest_nsys.evaluation import Evidence, Library, check_two_runs
 from pytest_nsys.executors.choosing import check_executor
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.baseline_changes import file_changes, row_lines
+from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.git_files import merge_advice
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
@@ -64,6 +65,7 @@ class NsysSession:
     written: list[Written] = field(default_factory=list)
     not_written: list[NsysError] = field(default_factory=list)
     _benches: dict[Path, Bench] = field(default_factory=dict)
+    _gate_changes: dict[Path, tuple[GateChange, ...]] = field(default_factory=dict)
     _planned: list[tuple[GateFile, Assertion]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -229,6 +231,36 @@ class NsysSession:
             lines += [head, *(f"  {line}" for line in changed)] if changed else [f"baselines of {since}, all unchanged"]
         return lines
 
+    def gate_changes(self, files: Iterable[str]) -> GateChanges | None:
+        """What this branch loosens in its gate files; None without a ref.
+
+        Looked at are the repositories around gate files (as shown), and around what pytest was told to run: there a
+        gate file may be gone.
+        """
+        if self.snapshots is None:
+            return None
+        here = self.config.invocation_params.dir
+        folders = dict.fromkeys(_plain(here / file).parent for file in files)
+        asked = dict.fromkeys(_plain(here / argument.partition("::")[0]) for argument in self.config.args)
+        found: dict[Path, tuple[GateChange, ...]] = {}
+        problems = []
+        for folder in {**folders, **asked}:
+            try:
+                snapshot = self.snapshots.around(folder)
+                if snapshot.top not in self._gate_changes:
+                    self._gate_changes[snapshot.top] = gate_changes(snapshot, self.shown)
+                found[snapshot.top] = self._gate_changes[snapshot.top]
+            except BaselineError as error:
+                problems += [str(error)] if folder in folders or not folders else []
+        told = tuple(change for changes in found.values() for change in changes)
+        return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
+
+    @property
+    def refuses_gate_changes(self) -> bool:
+        """Whether a branch that loosens its gate files is red: option, else ini key."""
+        said: str = self.config.getoption("nsys_gate_changes") or self.config.getini("nsys_gate_changes")
+        return said == "fail"
+
     def bench(self, gate: GateFile) -> Bench:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.path not in self._benches:
@@ -244,20 +276,11 @@ class NsysSession:
                 bench = Bench(evidence, gate, OtherRun(evidence, gate, before, ", ".join(other)), past)
             else:
                 stored = StoredBaseline(evidence, gate, shelf, self.shown, self.prune_command(gate))
-                bench = Bench(evidence, gate, stored, past, self.refresh_command(gate), self._gate_changes(shelf))
+                bench = Bench(evidence, gate, stored, past, self.refresh_command(gate))
             ref = self.snapshots.ref if self.snapshots is not None else ""
             bench.past = PastVerdicts(evidence, gate, shelf.gate, self.history, ref)
             self._benches[gate.path] = bench
         return self._benches[gate.path]
-
-    @staticmethod
-    def _gate_changes(shelf: Shelf) -> tuple[str, ...]:
-        """That the branch is judged by a gate file of its own, where baselines are not."""
-        try:
-            said = shelf.files.gate_changes() if isinstance(shelf.files, AtMergeBase) else ""
-        except BaselineError:  # said where a baseline is read
-            return ()
-        return (f"warning: {said}",) if said else ()
 
     def shelf(self, gate: GateFile) -> Shelf:
         """Where the baselines of a gate file lie."""

@@ -28,7 +28,7 @@ class Bench:
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
     ``past`` tells of earlier verdicts, None where no history is at hand.
-    ``refresh`` is the command that makes its baseline; ``notes`` are told with every verdict.
+    ``refresh`` is the command that makes its baseline.
     """
 
     evidence: Evidence
@@ -36,7 +36,6 @@ class Bench:
     baseline: ReferenceSource | None = None
     history: ReferenceSource | None = None
     refresh: str = ""
-    notes: tuple[str, ...] = ()
     past: PastVerdicts | None = None
 
     @property
@@ -115,7 +114,6 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         notes=(
             *(("warning: " if note.warning else "") + note.text for note in notes),
             *bench.disagreements,
-            *bench.notes,
             *(reference.notes if isinstance(reference, Reference) else ()),
         ),
         next_step=bench.refresh if assertion.reads_stored else "",

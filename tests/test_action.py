@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from tests.gates import Project
+from tests.git_project import commit, git, isolate, start
 from tests.reports import checked
 
 ROOT = Path(__file__).parents[1]
@@ -183,6 +184,38 @@ def test_a_mistake_in_a_gate_file_is_broken_whatever_fails(runner: Runner, fail_
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "2")
     assert "unknown metric 'overlp'" in runner.summary
     assert "::error file=gate.nsys.yaml,line=3," in runner.log
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status"),
+    [
+        ({"gate_changes": "warn"}, 0),
+        ({"gate_changes": "fail"}, 1),
+        ({"gate_changes": "fail", "fail_on": "never"}, 1),
+        ({"gate_changes": "fail", "baseline_ref": ""}, 0),
+    ],
+)
+def test_a_pull_request_that_loosens_its_own_gate(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, str], status: int
+) -> None:
+    """It would be red, and allows itself more, marks a line as a warning, and drops a file."""
+    isolate(monkeypatch)
+    start(runner.project)
+    runner.project.gate("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
+    runner.project.gate("- exposed_ns < 1us", "perf/other.nsys.yaml")
+    runner.project.trace()
+    commit(runner.project.root)
+    git(runner.project.root, "switch", "-qc", "feature")
+    runner.project.gate("- overlap >= 60%\n- {assert: launches <= 1, severity: warn}", "perf/gate.nsys.yaml")
+    (runner.project.root / "perf" / "other.nsys.yaml").unlink()
+    assert runner.run(**{"traces": "run.sqlite", "baseline_ref": "main", **inputs}) == status, runner.log
+    kind = "error" if status else "warning"
+    loosens = f"::{kind} file=perf/gate.nsys.yaml,line=3,title=nsys gate%3A this PR loosens::limit >= 90%25 → >= 60%25"
+    told = inputs.get("baseline_ref", "main") != ""
+    assert (loosens in runner.log) == told
+    assert ("| `perf/other.nsys.yaml` | gate file | `there` | `gone` |" in runner.summary) == told
+    assert runner.outputs["verdict"] == ("failed" if status else "passed")
+    assert ("::error title=nsys gate::gate-changes: this PR loosens its gate: 3 changes" in runner.log) == bool(status)
 
 
 @pytest.mark.parametrize("fail_on", ["bad", "never"])

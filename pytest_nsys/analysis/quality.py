@@ -23,6 +23,9 @@ from pytest_nsys.errors import TraceError
 from pytest_nsys.model import KernelsMode, Rank, Value, counted, printable
 
 FEW_ANCHORS = 5
+AT_LEAST = frozenset({"anchors"})
+"""Checks whose bound is the least that is good; of all others it is the most."""
+
 UNTYPICAL = 5
 """A window this many MAD away from the steady median is no typical one."""
 
@@ -71,12 +74,12 @@ class Fact:
 
     def crosses(self, bound: Value) -> bool:
         """Whether the fact is worse than ``bound``: fewer anchors, more of anything else."""
-        return self.value < bound if self.check == "anchors" else self.value > bound
+        return self.value < bound if self.check in AT_LEAST else self.value > bound
 
     def line(self, bound: Value) -> str:
         """The one line that tells a person of it, with the bound that lets this trace through."""
         shown = self.written(bound)
-        side = "at least" if self.check == "anchors" else "at most"
+        side = "at least" if self.check in AT_LEAST else "at most"
         setting = f"write quality: {{{self.check}: {self.written(self.value)}}} in the gate file"
         return f"trace quality: {self.words} (bound: {side} {shown}): {self.why}; {self.remedy}, or {setting}"
 

@@ -42,14 +42,17 @@ RUN_KEYS = ("gpu", *RUN_NUMBERS)
 VERSION = 1
 
 
-def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Path | None = None) -> GateFile:
+def load_gate_file(
+    path: Path, metrics: Mapping[str, MetricSpec], *, display: Path | None = None, content: bytes | None = None
+) -> GateFile:
     """The gate file at ``path``; GateFileError holds all of its mistakes.
 
-    ``metrics`` are those that an assertion may name. Mistakes and locations show ``display`` as the file.
+    ``metrics`` are those that an assertion may name. Mistakes and locations show ``display`` as the file. ``content``
+    is read in place of the file's own: what it held at a commit.
     """
     shown = display or path
     mistakes = Mistakes(shown)
-    root = compose_file(path, mistakes)
+    root = compose_file(path, mistakes, content)
     reader = Reader(mistakes)
     fields = reader.mapping(root, "a gate file", GATE_FILE_KEYS)
     _check_version(reader, root, fields)

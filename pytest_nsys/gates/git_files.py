@@ -13,9 +13,11 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.errors import BaselineError
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.shelf import SUFFIX
 from pytest_nsys.git_command import PATIENCE_S, ask_git
 from pytest_nsys.model import printable
@@ -24,7 +26,7 @@ MOST_BYTES = 256 << 20
 SHORT = 7
 LINK, SUBMODULE = "120000", "160000"
 _LISTED = re.compile(
-    rb"(?P<mode>\d{6}) (?P<kind>\w+) (?P<name>[0-9a-f]{40,64}) +(?P<size>\d+|-)\t(?P<path>.+)", re.DOTALL
+    rb"(?P<mode>\d{6}) (?P<kind>\w+) (?P<name>[0-9a-f]{40,64})(?: +(?P<size>\d+|-))?\t(?P<path>.+)", re.DOTALL
 )
 
 
@@ -37,9 +39,11 @@ class Entry:
     size: int
 
     def holds(self, content: bytes) -> bool:
-        """Whether it is a file with this very content, told by its object's name."""
-        if self.mode in (LINK, SUBMODULE):
-            return False
+        """Whether it is a file with this very content."""
+        return self.mode not in (LINK, SUBMODULE) and self.names(content)
+
+    def names(self, content: bytes) -> bool:
+        """Whether it stands for this very content, told by its object's name; that of a link is where it leads."""
         digest = hashlib.sha1 if len(self.name) == 40 else hashlib.sha256
         return digest(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == self.name
 
@@ -129,12 +133,10 @@ class Snapshot:
             "keep the baselines beside their gate files, or read them without a ref"
         )
 
-    def content(self, path: Path) -> bytes | None:
-        """What any file held at the commit, None where there was none. Raises BaselineError."""
-        entry = self.entries([path]).get(path)
-        if entry is None or entry.mode in (LINK, SUBMODULE) or entry.size > MOST_BYTES:
-            return None
-        return self._ask(["cat-file", "blob", entry.name])
+    def gate_file(self, path: Path) -> bytes | None:
+        """What a gate file held at the commit, None where there was none. Raises BaselineError."""
+        entry = self.gate_files.get(self.top / self.place(path))
+        return None if entry is None or entry.mode in (LINK, SUBMODULE) else self._ask(["cat-file", "blob", entry.name])
 
     def entries(self, paths: Sequence[Path]) -> dict[Path, Entry]:
         """What these paths are at the commit, in one question; those that are not there are left out."""
@@ -144,6 +146,21 @@ class Snapshot:
             answer = self._ask(["ls-tree", "-z", "-l", "--full-tree", self.commit, "--", *unknown])
             self._known |= dict.fromkeys(unknown) | dict(_entries(answer))
         return {path: entry for path, place in places.items() if (entry := self._known.get(place)) is not None}
+
+    @cached_property
+    def gate_files(self) -> dict[Path, Entry]:
+        """Every gate file of the commit, sorted. Raises BaselineError."""
+        # Without sizes, for which git has to look at every file of the repository.
+        answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
+        found = sorted((place, entry) for place, entry in _entries(answer) if place.endswith(GATE_SUFFIX))
+        return {self.top / place: entry for place, entry in found}
+
+    def checked_out(self) -> dict[str, bool]:
+        """Every file of the work tree that git knows or would add, and whether it is there: a sparse checkout leaves
+        some out. Raises BaselineError.
+        """
+        answer = self._ask(["ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"])
+        return {os.fsdecode(line[2:]): not line.startswith(b"S") for line in answer.split(b"\0") if line}
 
     def below(self, folder: Path) -> list[Path]:
         """Every baseline file below a folder, sorted. Raises BaselineError where a link or submodule hides them."""
@@ -241,7 +258,7 @@ class Snapshot:
 def _entries(answer: bytes) -> Iterator[tuple[str, Entry]]:
     for line in answer.split(b"\0"):
         if match := _LISTED.fullmatch(line):
-            size = int(match["size"]) if match["size"] != b"-" else 0
+            size = int(match["size"]) if match["size"] not in (None, b"-") else 0
             yield os.fsdecode(match["path"]), Entry(match["mode"].decode(), match["name"].decode(), size)
 
 

@@ -1,22 +1,18 @@
-"""What is a branch held against that must not be its own judge? The baselines of the merge base; and what it changed.
+"""What is a branch held against that must not be its own judge? The baselines of the merge base.
 
-A gate file that is not at the merge base has no other baselines than the branch's own. Its limits, tolerances and
-waivers are always the branch's, so the lines that it changes are told.
+A gate file that is not at the merge base has no other baselines than the branch's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.errors import BaselineError
 from pytest_nsys.gates.git_files import Snapshot, snapshot_of
 from pytest_nsys.gates.shelf import Files, WorkTree
-
-SHOWN_LINES = 12
 
 
 @dataclass
@@ -59,7 +55,7 @@ class AtMergeBase:
 
     @cached_property
     def _is_new(self) -> bool:
-        return not self.snapshot.entries([self.gate])
+        return self.snapshot.top / self.snapshot.place(self.gate) not in self.snapshot.gate_files
 
     @property
     def _files(self) -> Files:
@@ -77,23 +73,6 @@ class AtMergeBase:
             return ""
         return f"this gate file is not at {self.snapshot.words} yet: it is held against the branch's own baseline"
 
-    def gate_changes(self) -> str:
-        """What the branch changes in the gate file itself, whose limits are its own; may be empty.
-
-        Raises BaselineError.
-        """
-        new = self.gate.read_bytes()
-        entry = self.snapshot.entries([self.gate]).get(self.gate)
-        if entry is None or entry.holds(new):
-            return ""
-        old = self.snapshot.content(self.gate) or b""
-        lines = _changed_lines(old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
-        where = ", ".join(map(str, lines[:SHOWN_LINES])) + (" …" if len(lines) > SHOWN_LINES else "")
-        return (
-            f"this gate file is another one than at {self.snapshot.words} (lines {where}): its limits, tolerances and "
-            "waivers are the branch's own"
-        )
-
     def names(self, folder: Path) -> Sequence[str]:
         """The names of the baseline files in a folder, sorted. Raises BaselineError."""
         return self._files.names(folder)
@@ -101,10 +80,3 @@ class AtMergeBase:
     def read(self, path: Path) -> bytes | None:
         """The content of a baseline file, None where there is none. Raises BaselineError."""
         return self._files.read(path)
-
-
-def _changed_lines(old: str, new: str) -> list[int]:
-    """The lines of ``new`` that are not in ``old``, and those before which some of ``old`` are gone."""
-    blocks = SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).get_opcodes()
-    changed = [range(start + 1, max(end, start + 1) + 1) for tag, _, _, start, end in blocks if tag != "equal"]
-    return [line for block in changed for line in block]

@@ -77,9 +77,12 @@ def _shift(node: Node, offset: int) -> int:
     return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
 
 
-def compose_file(path: Path, mistakes: Mistakes) -> MappingNode:
-    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
-    text = _read_text(path, mistakes)
+def compose_file(path: Path, mistakes: Mistakes, content: bytes | None = None) -> MappingNode:
+    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle.
+
+    ``content`` is what the file held once, None what it holds.
+    """
+    text = _text(_read(path, mistakes) if content is None else content, mistakes)
     try:
         _check_depth(text, mistakes)
         root = yaml.compose(text, Loader=_LOADER)
@@ -99,13 +102,16 @@ def compose_file(path: Path, mistakes: Mistakes) -> MappingNode:
     return root
 
 
-def _read_text(path: Path, mistakes: Mistakes) -> str:
+def _read(path: Path, mistakes: Mistakes) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            return file.read(MAX_BYTES + 1)
     except OSError as error:
         mistakes.add(1, 1, f"cannot be read: {error.strerror or error}")
         raise mistakes.error() from None
+
+
+def _text(content: bytes, mistakes: Mistakes) -> str:
     if len(content) > MAX_BYTES:
         mistakes.add(1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " "))
         raise mistakes.error()

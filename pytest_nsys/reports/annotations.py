@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.model import printable
 from pytest_nsys.reports.digest import Digest
+from pytest_nsys.reports.gate_changes import TITLES, UNTOLD, sentence
 from pytest_nsys.reports.record import state
 
 AT_MOST = 10
@@ -69,6 +71,8 @@ def _cut(annotations: list[Annotation]) -> list[Annotation]:
 
 
 def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
+    if digest.gate_changes is not None:
+        yield from _of_gate_changes(digest.gate_changes, place)
     for mistake in digest.mistakes:
         yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
     if not digest.records and not digest.mistakes:
@@ -77,6 +81,15 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
         yield from _of_record(record, place(record["file"]))
     for change in digest.baseline_changes:
         yield Annotation("notice", "", None, "nsys gate: a baseline changes", printable(change, SHOWN_TEXT))
+
+
+def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Iterator[Annotation]:
+    kind = "error" if changes.refused else "warning"
+    for each in changes.found:
+        title, text = f"nsys gate: {TITLES[each.change.kind]}", printable(sentence(each), SHOWN_TEXT)
+        yield Annotation(kind, place(each.file), next(iter(each.lines), None), title, text)
+    if changes.problem:
+        yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
 
 
 def _of_record(record: Mapping[str, Any], file: str) -> Iterator[Annotation]:

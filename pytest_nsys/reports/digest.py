@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.model import counted
+from pytest_nsys.reports.gate_changes import headline
 from pytest_nsys.reports.record import state
 
 NOTHING_JUDGED = "nothing judged"
@@ -44,7 +46,8 @@ class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
     ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
-    files as plain data; ``refreshed`` are lines about baselines that this session wrote.
+    files as plain data; ``refreshed`` are lines about baselines that this session wrote. ``gate_changes`` is what the
+    branch loosens in its gate files, None where nobody asked.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -53,6 +56,7 @@ class Digest:
     baseline_changes: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
     changed_baselines: tuple[Mapping[str, Any], ...] = ()
+    gate_changes: GateChanges | None = None
 
     @property
     def bad(self) -> list[Mapping[str, Any]]:
@@ -74,7 +78,7 @@ class Digest:
             return str(Outcome.ERROR)
         if not self.records:
             return NOTHING_JUDGED
-        bad = {state(record) for record in self.bad}
+        bad = {state(record) for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
         if bad:
             return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
         if self.exit_status:  # another test, a worker that crashed, a report that could not be written
@@ -83,14 +87,22 @@ class Digest:
         return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
 
     @property
+    def is_loosened(self) -> bool:
+        """Whether the session fails because the branch loosens its own gate."""
+        return self.gate_changes is not None and self.gate_changes.bad
+
+    @property
     def good(self) -> bool:
         """Whether assertions were judged and none, nor anything else of the session, was bad."""
-        return bool(self.records) and not self.mistakes and not self.bad and self.exit_status == 0
+        well = not self.mistakes and not self.bad and not self.is_loosened
+        return bool(self.records) and well and self.exit_status == 0
 
     @property
     def headline(self) -> str:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
         said = []
+        if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
+            said.append(headline(self.gate_changes))
         if self.mistakes:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
@@ -99,7 +111,7 @@ class Digest:
             said.append(f"{counted(len(self.records), 'assertion')}: {words}")
         elif not self.refreshed and not self.mistakes:
             said.append("no assertion of a gate file was judged")
-        if self.exit_status and not self.bad and not self.mistakes:
+        if self.exit_status and not self.bad and not self.mistakes and not self.is_loosened:
             words = EXIT_WORDS.get(self.exit_status, "")
             said.append(f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else ""))
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest_nsys
 from pytest_nsys.gates.units import format_value
 from pytest_nsys.reports.digest import STATES, Digest
+from pytest_nsys.reports.gate_changes import plain
 from pytest_nsys.reports.record import Exact, from_exact, state
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words
@@ -43,6 +44,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "exit_status": digest.exit_status,
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
+        "gate_changes": plain(digest.gate_changes),
         "baseline_changes": list(digest.baseline_changes),
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),

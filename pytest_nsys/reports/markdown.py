@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.model import counted, printable
 from pytest_nsys.reports.causes import signed
 from pytest_nsys.reports.digest import Digest
+from pytest_nsys.reports.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.record import state
 from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
 from pytest_nsys.reports.tables import escape_markdown
@@ -70,11 +72,13 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
 
 def _parts(digest: Digest) -> Iterator[str]:
     yield from (f"## Performance gate: {digest.verdict}", "", f"{prose(digest.headline)}.", "")
+    if digest.gate_changes is not None:
+        yield from _gate_changes(digest.gate_changes)
     if digest.mistakes:
         yield from ("### Not judged", "")
         for mistake in digest.mistakes:
-            place = ":".join(str(part) for part in (mistake.file, mistake.line, mistake.column) if part is not None)
-            yield f"- {code(place)}: {prose(mistake.text)}"
+            where = ":".join(str(part) for part in (mistake.file, mistake.line, mistake.column) if part is not None)
+            yield f"- {code(where)}: {prose(mistake.text)}"
         yield ""
     if digest.changed_baselines:
         yield from _changed_baselines(digest.changed_baselines)
@@ -88,6 +92,21 @@ def _parts(digest: Digest) -> Iterator[str]:
 def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield from (f"### {title}", "", *(f"- {prose(line.strip())}" for line in lines), "")
+
+
+def _gate_changes(changes: GateChanges) -> Iterator[str]:
+    """What a person who approves has to see first."""
+    if changes.problem:
+        yield from (f"**{UNTOLD}**: {prose(changes.problem)}.", "")
+    for kind, title in TITLES.items():
+        rows = [
+            [cell(place(each)), each.change.key, *map(cell, (each.change.was, each.change.now, of_which(each)))]
+            for each in changes.found
+            if each.change.kind is kind
+        ]
+        if rows:
+            yield from (f"### {title[:1].upper()}{title[1:]}", "")
+            yield from _table(("where", "what", "was", "now", "assertion"), rows)
 
 
 def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:

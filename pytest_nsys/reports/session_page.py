@@ -13,6 +13,7 @@ from pytest_nsys.model import counted
 from pytest_nsys.reports.causes import signed
 from pytest_nsys.reports.digest import Digest, ordered_states
 from pytest_nsys.reports.drawn import Picture, Pictures
+from pytest_nsys.reports.gate_changes import change_lines
 from pytest_nsys.reports.margin_bars import MIDDLE, NUMBERS, WIDTH, RowsView, nearness, rows_view
 from pytest_nsys.reports.page import render
 from pytest_nsys.reports.record import state
@@ -86,6 +87,7 @@ def session_page(digest: Digest, drawn: Drawn) -> str:
         "session.html.j2",
         interactive=bool(views),
         digest=digest,
+        gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
         chips=[(word, digest.counts[word]) for word in ordered_states(digest.counts)],
         files=[_file(name, records, drawn, views) for name, records in digest.files.items()],
         timelines=list(views.values()),

@@ -110,7 +110,10 @@ run() {
     fi
     while IFS= read -r -d '' value; do words+=("--nsys-trace=$value"); done < <(lines "${NSYS_TRACES:-}")
     while IFS= read -r -d '' value; do words+=("--nsys-against=$value"); done < <(lines "${NSYS_AGAINST:-}")
-    [ -z "${NSYS_BASELINE_REF:-}" ] || words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
+    if [ -n "${NSYS_BASELINE_REF:-}" ]; then
+        words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
+        [ "${NSYS_GATE_CHANGES:-warn}" = warn ] || words+=("--nsys-gate-changes=$NSYS_GATE_CHANGES")
+    fi
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
     # The repository's own addopts are for its own tests, whose plugins are not installed here.

@@ -40,6 +40,9 @@ def problem(words, status, report):
         return f"pytest ended with exit status {status} and left no report"
     if report["mistakes"] or status not in ("0", "1"):
         return f"the gate is broken: {report['headline']}"
+    loosened = report.get("gate_changes")
+    if loosened and loosened["refused"] and (loosened["changes"] or loosened["problem"]):
+        return f"gate-changes: {report['headline']}"
     assertions = [a for file in report["gate_files"] for a in file["assertions"]]
     if not assertions:
         return "nothing was judged"

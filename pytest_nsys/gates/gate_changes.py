@@ -1,0 +1,134 @@
+"""What does a branch do to the gate files of its merge base, by which it would be judged otherwise?
+
+A branch that writes itself another limit, or deletes the lines that fail, is green by construction; what it changes is
+told by meaning. All gate files of the commit are looked at, whichever of them the session judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_nsys.errors import GateFileError
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.git_files import LINK, Entry, Snapshot
+from pytest_nsys.gates.loosening import Changed, compared
+from pytest_nsys.gates.loosening_rules import GONE, Change, Kind
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import printable
+
+FILE = "gate file"
+_NO_GATE_FILE = ".nsys.yml"
+"""What a gate file may be renamed to so that pytest refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateChange:
+    """One thing that a gate file, as shown in ``file``, asks otherwise than at the merge base, which ``since`` names.
+
+    ``assertions`` are those that it is true of, on ``lines`` of the file; none: it is the file itself, or a key of it.
+    """
+
+    file: str
+    since: str
+    change: Change
+    assertions: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GateChanges:
+    """All that a branch loosens. ``problem`` says why it cannot be told, or not of all; ``refused``: it is an error."""
+
+    found: tuple[GateChange, ...] = ()
+    problem: str = ""
+    refused: bool = False
+
+    @property
+    def bad(self) -> bool:
+        """Whether the session fails by it."""
+        return self.refused and bool(self.found or self.problem)
+
+
+def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChange, ...]:
+    """What the work tree asks otherwise than a commit did, by file. Raises BaselineError."""
+    differing = [path for path, entry in then.gate_files.items() if not _is_as_it_was(path, entry)]
+    if not differing:
+        return ()
+    tree = _WorkTree(then, shown)
+    return tuple(
+        GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
+        for path in differing
+        for changed in tree.changes(path)
+    )
+
+
+def _is_as_it_was(path: Path, entry: Entry) -> bool:
+    if path.is_symlink() or entry.mode == LINK:
+        return path.is_symlink() and entry.names(bytes(path.readlink()))
+    return path.is_file() and entry.names(path.read_bytes())
+
+
+class _WorkTree:
+    """The gate files that are not as they were."""
+
+    def __init__(self, then: Snapshot, shown: Callable[[Path], str]) -> None:
+        self._then = then
+        self._shown = shown
+        self._listed = then.checked_out()
+
+    def changes(self, path: Path) -> Iterator[Changed]:
+        """What became of one of them."""
+        if path.is_file():
+            yield from self._compared(path, path)
+        elif self._listed.get(self._then.place(path), True):  # else the checkout leaves it out
+            moved = self._moved_to(path)
+            now = GONE if moved is None else f"renamed to {self._shown(moved)}"
+            yield _of_file(Kind.LOOSENED, "there", now)
+            if moved is not None:
+                yield from self._compared(path, moved)
+
+    def _compared(self, old: Path, new: Path) -> Iterator[Changed]:
+        try:
+            now = self._load(new)
+        except GateFileError as error:
+            yield _of_file(Kind.LOOSENED, "judged", f"not understood: {_first(error)}")
+            return
+        try:
+            yield from compared(self._load(old, self._then.gate_file(old) or b""), now)
+        except GateFileError as error:
+            yield _of_file(Kind.CHANGED, f"not understood by this version: {_first(error)}", "another one")
+
+    def _load(self, path: Path, content: bytes | None = None) -> GateFile:
+        return load_gate_file(path, METRICS, display=Path(self._shown(path)), content=content)
+
+    def _moved_to(self, path: Path) -> Path | None:
+        """The new gate file that holds what this one held, or the most of its assertions; None: there is none."""
+        names = [name for name in self._listed if name.endswith((GATE_SUFFIX, _NO_GATE_FILE))]
+        new = sorted({self._then.top / name for name in names} - {*self._then.gate_files})
+        new = [other for other in new if other.is_file()]
+        entry = self._then.gate_files[path]
+        same = next((other for other in new if entry.names(other.read_bytes())), None)
+        if same is not None:
+            return same
+        held = self._names(path, self._then.gate_file(path) or b"")
+        kept = [(len(held & self._names(other)), other) for other in new]
+        most, nearest = max(kept, default=(0, None), key=lambda pair: pair[0])
+        return nearest if 2 * most >= max(len(held), 1) else None
+
+    def _names(self, path: Path, content: bytes | None = None) -> set[str]:
+        try:
+            return {assertion.name for assertion in self._load(path, content).assertions}
+        except GateFileError:
+            return set()
+
+
+def _of_file(kind: Kind, was: str, now: str) -> Changed:
+    return Changed(Change(kind, FILE, was, now))
+
+
+def _first(error: GateFileError) -> str:
+    return printable(str(error).partition("\n")[0], 400)

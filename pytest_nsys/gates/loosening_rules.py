@@ -1,0 +1,378 @@
+"""When does a key of a gate file ask for less than it did? Rules that take a value then and a value now.
+
+What is tighter is no change; what nobody can order is one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from typing import Any, TypeGuard
+
+from pytest_nsys.analysis.quality import AT_LEAST
+from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.gates.assertion import (
+    Aggregate,
+    AllowMissing,
+    Assertion,
+    Comparator,
+    Constant,
+    FromBaseline,
+    GateFile,
+    Requirement,
+    Selector,
+    Tolerance,
+    Waiver,
+)
+from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.quality_keys import OFF, SHARES
+from pytest_nsys.gates.sentences import balance_of
+from pytest_nsys.gates.units import format_tolerance, format_value
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import printable
+
+NONE, GONE, EVERY_ROW = "none", "gone", "every row"
+SHOWN_TEXT = 120
+
+Where = Mapping[str, Selector]
+
+
+class Kind(enum.StrEnum):
+    """``LOOSENED``: what was red may pass. ``CHANGED``: something else is asked, and nobody can order the two."""
+
+    LOOSENED = "loosened"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key that means something else now; ``was`` and ``now`` as a gate file writes them."""
+
+    kind: Kind
+    key: str
+    was: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What stands around a field: both gate files, and the assertions that it is of (those of a file: none)."""
+
+    gates: tuple[GateFile, GateFile]
+    old: Assertion | None = None
+    new: Assertion | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit of the values that are judged."""
+        assert self.new is not None
+        metric = METRICS[self.new.metric]
+        return str(balance_of(metric).unit if self.new.balance_across else metric.unit)
+
+
+Rule = Callable[[Any, Any, Sides], Iterable[Change]]
+"""What it means that a field was the one and is the other, which differ."""
+
+
+def says_nothing(_: Any, __: Any, ___: Sides) -> Iterable[Change]:
+    """The field does not change what is judged, or another one says it."""
+    return ()
+
+
+def another(key: str) -> Rule:
+    """Nobody can say which of two values asks for more."""
+    return lambda was, now, _: [Change(Kind.CHANGED, key, *_apart(was, now))]
+
+
+def looser_from(key: str, *tight_to_loose: object) -> Rule:
+    """The value may go one way alone."""
+
+    def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+        if tight_to_loose.index(now) > tight_to_loose.index(was):
+            yield Change(Kind.LOOSENED, key, spelled(was), spelled(now))
+
+    return rule
+
+
+def looser_up(key: str) -> Rule:
+    """The more, the looser."""
+
+    def rule(was: int, now: int, _: Sides) -> Iterator[Change]:
+        if now > was:
+            yield Change(Kind.LOOSENED, key, str(was), str(now))
+
+    return rule
+
+
+def each_part(key: str, but: str = "") -> Rule:
+    """Each part of the value by itself: the keys of a mapping, the fields of an object, but one."""
+
+    def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+        if was is None or now is None:
+            yield Change(Kind.CHANGED, key, *_apart(was, now))
+            return
+        old, new = _parts(was), _parts(now)
+        for name in dict.fromkeys((*old, *new)):
+            if old.get(name) != new.get(name) and name != but:
+                yield Change(Kind.CHANGED, f"{key} {name}", *_apart(old.get(name), new.get(name)))
+
+    return rule
+
+
+def _parts(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    named = value._fields if hasattr(value, "_fields") else [field.name for field in dataclasses.fields(value)]
+    return {name: getattr(value, name) for name in named}
+
+
+def xfail(was: str | None, now: str | None, _: Sides) -> Iterator[Change]:
+    if was is None:
+        yield Change(Kind.LOOSENED, "xfail", NONE, spelled(now))
+
+
+def measured_with(key: str) -> Rule:
+    """What the convention says where the gate file says nothing."""
+
+    def rule(was: Any, now: Any, sides: Sides) -> Iterator[Change]:
+        usual = (getattr(gate.convention, key) for gate in sides.gates)
+        old, new = (value or default for value, default in zip((was, now), usual, strict=True))
+        if old != new:
+            yield Change(Kind.CHANGED, key, spelled(old), spelled(new))
+
+    return rule
+
+
+def agreeing(was: tuple[str, ...] | None, now: tuple[str, ...] | None, _: Sides) -> Iterator[Change]:
+    """Fewer circumstances have to agree with those of the baseline."""
+    old, new = (FIELDS if fields is None else fields for fields in (was, now))
+    if set(old) - set(new):
+        yield Change(Kind.LOOSENED, "comparable_on", *("all" if f is None else spelled(f) for f in (was, now)))
+
+
+def missing(was: AllowMissing, now: AllowMissing, _: Sides) -> Iterator[Change]:
+    """A rank may lack what it had to have."""
+    if any(
+        not any((wide == glob or (_is_plain(glob) and fnmatchcase(glob, wide))) and ranks <= was[wide] for wide in was)
+        for glob, ranks in now.items()
+    ):
+        yield Change(Kind.LOOSENED, "allow_missing", spelled(was), spelled(now))
+
+
+def bounds(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+    """A doubt that is borne now and was not before."""
+    old, new = _parts(was), _parts(now)
+    for name in (name for name in old if old[name] != new[name] and name != "world"):  # which `run` says
+        if _is_looser(old[name], new[name], at_least=name in AT_LEAST):
+            texts = (_bound(name, value) for value in (old[name], new[name]))
+            yield Change(Kind.LOOSENED, f"quality {name}", *texts)
+
+
+def _is_looser(was: Fraction | int | None, now: Fraction | int | None, *, at_least: bool) -> bool:
+    if was is None or now is None:
+        return now is None
+    return now < was if at_least else now > was
+
+
+def _bound(name: str, value: Fraction | int | None) -> str:
+    if value is None:
+        return OFF
+    return format_tolerance(Fraction(value), None, "") if name in SHARES else str(value)
+
+
+def rows(was: Where, now: Where, sides: Sides) -> Iterator[Change]:
+    """Other rows; of what is aggregated, nobody can say which ask for more."""
+    assert sides.old is not None
+    assert sides.new is not None
+    folded = any(side.aggregates or side.balance_across for side in (sides.old, sides.new))
+    if not folded and covers(now, was):
+        return
+    kind = Kind.LOOSENED if covers(was, now) and not folded else Kind.CHANGED
+    yield Change(kind, "rows", *(spelled(where) if where else "all" for where in (was, now)))
+
+
+def covers(wide: Where, narrow: Where) -> bool:
+    """Whether ``wide`` selects every row that ``narrow`` does, as far as their texts tell."""
+    if (NO_STAGE in _elements(narrow, "stage")) and NO_STAGE not in _elements(wide, "stage"):
+        return False  # kernels without a stage are left out unless they are asked for
+    return all(
+        dimension in narrow and all(any(map(_holds(element), selector.values)) for element in narrow[dimension].values)
+        for dimension, selector in wide.items()
+    )
+
+
+def _elements(where: Where, dimension: str) -> tuple[str, ...]:
+    return where[dimension].values if dimension in where else ()
+
+
+def _holds(narrow: str) -> Callable[[str], bool]:
+    """A function that tells whether an element means all that ``narrow`` means: it is the same, a prefix, a glob."""
+    plain = _is_plain(narrow)
+
+    def holds(wide: str) -> bool:
+        glob = wide.endswith("*") and fnmatchcase(narrow, wide)
+        return wide == narrow or (plain and (narrow.startswith(f"{wide}_") or (glob and not narrow.isdecimal())))
+
+    return holds
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a glob means its own text alone."""
+    return not set(text) & set("*?[")
+
+
+def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Sides) -> Iterator[Change]:
+    """One value in place of every row asks for less; the other way round only a sum is no rule for each row."""
+    assert sides.new is not None
+    if not was:
+        yield Change(Kind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
+    elif now or sides.new.require.comparator is Comparator.NE or any(step.word == "sum" for step in was):
+        yield Change(Kind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
+
+
+def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[Change]:
+    """A waiver that excuses what none did before."""
+    assert sides.new is not None
+    comparator = sides.new.require.comparator
+    for waiver in now:
+        if not any(_excuses(old, waiver, comparator) for old in was):
+            before = next((old for old in was if old.where == waiver.where), None)
+            texts = (NONE if each is None else _waived(each, sides.unit) for each in (before, waiver))
+            yield Change(Kind.LOOSENED, "waiver", *texts)
+
+
+def _excuses(old: Waiver, new: Waiver, comparator: Comparator | None) -> bool:
+    """Whether ``old`` excused all that ``new`` does."""
+    as_far = {
+        **dict.fromkeys((Comparator.LT, Comparator.LE), new.ceiling <= old.ceiling),
+        **dict.fromkeys((Comparator.GT, Comparator.GE), new.ceiling >= old.ceiling),
+    }
+    reached = as_far.get(comparator, new.ceiling == old.ceiling) if comparator else new.ceiling == old.ceiling
+    return reached and new.expires <= old.expires and covers(old.where, new.where)
+
+
+def _waived(waiver: Waiver, unit: str) -> str:
+    rows = f"{spelled(waiver.where)} " if waiver.where else ""
+    return printable(f"{rows}up to {format_value(waiver.ceiling, unit)} until {waiver.expires}", SHOWN_TEXT)
+
+
+def limit_of(key: str) -> Rule:
+    """A limit that more values hold."""
+
+    def rule(was: Requirement | None, now: Requirement | None, sides: Sides) -> Iterator[Change]:
+        if was is None:
+            return
+        if now is None:
+            yield Change(Kind.LOOSENED, key, was.text, GONE)
+        elif isinstance(was.limit, FromBaseline) and isinstance(now.limit, FromBaseline):
+            yield from _of_baseline(key, was, now, sides)
+        elif kind := _other_constant(was, now):
+            yield Change(kind, key, was.text, now.text)
+
+    return rule
+
+
+def _other_constant(was: Requirement, now: Requirement) -> Kind | None:
+    """How two limits differ of which one at least is a constant; None where the new one allows no more."""
+    if not (isinstance(was.limit, Constant) and isinstance(now.limit, Constant)):
+        return Kind.CHANGED
+    if Comparator.NE in (was.comparator, now.comparator):
+        return Kind.CHANGED if (was.comparator, was.limit) != (now.comparator, now.limit) else None
+    more = any(
+        old is not None and (new is None or new > old)
+        for old, new in zip(_reach(was.comparator, was.limit), _reach(now.comparator, now.limit), strict=True)
+    )
+    return Kind.LOOSENED if more else None
+
+
+_Reach = tuple[Fraction, bool] | None
+
+
+def _reach(comparator: Comparator | None, limit: Constant) -> tuple[_Reach, _Reach]:
+    """How far values may go up, and how far down (negated): to the limit and whether it counts; None: any far."""
+    closed = comparator in (Comparator.LE, Comparator.GE, Comparator.EQ)
+    up = (limit.value, closed) if comparator in (Comparator.LT, Comparator.LE, Comparator.EQ) else None
+    down = (-limit.value, closed) if comparator in (Comparator.GT, Comparator.GE, Comparator.EQ) else None
+    return up, down
+
+
+_ABOVE, _BELOW = frozenset({"above"}), frozenset({"below"})
+
+
+def _failing(comparator: Comparator | None) -> frozenset[str]:
+    """On which sides of a baseline values fail."""
+    return {Comparator.LE: _ABOVE, Comparator.GE: _BELOW}.get(comparator or Comparator.EQ, _ABOVE | _BELOW)
+
+
+def _of_baseline(key: str, was: Requirement, now: Requirement, sides: Sides) -> Iterator[Change]:
+    old, new = was.limit, now.limit
+    assert isinstance(old, FromBaseline)
+    assert isinstance(new, FromBaseline)
+    lost = _failing(was.comparator) - _failing(now.comparator)
+    if lost or old.no is not new.no:
+        yield Change(Kind.LOOSENED if lost else Kind.CHANGED, key, was.text, now.text)
+    if old.history is not None and new.history is not None:
+        yield from each_part("history")(old.history, new.history, sides)
+    elif old.history is not new.history:
+        yield Change(Kind.CHANGED, "baseline", old.source, new.source)
+    yield from _tolerances(old.tolerance, new.tolerance, sides.unit)
+
+
+def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iterator[Change]:
+    """A wider tolerance; none at all is exact, and the noise alone is tighter than any amount."""
+    if now is None or (was is not None and now.noise):
+        return
+    if was is None or was.noise:
+        old = NONE if was is None else "noise"
+        amount = format_tolerance(now.relative, now.absolute.get(unit), unit, noise=now.noise)
+        yield Change(Kind.LOOSENED, "tolerance", old, amount)
+        return
+    if now.relative > was.relative:
+        texts = (format_tolerance(each.relative, None, unit) for each in (was, now))
+        yield Change(Kind.LOOSENED, "tolerance rel", *texts)
+    before, after = (each.absolute.get(unit, Fraction(0)) for each in (was, now))
+    if after > before:
+        texts = (format_tolerance(Fraction(0), each, unit) if each else NONE for each in (before, after))
+        yield Change(Kind.LOOSENED, "tolerance abs", *texts)
+
+
+# -- words
+
+
+def _apart(was: object, now: object) -> tuple[str, str]:
+    """Both values; of long lists what the other one lacks."""
+    if _is_list(was) and _is_list(now):
+        fewer = tuple(e for e in was if e not in now), tuple(e for e in now if e not in was)
+        was, now = fewer if any(fewer) else (was, now)
+    return spelled(was), spelled(now)
+
+
+def _is_list(value: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(value, tuple) and not hasattr(value, "_fields")
+
+
+def spelled(value: object) -> str:
+    """A value as a person writes it."""
+    return printable(_spelled(value), SHOWN_TEXT) or NONE
+
+
+def _spelled(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: NONE, True: "true", False: "false"}[value]
+    if isinstance(value, Selector):
+        return "|".join(value.values)
+    if isinstance(value, Aggregate):
+        return f"{value.word} over {', '.join(value.over)}" if value.over else value.word
+    if isinstance(value, Mapping):
+        return " ".join(f"{name} {_spelled(part)}" for name, part in value.items())
+    if _is_list(value):
+        return ", ".join(map(_spelled, value))
+    if isinstance(value, frozenset):
+        return ", ".join(map(str, sorted(value)))
+    if isinstance(value, tuple) or dataclasses.is_dataclass(value):
+        return " ".join(_spelled(part) for part in _parts(value).values() if part)
+    return str(value)
