@@ -58,6 +58,7 @@ class Better(enum.StrEnum):
 class Metric:
     """One measured quantity. ``better`` None: neither direction is an improvement by itself.
 
+    No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
     ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. ``every_stage``: kernels without a stage
     count where nothing selects one. ``without`` says why a window may have no row.
     """
@@ -68,6 +69,8 @@ class Metric:
     dimensions: tuple[str, ...]
     function: Callable[..., Iterable[Row]]
     definition: int = 1
+    least: int | None = 0
+    greatest: int | None = None
     scope: Scope = Scope.RANK
     every_stage: bool = False
     without: str = ""
@@ -101,7 +104,7 @@ _COLLECTIVES = (
             *(collectives.busbw, collectives.busbw_mean, collectives.busbw_min, collectives.busbw_max),
         )
     ),
-    Metric("traffic_share", Unit.RATIO, None, _COLLECTIVE, collectives.traffic_share),
+    Metric("traffic_share", Unit.RATIO, None, _COLLECTIVE, collectives.traffic_share, greatest=1),
     Metric("bandwidth_utilisation", Unit.RATIO, _HIGHER, _COLLECTIVE, collectives.bandwidth_utilisation),
     Metric("collective_wait_ns", Unit.NS, _LOWER, _COLLECTIVE, straggling.collective_wait_ns, scope=Scope.RUN),
     Metric("collective_transfer_ns", Unit.NS, _LOWER, _COLLECTIVE, straggling.collective_transfer_ns, scope=Scope.RUN),
@@ -113,21 +116,21 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         Metric("comm_ns", Unit.NS, None, _STAGE, overlap.comm_ns),
         Metric("exposed_ns", Unit.NS, _LOWER, _STAGE, overlap.exposed_ns),
-        Metric("overlap", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap),
-        Metric("overlap_min", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_min),
-        Metric("overlap_max", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_max),
+        Metric("overlap", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap, greatest=1),
+        Metric("overlap_min", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_min, greatest=1),
+        Metric("overlap_max", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_max, greatest=1),
         Metric("barrier_ns", Unit.NS, _LOWER, _RANK, overlap.barrier_ns),
         Metric("compute_ns", Unit.NS, _LOWER, _RANK, activity.compute_ns),
         Metric("stream_compute_ns", Unit.NS, _LOWER, ("rank", "stream"), activity.stream_compute_ns),
         Metric("wall_exposed_ns", Unit.NS, _LOWER, _RANK, overlap.wall_exposed_ns),
         Metric("stage_wall_exposed_ns", Unit.NS, _LOWER, _STAGE, overlap.stage_wall_exposed_ns),
-        Metric("wall_overlap", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap),
+        Metric("wall_overlap", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap, greatest=1),
         Metric("wall_exposed_all_ns", Unit.NS, _LOWER, _RANK, overlap.wall_exposed_all_ns),
-        Metric("wall_overlap_all", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap_all),
+        Metric("wall_overlap_all", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap_all, greatest=1),
         Metric("busy_ns", Unit.NS, None, _RANK, activity.busy_ns),
         Metric("idle_ns", Unit.NS, _LOWER, _RANK, activity.idle_ns),
         Metric("window_ns", Unit.NS, _LOWER, _RANK, activity.window_ns),
-        Metric("overlap_tax_ns", Unit.NS, _LOWER, _STAGE, overlap.overlap_tax_ns),
+        Metric("overlap_tax_ns", Unit.NS, _LOWER, _STAGE, overlap.overlap_tax_ns, least=None),
         Metric("comm_streams", Unit.COUNT, None, ("rank", "purpose"), activity.comm_streams),
         Metric("compute_streams", Unit.COUNT, None, _RANK, activity.compute_streams),
         Metric("period_ns", Unit.NS, _LOWER, ("rank", "quantile"), steady.period_ns),
@@ -140,6 +143,7 @@ METRICS: Mapping[str, Metric] = {
             _RANK,
             pipeline.overlap_score,
             scope=Scope.RUN,
+            greatest=1,
             without=_NO_STAGES,
         ),
         Metric(
@@ -149,6 +153,7 @@ METRICS: Mapping[str, Metric] = {
             _RANK,
             pipeline.serialization,
             scope=Scope.RUN,
+            least=None,
             without=_NO_STAGES,
         ),
         Metric(
@@ -160,7 +165,16 @@ METRICS: Mapping[str, Metric] = {
             scope=Scope.RUN,
             without=_NO_STAGES,
         ),
-        Metric("share", Unit.RATIO, None, ("rank", "block"), pipeline.share, scope=Scope.RUN, without=_NO_BLOCKS),
+        Metric(
+            "share",
+            Unit.RATIO,
+            None,
+            ("rank", "block"),
+            pipeline.share,
+            scope=Scope.RUN,
+            greatest=1,
+            without=_NO_BLOCKS,
+        ),
         Metric("launches", Unit.COUNT, None, _STAGE, activity.launches),
         Metric("mean_kernel_ns", Unit.NS, None, _STAGE, activity.mean_kernel_ns),
         Metric("gpu_gap_ns", Unit.NS, _LOWER, _RANK, activity.gpu_gap_ns),
@@ -205,6 +219,7 @@ METRICS: Mapping[str, Metric] = {
             (),
             kernel_families.step_minus_kernel_ns,
             scope=Scope.RUN,
+            least=None,
             without=kernel_families.STATE_STEP_TIME,
         ),
     )

@@ -14,6 +14,11 @@ class FakeMetric:
     unit: str
     better: str | None
     dimensions: tuple[str, ...]
+    least: int | None = 0
+
+    @property
+    def greatest(self) -> int | None:
+        return 1 if self.unit == "%" or self.name == "overlap_score" else None
 
 
 METRICS = {

@@ -15,7 +15,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.gates import ANCHOR, MS, Project, write_trace
 
-GATE = "assertions:\n  - overlap >= 0%\n  - exposed_ns <= baseline + 1s"
+GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
 LABEL = "rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 
 

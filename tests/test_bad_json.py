@@ -211,7 +211,7 @@ def test_a_gate_says_what_is_wrong(project: Project, format: str) -> None:
         path = project.root / f"trace{number:02}.json"
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         project.gate(
-            f"trace: {path.name}\nconvention: {format}\nassertions: [compute_ns >= 0ns]", f"g{number:02}.nsys.yaml"
+            f"trace: {path.name}\nconvention: {format}\nassertions: [compute_ns > 0ns]", f"g{number:02}.nsys.yaml"
         )
     cases = project.cases(code=1)
     assert {item.state for item in cases.values()} == {"error"}
@@ -260,7 +260,7 @@ def test_a_file_that_is_gone_after_collection(project: Project) -> None:
         trace.write(project.root / name)
     TraceBuilder().write(project.root / "c.sqlite")
     for name in ("a.json", "b.json", "c.sqlite"):
-        project.gate(f"trace: {name}\nconvention: kineto\nassertions: [compute_ns >= 0ns]", f"{name[0]}.nsys.yaml")
+        project.gate(f"trace: {name}\nconvention: kineto\nassertions: [compute_ns > 0ns]", f"{name[0]}.nsys.yaml")
     project.file(
         "conftest.py",
         """
@@ -282,7 +282,7 @@ def test_ranks_that_come_twice(project: Project) -> None:
     for name in ("a.json", "b.json"):
         good("kineto", rank=1, world=2, pid=ord(name[0])).write(project.root / "run" / name)
     refused(project.root / "run", "kineto", r"rank 1 comes twice in this run \(.*a\.json, process 97; .*b\.json", 2)
-    project.gate("convention: kineto\nassertions: [compute_ns >= 0ns]")
+    project.gate("convention: kineto\nassertions: [compute_ns > 0ns]")
     assert "rank 1 comes twice in this run" in project.pytest("--nsys-trace=run", code=1)
 
 
@@ -297,13 +297,13 @@ def test_two_formats_in_one_run(project: Project, first: str, second: str) -> No
         else:
             good(name).write(project.root / "run" / f"{name}.json")
     refused(project.root / "run", "kineto", r"are of two formats: one run is of one profiler; give each its own", 2)
-    project.gate("convention: kineto\nassertions: [compute_ns >= 0ns]")
+    project.gate("convention: kineto\nassertions: [compute_ns > 0ns]")
     assert "are of two formats" in project.pytest("--nsys-trace=run", code=1)
 
 
 def test_a_protobuf_of_jax_alone(project: Project) -> None:
     project.file("run/host.xplane.pb", "\n")
-    project.gate("convention: jax\nassertions: [compute_ns >= 0ns]")
+    project.gate("convention: jax\nassertions: [compute_ns > 0ns]")
     for path in (project.root / "run", project.root / "run" / "host.xplane.pb"):
         refused(path, "jax", r"host\.xplane\.pb without its trace\.json\.gz: .*install xprof", 2)
     assert "install xprof" in project.pytest("--nsys-trace=run", code=4)

@@ -97,7 +97,7 @@ def test_a_gate_of_another_way_is_red_on_a_cut(project: Project) -> None:
     trace = project.trace(edit=crossing)
     cut(trace, name="window.json")
     for way in ("span: period", "kernels: launched"):
-        project.gate(f"{way}\nquality: {{unlaunched: off}}\nassertions:\n  - compute_ns >= 0ns")
+        project.gate(f"{way}\nquality: {{unlaunched: off}}\nassertions:\n  - compute_ns > 0ns")
         project.pytest(f"--nsys-trace={trace}", code=0)
         said = project.pytest("--nsys-trace=window.json", code=1)
         assert (
@@ -109,7 +109,7 @@ def test_a_gate_of_another_way_is_red_on_a_cut(project: Project) -> None:
 def test_kernels_without_a_launch_are_counted_as_in_the_trace(project: Project) -> None:
     trace = project.trace(edit=crossing)
     cut(trace, "--kernels=launched", name="window.json")
-    project.gate("kernels: launched\nquality: {unlaunched: 1%}\nassertions:\n  - compute_ns >= 0ns")
+    project.gate("kernels: launched\nquality: {unlaunched: 1%}\nassertions:\n  - compute_ns > 0ns")
     lines = []
     for path in (trace, "window.json"):
         said = project.pytest(f"--nsys-trace={path}", code=1)

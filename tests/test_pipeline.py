@@ -299,6 +299,16 @@ def test_share_is_cut_at_the_edges_of_the_steady_periods(tmp_path: Path) -> None
     assert values(path, "share", None, ("load",)) == {("load",): Fraction(500 + 100, 5_000)}
 
 
+def test_share_of_a_run_without_anchors(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("load", 10, 90)
+    gpu.kernel("gemm", 20, 30)
+    path = trace.write(tmp_path / "a.sqlite")
+    with opened(path, None, ("load",)) as run, pytest.raises(NothingMeasured, match="0 anchors make no steady period"):
+        run.rows(METRICS["share"], run.pick("run"))
+
+
 def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
     trace = TraceBuilder()
     for rank in range(2):

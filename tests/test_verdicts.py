@@ -289,7 +289,7 @@ def test_no_data_where_one_of_several_means_no_row(project: Project) -> None:
 
 
 def test_no_data_without_any_communication(project: Project) -> None:
-    project.gate("- overlap >= 0%\n- no exposed_ns\n- wall_exposed_ns < 1s")
+    project.gate("- overlap > 0%\n- no exposed_ns\n- wall_exposed_ns < 1s")
 
     def compute_only(_: TraceBuilder, processes: list[Process]) -> None:
         processes[0].kernel("gemm", 42 * MS, 43 * MS)
@@ -305,7 +305,7 @@ def test_no_data_for_communication_that_lasts_no_time(project: Project) -> None:
         processes[0].range("layer00.stage2_f", 41 * MS, 42 * MS)
         processes[0].kernel("ncclDevKernel_SendRecv", 41 * MS, 41 * MS, stream=28, launch_ns=41 * MS)
 
-    project.gate("- overlap >= 0%")
+    project.gate("- overlap > 0%")
     project.trace(stages=(), ranks=1, edit=instant)
     assert one(project.cases("--nsys-trace=run.sqlite", code=1)).properties["nsys_outcome"] == "no data"
 
@@ -377,10 +377,10 @@ def test_no_data_where_one_steady_window_lacks_a_row(project: Project) -> None:
         processes[0].range("layer00.stage3_f", 51 * MS, 52 * MS)
         processes[0].kernel("ncclDevKernel_SendRecv", 51 * MS, 52 * MS, stream=28, launch_ns=51 * MS)
 
-    project.gate("window: steady\nassertions:\n  - stage3 overlap >= 0%\n  - stage2 overlap >= 60%")
+    project.gate("window: steady\nassertions:\n  - stage3 overlap > 0%\n  - stage2 overlap >= 60%")
     project.trace(edit=once)
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
-    assert "only 1 of 3 windows have this row" in cases["stage3 overlap >= 0%"].text
+    assert "only 1 of 3 windows have this row" in cases["stage3 overlap > 0%"].text
     assert cases["stage2 overlap >= 60%"].state == "passed"
 
 

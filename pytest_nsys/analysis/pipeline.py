@@ -280,10 +280,10 @@ def _steady_span(window: RankWindow) -> Interval:
     """From the start of the first steady anchor to the end of the last steady period."""
     steady = steady_indices(len(window.anchors))
     last = min(steady.stop, len(window.anchors) - 1)
-    start, end = window.anchors[steady.start].start_ns, window.anchors[last].start_ns
-    if end <= start:
-        raise NothingMeasured(f"{_place(window)}: {counted(len(window.anchors), 'anchor')} make no steady period")
-    return start, end
+    starts = [anchor.start_ns for anchor in window.anchors]
+    if len(starts) < 2 or starts[last] <= starts[steady.start]:
+        raise NothingMeasured(f"{_place(window)}: {counted(len(starts), 'anchor')} make no steady period")
+    return starts[steady.start], starts[last]
 
 
 def _named_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:

@@ -14,6 +14,7 @@ from yaml.nodes import Node, ScalarNode
 from pytest_nsys.gates.assertion import (
     AllowMissing,
     Assertion,
+    Constant,
     FromBaseline,
     Location,
     Requirement,
@@ -26,9 +27,10 @@ from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
 from pytest_nsys.gates.selector_keys import SelectorKeys
-from pytest_nsys.gates.sentences import Sentence, balance_of, not_a_quantity, parse_sentence
+from pytest_nsys.gates.sentences import Sentence, judged, not_a_quantity, parse_sentence
 from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.units import HASH
+from pytest_nsys.gates.value_range import warns_alike
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import KernelsMode, Span, no_command, printable
 
@@ -142,8 +144,9 @@ class _Entry:
         self._check_delay(sentence)
         keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
         where = keys.where(fixed=sentence.where)
-        judged = balance_of(metric) if sentence.balance_across else metric
-        options["warn"] = self._requirement("warn", judged, constant=True)
+        values = judged(metric, sentence.aggregates, sentence.balance_across)
+        options["warn"] = self._requirement("warn", values, constant=True)
+        self._check_early(options["warn"], sentence.require)
         name = name or self._text(sentence, where)
         made = []
         for choice in keys.choices(fixed={**sentence.where, **where}):
@@ -173,6 +176,18 @@ class _Entry:
         for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):
             if key in self._fields:
                 self._mistake("fail_after", f"'fail_after' cannot stand beside '{key}', which {why}")
+
+    def _check_early(self, warn: Requirement | None, require: Requirement) -> None:
+        """An early limit tells apart what holds the limit."""
+        if warn is None or not isinstance(warn.limit, Constant) or not isinstance(require.limit, Constant):
+            return
+        assert warn.comparator is not None
+        assert require.comparator is not None
+        limits = (warn.comparator, warn.limit.value, require.comparator, require.limit.value)
+        if alike := warns_alike(*limits):
+            self._mistake(
+                "warn", f"'{warn.text}' {alike} where '{require.text}' holds: write a limit that is reached before it"
+            )
 
     def _name(self) -> str | None:
         """The id as a name; without one the sentence is the name."""
@@ -216,14 +231,14 @@ class _Entry:
             return None
         keys = SelectorKeys(self._reader, self._fields, metric, self._defaults.axes)
         axis = keys.balance()
-        judged = balance_of(metric) if axis else metric
         across = keys.across()
+        values = judged(metric, across, axis)
         if metric.unit == HASH and (across or axis):
             self._mistake("across" if across else "balance", not_a_quantity(metric))
         require = None
         if "baseline" in self._fields:
-            require = read_baseline(self._reader, self._fields, judged, self._defaults.tolerance)
-        require = self._requirement("require", judged) or require
+            require = read_baseline(self._reader, self._fields, values, self._defaults.tolerance)
+        require = self._requirement("require", values) or require
         if require is None:
             return None
         ruled = "pipeline" in self._fields and self._reader.flag(self._fields["pipeline"], "pipeline")
@@ -241,13 +256,13 @@ class _Entry:
             self._mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")
         return metric
 
-    def _requirement(self, key: str, judged: MetricSpec, *, constant: bool = False) -> Requirement | None:
+    def _requirement(self, key: str, values: MetricSpec, *, constant: bool = False) -> Requirement | None:
         node = self._fields.get(key)
         text = self._reader.text(node, key) if node is not None else None
         if node is None or text is None:
             return None
         try:
-            return parse_requirement(text, judged, self._defaults.tolerance, constant=constant)
+            return parse_requirement(text, values, self._defaults.tolerance, constant=constant)
         except SentenceMistake as mistake:
             folded = isinstance(node, ScalarNode) and node.style == ">"
             hint = ' (YAML reads > as the start of a block: quote it, as in ">= 60%")' if folded else ""

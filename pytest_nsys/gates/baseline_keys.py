@@ -10,6 +10,7 @@ from pytest_nsys.gates.assertion import Comparator, FromBaseline, FromHistory, R
 from pytest_nsys.gates.limits import NO_TOLERANCE, NOISE, MetricSpec, exact_alone, gives_something, nothing_for
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, tolerance_of
 from pytest_nsys.gates.units import HASH, format_tolerance
+from pytest_nsys.gates.value_range import tolerates_all
 from pytest_nsys.gates.yaml_nodes import Reader, is_empty
 from pytest_nsys.model import printable
 
@@ -46,6 +47,8 @@ def read_baseline(
         "lower": (Comparator.LE, f"<= {limit.source} + {amount}"),
         "higher": (Comparator.GE, f">= {limit.source} - {amount}"),
     }.get(judged.better or "", (None, f"within {amount} of {the_source}"))
+    if why := tolerates_all(comparator, tolerance, judged):
+        reader.mistakes.at(node, f"'{text}' {why}; write a smaller tolerance, such as {{rel: 5%}}")
     return Requirement(comparator, limit, text)
 
 

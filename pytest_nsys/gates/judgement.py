@@ -14,7 +14,15 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.statistics import distance, exact, median
 from pytest_nsys.gates.absence import absences, complete, told
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Selector, Unmatched
+from pytest_nsys.gates.assertion import (
+    Assertion,
+    Comparator,
+    Constant,
+    FromBaseline,
+    Requirement,
+    Selector,
+    Unmatched,
+)
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, origin, select
@@ -79,6 +87,8 @@ def judge(
     with, where it needs a baseline. ``today`` (default: in UTC) is what waivers expire by.
     """
     found = _with_origins(_judge(assertion, unit, now, missing, reference), assertion, now)
+    if assertion.warn is not None:
+        found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
     if assertion.waivers and found.rows:
         day = today or datetime.now(UTC).date()
         rows, said = waive(assertion, unit, found.rows, meaning(now), day)
@@ -160,23 +170,21 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
     labels, value = row
     comparator = assertion.require.comparator
     assert comparator is not None  # only a baseline has two sides
-    holds = comparator.holds(value, limit)
-    warn = assertion.warn
-    early = (
-        holds
-        and warn is not None
-        and warn.comparator is not None
-        and isinstance(warn.limit, Constant)
-        and not warn.comparator.holds(value, warn.limit.value)
-    )
     return JudgedRow(
         labels=labels,
         value=value,
         limit=exact(limit),
-        outcome=Outcome.PASSED if holds else Outcome.FAILED,
+        outcome=Outcome.PASSED if comparator.holds(value, limit) else Outcome.FAILED,
         margin=_room(comparator, value, exact(limit)),
-        early_warning=early,
     )
+
+
+def _warned(warn: Requirement, row: JudgedRow) -> JudgedRow:
+    """The row, with whether it holds its limit and does not reach the early one."""
+    assert warn.comparator is not None
+    assert isinstance(warn.limit, Constant)
+    holds = row.value is not None and row.outcome not in (Outcome.FAILED, Outcome.NO_DATA)
+    return replace(row, early_warning=holds and not warn.comparator.holds(row.value or 0, warn.limit.value))
 
 
 def folded(table: Table, assertion: Assertion) -> dict[RowKey, Value]:

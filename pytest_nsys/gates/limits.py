@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,6 +23,7 @@ from pytest_nsys.gates.units import (
     parse_quantity,
     relative_amount,
 )
+from pytest_nsys.gates.value_range import Ranged, against_better, out_of_reach, tolerates_all, wrong_side
 from pytest_nsys.model import printable
 
 COMPARISONS: dict[str, Comparator] = {
@@ -47,6 +48,9 @@ _TOKEN = re.compile(
     r"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{3}\b))*\s*(?:%|[^\W\d_]+(?:/s)?)?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
+_SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
+_MIRRORED = {**dict(_SIDES), **{high: low for low, high in _SIDES}, "<": ">=", ">": "<="}
+"""How the other side of a baseline is written."""
 
 
 class SentenceMistake(ValueError):
@@ -57,15 +61,9 @@ class SentenceMistake(ValueError):
         self.offset = offset
 
 
-class MetricSpec(Protocol):
+class MetricSpec(Ranged, Protocol):
     """What a sentence needs to know of a metric."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def better(self) -> str | None: ...
     @property
     def dimensions(self) -> tuple[str, ...]: ...
 
@@ -95,8 +93,12 @@ class _Tokens:
         if token.text != text:
             raise SentenceMistake(token.offset, f"expected '{text}', not '{token.text}'")
 
+    def peek(self, words: Collection[str]) -> _Token | None:
+        """The next token where it is one of ``words``."""
+        return self._rest[0] if self._rest and self._rest[0].text in words else None
+
     def take_sign(self) -> _Token | None:
-        return self._rest.pop(0) if self._rest and self._rest[0].text in _SIGNS else None
+        return self._rest.pop(0) if self.peek(_SIGNS) else None
 
     def end(self) -> None:
         if self._rest:
@@ -130,16 +132,45 @@ def parse_requirement(
     if metric.unit == HASH and (comparator is not Comparator.EQ or first.text != "baseline"):
         what = f"{metric.name} is the same as in the baseline or not: write {metric.name} == baseline"
         raise SentenceMistake(match.start("words"), what)
+    at = match.start("words")
     limit: Constant | FromBaseline
     if first.text == "baseline":
         if constant:
             raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
-        comparator = _against_baseline(words, match.start("words"))
+        if against_better(comparator, metric):
+            raise SentenceMistake(at, wrong_side(metric, _other_side(text, at, words, tokens.peek(_SIGNS))))
+        comparator = _against_baseline(words, at)
         limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
     else:
         limit = Constant(_constant(first, metric))
     tokens.end()
-    return Requirement(comparator, limit, " ".join(text[match.start("words") :].split()))
+    written = " ".join(text[at:].split())
+    _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
+    return Requirement(comparator, limit, written)
+
+
+def _other_side(text: str, at: int, words: str, sign: _Token | None) -> str:
+    """The sentence with its baseline on the other side; ``at`` is where the comparison ``words`` stand."""
+    mirrored = _MIRRORED[words]
+    _, rest = text[at:].split("baseline", 1)
+    if sign is not None:
+        fits = _SIGNS[sign.text] == ("-" if mirrored in ("above", "at least", ">=") else "+")
+        rest = rest.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
+    return " ".join(f"{text[:at]} {mirrored} baseline {rest}".split())
+
+
+def _check_reach(require: Requirement, metric: MetricSpec, subject: str, at: int) -> None:
+    """Raises SentenceMistake for a limit that says nothing, with one that does behind the same ``subject``."""
+    comparator, limit = require.comparator, require.limit
+    assert comparator is not None  # a sentence has one
+    found: tuple[str, str] | None = None
+    if isinstance(limit, Constant):
+        found = out_of_reach(comparator, limit.value, metric)
+    elif limit.tolerance is not None and (why := tolerates_all(comparator, limit.tolerance, metric)):
+        found = why, f"{comparator} baseline {'-' if comparator is Comparator.GE else '+'} 5%"
+    if found is not None:
+        what, meant = found
+        raise SentenceMistake(at, f"'{require.text}' {what}; write {' '.join(f'{subject} {meant}'.split())}")
 
 
 def gives_something(tolerance: Tolerance, metric: MetricSpec) -> bool:

@@ -30,7 +30,7 @@ from pytest_nsys.gates.assertion import (
 )
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.quality_keys import OFF, SHARES
-from pytest_nsys.gates.sentences import balance_of
+from pytest_nsys.gates.sentences import judged
 from pytest_nsys.gates.units import format_tolerance, format_value
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import printable
@@ -71,7 +71,7 @@ class Sides:
         """The unit of the values that are judged."""
         assert self.new is not None
         metric = METRICS[self.new.metric]
-        return str(balance_of(metric).unit if self.new.balance_across else metric.unit)
+        return judged(metric, self.new.aggregates, self.new.balance_across).unit
 
 
 Rule = Callable[[Any, Any, Sides], Iterable[Change]]

@@ -71,13 +71,15 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
-    """The balance of a metric as a metric of its own: maximum over minimum across a mesh axis."""
+class Judged:
+    """What a limit is set for where it is not a metric's own values, as a metric of its own."""
 
     name: str
     dimensions: tuple[str, ...]
-    unit: str = BARE
-    better: str | None = "lower"
+    unit: str
+    better: str | None
+    least: int | None
+    greatest: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +121,21 @@ def parse_sentence(
     subject = _parse_subject(words[:cut], metrics, axes)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
-    judged = balance_of(subject.metric) if subject.balance_across else subject.metric
-    require = parse_requirement(text, judged, tolerance, start=words[cut].offset)
+    values = judged(subject.metric, subject.aggregates, subject.balance_across)
+    require = parse_requirement(text, values, tolerance, start=words[cut].offset)
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
         raise SentenceMistake(words[0].offset, what)
     said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     return Sentence(subject.metric.name, require, *said)
 
 
-def balance_of(metric: MetricSpec) -> Balance:
-    """``balance of compute_ns`` as something that a limit can be set for."""
-    return Balance(f"balance of {metric.name}", metric.dimensions)
+def judged(metric: MetricSpec, aggregates: Collection[Aggregate], balance_across: str | None) -> MetricSpec:
+    """What a limit is set for: values of the metric, their sums, or their balance, maximum over minimum."""
+    if balance_across:
+        return Judged(f"balance of {metric.name}", metric.dimensions, BARE, "lower", 1, None)
+    if any(step.word == "sum" for step in aggregates):
+        return Judged(metric.name, metric.dimensions, metric.unit, metric.better, metric.least, None)
+    return metric
 
 
 def not_a_quantity(metric: MetricSpec) -> str:

@@ -19,7 +19,7 @@ from pytest_nsys.model import printable
 TOLERANCE_KEYS = ("rel", "abs")
 WINDOW_KEYS = ("start", "end")
 
-_ANYTHING = Tolerance(Fraction(1))
+_ANYTHING = Tolerance(Fraction(1, 100))
 """Stands for a mistaken tolerance, so that the sentences that use it are not blamed as well."""
 
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")

@@ -84,8 +84,6 @@ def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
     if metric_unit == TIME and quantity.is_time:
         return quantity.value * NANOSECONDS[quantity.unit]
     if metric_unit == RATIO and quantity.unit == RATIO:
-        if quantity.value > 100:
-            raise UnitMistake(f"{name} is a ratio between 0% and 100%: {quantity.text} cannot be meant")
         return quantity.value / 100
     if metric_unit == COUNT and not quantity.unit:
         if quantity.value.denominator != 1:
@@ -187,6 +185,13 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
         plain = _decimal(absolute, 18) + (unit if unit in (*RATES, SIZE) else "")
         parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else plain)
     return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
+
+
+def written_value(value: Fraction, unit: str) -> str:
+    """A limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
+    if unit == RATIO:
+        return _decimal(value * 100, 18) + RATIO
+    return _decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
 
 
 def _written(time_ns: Fraction) -> str:

@@ -15,8 +15,9 @@ from pytest_nsys.gates.assertion_keys import Defaults, clean_name
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.selector_keys import SelectorKeys
-from pytest_nsys.gates.sentences import balance_of
+from pytest_nsys.gates.sentences import judged
 from pytest_nsys.gates.units import UnitMistake, limit_value, parse_quantity
+from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import printable
 
@@ -147,11 +148,13 @@ class _Entry:
             if assertion is None:
                 return quantity.value
             metric = self._defaults.metrics[assertion.metric]
-            judged = balance_of(metric) if assertion.balance_across else metric
-            ceiling = limit_value(quantity, judged.unit, judged.name)
+            values = judged(metric, assertion.aggregates, assertion.balance_across)
+            ceiling = limit_value(quantity, values.unit, values.name)
         except UnitMistake as mistake:
             self._mistake("ceiling", str(mistake))
             return None
+        if why := impossible(ceiling, values):
+            self._mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
         limit = assertion.require.limit
         if isinstance(limit, Constant) and _waives_nothing(assertion.require.comparator, limit.value, ceiling):
             self._mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
