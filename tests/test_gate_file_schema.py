@@ -89,6 +89,7 @@ ACCEPTED = [
     "version: 1\nblocks: decode%" + TAIL,
     "version: 1\nblocks: [decode%, encode%]" + TAIL,
     "version: 1\nquality: {unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}" + TAIL,
+    "version: 1\nquality: {unknown_communication: 2.5%}" + TAIL,
     *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in QUALITY_KEYS),
 ]
 ACCEPTED_ENTRIES = [

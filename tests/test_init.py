@@ -185,9 +185,20 @@ def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
 
 
 def test_another_library_communicates(tmp_path: Path) -> None:
-    gate, _ = draft(steps(tmp_path / "run.sqlite", library="void deep_ep::dispatch<8>(int)"))
-    assert gate.convention.communication == ("*deep_ep*",)
+    """Under a drafted convention as under the one that it extends; under pithtrain by its name."""
+    gate, text = draft(steps(tmp_path / "run.sqlite", library="void deep_ep::dispatch<8>(int)"))
+    assert "  extends: generic\n" in text
+    assert "# Kernels of DeepEP communicate, too.\n" in text
+    assert gate.convention.is_communication("dispatch", "void deep_ep::dispatch<8>(int)")
     assert "wall_overlap" in {a.metric for a in gate.assertions}
+
+    def dispatch(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            process.kernel("put", 42 * MS, 43 * MS, stream=30, launch_ns=41 * MS, demangled="nvshmem_put(int)")
+
+    gate, text = draft(write_trace(tmp_path / "labelled.sqlite", edit=dispatch))
+    assert "convention:\n  extends: pithtrain\n" in text
+    assert gate.convention.communication == ("*nvshmem*",)
 
 
 def test_stages_from_names(tmp_path: Path) -> None:

@@ -53,6 +53,13 @@ def whole_graph(_: TraceBuilder, processes: list[Process]) -> None:
     processes[0].graph_trace(MIDDLE + 12 * MS, MIDDLE + 13 * MS)
 
 
+def deep_ep(_: TraceBuilder, processes: list[Process]) -> None:
+    """Two kernels on rank 0 beside the 6.4 ms of the four gemms and the four of NCCL."""
+    for name, start_ns, length_ns in (("dispatch", 0, 1_200_000), ("combine", MS, 400_000)):
+        full, start_ns = f"void deep_ep::intranode::{name}<8>(int*)", MIDDLE + 10 * MS + start_ns
+        processes[0].kernel(name, start_ns, start_ns + length_ns, stream=29, launch_ns=MIDDLE + 1, demangled=full)
+
+
 def unlaunched(_: TraceBuilder, processes: list[Process]) -> None:
     """One of the five kernels of rank 0's window, of nine in all."""
     processes[0].kernel("gemm", MIDDLE + 1_200_000, MIDDLE + 1_300_000, stream=7, launch=False)
@@ -163,6 +170,16 @@ CASES: dict[str, Case] = {
         "typicality: 3000000",
         "window_ns <= 1s",
     ),
+    "communication that nobody named": (
+        {"edit": deep_ep},
+        "unknown_communication: 0%",
+        "trace quality: 2 kernels of DeepEP count as compute, 18.2 % of the kernel time (deep_ep::intranode::dispatch "
+        "1.2 ms, deep_ep::intranode::combine 0.4 ms) (bound: at most 0%): communication that runs beside them looks "
+        'hidden; write convention: {extends: pithtrain, communication: ["*deep_ep::*"]}, or write quality: '
+        "{unknown_communication: 18.2%} in the gate file",
+        "unknown_communication: 18.2%",
+        OVERLAP,
+    ),
     "several clocks": (
         {"edit": two_machines, "label": LABEL.replace("/4", "/3")},
         "clocks: 1",
@@ -191,8 +208,8 @@ def test_a_check_that_is_off_says_nothing(project: Project, trace: dict[str, obj
 
 
 STRICT = (
-    "missing_ranks: 0, unlaunched: 0%, unstaged: 0%, unclassified: 0%, whole_graphs: 0, dropped: 0, diagnostics: 0, "
-    "anchors: 5, typicality: 0, clocks: 1"
+    "missing_ranks: 0, unlaunched: 0%, unstaged: 0%, unclassified: 0%, unknown_communication: 0%, whole_graphs: 0, "
+    "dropped: 0, diagnostics: 0, anchors: 5, typicality: 0, clocks: 1"
 )
 
 

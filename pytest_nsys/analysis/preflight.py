@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.model import KernelsMode, Note, ProcessId, counted, printable
@@ -33,6 +34,7 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True,
         for text in facts.notes:
             yield Note(printable(text, 1000))
     group = run.measured(pick)
+    yield from about_uncounted(group)
     yield from _about_anchors(group)
     if pick.kernels is KernelsMode.LAUNCHED and not pick.whole_run:
         yield from _about_unlaunched(group)
@@ -42,6 +44,12 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True,
         yield from _about_streams(group)
     if tax:
         yield from _about_tax(group)
+
+
+def about_uncounted(group: WindowGroup) -> Iterator[Note]:
+    """That kernels of known communication libraries count as compute."""
+    if (found := uncounted(group)) is not None:
+        yield Note(f"{found.words}: {WHY_UNCOUNTED}; {found.remedy(group.run.convention)}", True)
 
 
 def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:

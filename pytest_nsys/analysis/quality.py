@@ -17,6 +17,7 @@ from pytest_nsys.analysis.pipeline import RANGES_ALONE
 from pytest_nsys.analysis.ranks import absent_ranks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import Deviation, deviation
+from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, Pick
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.errors import TraceError
@@ -44,6 +45,7 @@ class Bounds:
     unlaunched: Fraction | None = Fraction(1, 10)
     unstaged: Fraction | None = None
     unclassified: Fraction | None = None
+    unknown_communication: Fraction | None = Fraction(0)
     whole_graphs: int | None = 0
     dropped: int | None = 0
     diagnostics: int | None = None
@@ -223,6 +225,12 @@ def _unclassified(subject: Subject) -> Iterator[Fact]:
         yield Fact("unclassified", Fraction(none, whole), "%", words, why, "add a purpose to the convention")
 
 
+def _unknown_communication(subject: Subject) -> Iterator[Fact]:
+    if not subject.anchors_alone and (found := uncounted(subject.group)) is not None:
+        remedy = found.remedy(subject.run.convention)
+        yield Fact("unknown_communication", found.share, "%", found.words, WHY_UNCOUNTED, remedy)
+
+
 def _whole_graphs(subject: Subject) -> Iterator[Fact]:
     graphs = sum(facts.whole_graphs for facts in subject.run.facts)
     if not subject.anchors_alone:
@@ -326,6 +334,7 @@ CHECKS: Mapping[str, Callable[[Subject], Iterator[Fact]]] = {
     "unlaunched": _unlaunched,
     "unstaged": _unstaged,
     "unclassified": _unclassified,
+    "unknown_communication": _unknown_communication,
     "whole_graphs": _whole_graphs,
     "dropped": _dropped,
     "diagnostics": _diagnostics,

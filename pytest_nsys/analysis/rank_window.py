@@ -18,6 +18,7 @@ from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.statistics import median
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import COMPUTE, MIXED, UNKNOWN, Convention
+from pytest_nsys.families import Known, known_communication
 from pytest_nsys.model import (
     NO_LAUNCH,
     Api,
@@ -62,9 +63,22 @@ class RankTrack:
     looked_up: int = field(default=0, init=False)
     claimed_twice: int = field(default=0, init=False)
 
-    @cached_property
+    @property
     def communicates(self) -> bytearray:
         """1 where a kernel is communication under the convention."""
+        return self._communicating[0]
+
+    @cached_property
+    def uncounted(self) -> Mapping[tuple[int, int], Known]:
+        """The (short, demangled) name ids of kernels of known communication libraries that count as compute."""
+        names = self.kernels.names
+        compute = (key for key, flag in self._communicating[1].items() if not flag)
+        found = ((key, known_communication(names[key[0]], names.get(key[1], ""))) for key in compute)
+        return {key: known for key, known in found if known is not None}
+
+    @cached_property
+    def _communicating(self) -> tuple[bytearray, Mapping[tuple[int, int], int]]:
+        """By kernel, and by name ids: each name is looked at once."""
         kernels, names = self.kernels, self.kernels.names
         known: dict[tuple[int, int], int] = {}
         flags = bytearray(len(kernels))
@@ -73,7 +87,7 @@ class RankTrack:
             if flag is None:
                 flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
             flags[i] = flag
-        return flags
+        return flags, known
 
     @cached_property
     def launch_ns(self) -> array[int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
 from pytest_nsys.cli.choosing_convention import convention_for
@@ -57,7 +58,7 @@ def _print(format: Format, traces: Sequence[str], evidence: Evidence, pick: Pick
     rows = report.rows()
     if not rows:
         raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {pick}")
-    notes = [Note(str(pick)), *run.rank_notes, *map(Note, report.unsaid())]
+    notes = [Note(str(pick)), *run.rank_notes, *about_uncounted(run.measured(pick)), *map(Note, report.unsaid())]
     lines = note_lines(dict.fromkeys(notes))
     about = {"trace": list(traces), "kernels": mode_of(pick), "stragglers": report.straggling(), "notes": lines}
     print_rows(format, COLUMNS, rows, about, json_rows=json_rows(COLUMNS, rows))

@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.cutting import cut as cut_out
+from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.options import HOW_MEASURED, window_of
+from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.stored_series import pick_under
@@ -58,9 +60,11 @@ def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any
             raise UsageMistake(f"there is no rank {unknown[0]}: the ranks are {', '.join(map(str, known))}")
         found = cut_out(run, pick, frozenset(ranks or known))
         _write(output, target, packed(chrome_trace([found]), target))
+        doubts = note_lines(about_uncounted(run.measured(pick)))
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {pick}"
     click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")
+    print_notes(doubts)
 
 
 def _files(values: Sequence[str]) -> list[Path]:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
+from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.asks import Ask
 from pytest_nsys.cli.choosing_convention import convention_for
@@ -106,7 +107,8 @@ def _print(asked: Asked, traces: Sequence[str], evidence: Evidence, family: str 
     sums = FamilySums(together)
     if family is not None and not sums.families.get(family, Usage()).launches:
         raise NothingMeasured(f"{traces[0]}: no kernel of the family {family} ran under {pick}")
-    notes = [*run.rank_notes, *(Note(text) for facts in run.facts for text in facts.notes), *_about_steps(sums, pick)]
+    told = (Note(text) for facts in run.facts for text in facts.notes)
+    notes = [*run.rank_notes, *about_uncounted(run.measured(pick)), *told, *_about_steps(sums, pick)]
     lines = note_lines(dict.fromkeys(notes))
     report = KernelReport(sums, str(pick), _name_of(evidence.convention.families), family)
     click.echo(report.text(asked.format, {"traces": list(traces), "notes": lines}), nl=False)

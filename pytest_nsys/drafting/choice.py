@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.candidates import (
     FEWEST,
@@ -24,8 +23,9 @@ from pytest_nsys.analysis.candidates import (
 )
 from pytest_nsys.analysis.quality import CHECKS, FEW_ANCHORS, Bounds, Subject
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.uncounted import uncounted
 from pytest_nsys.analysis.windows import MEDIAN, RUN, Pick
-from pytest_nsys.conventions import BUILT_IN, COMMUNICATION_PREFIX, Convention
+from pytest_nsys.conventions import BUILT_IN, Convention
 from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.gates.units import TIME, format_value
 from pytest_nsys.model import KernelsMode, Span, Value, counted, printable
@@ -34,29 +34,19 @@ GENERIC = BUILT_IN["generic"]
 FIRST = "first"
 OWN = "own"
 
-LIBRARIES = {
-    "deep_ep": "*deep_ep*",
-    "nvshmem": "*nvshmem*",
-    "multimem_": "*multimem_*",
-    "cross_device_reduce": "*cross_device_reduce*",
-    "userbuffers": "*userbuffers*",
-    "rccl": "rccl*",
-}
-"""Communication that is not NCCL's, and the glob on its kernels' demangled names."""
-
 Ask = Callable[[Sequence[Candidate]], Candidate]
 OpenUnder = Callable[[Convention], Run]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the windows of a trace are found. ``base`` is the built-in convention that it is or extends, None: neither.
+    """How the windows of a trace are found. ``base`` is the convention that it is or extends.
 
     ``reasons`` are comment lines by key of the file or the convention; ``quality`` are bounds that the trace crosses.
     """
 
     convention: Convention
-    base: Convention | None
+    base: Convention
     window: str = MEDIAN
     candidates: tuple[Candidate, ...] = ()
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -131,8 +121,8 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
 def _drafted(run: Run, ranges: Ranges, open_under: OpenUnder, given: Convention | None, ask: Ask) -> Choice:
     """A convention with the best anchor that the ranges have, else the whole run."""
     labelled = next((c for c in BUILT_IN.values() if c.setup and any(c.setup_of(n) for n in ranges.names)), None)
-    base = given or labelled
-    setups = {name for name in ranges.names if base is not None and base.setup_of(name) is not None}
+    base = given or labelled or GENERIC
+    setups = {name for name in ranges.names if base.setup_of(name) is not None}
     candidates = tuple(anchor_candidates(run, ranges, setups))
     possible = [candidate for candidate in candidates if candidate.usable]
     while possible:
@@ -142,7 +132,7 @@ def _drafted(run: Run, ranges: Ranges, open_under: OpenUnder, given: Convention 
         if chosen is not None:
             return replace(chosen, candidates=(anchor, *(other for other in candidates if other is not anchor)))
         possible.remove(anchor)
-    whole = Choice(base or GENERIC, base or GENERIC, RUN, candidates)
+    whole = Choice(base, base, RUN, candidates)
     if not ranges.names:
         return whole.because("window", "run: the trace holds no ranges (NVTX), so everything it ran is one window.")
     why = "no range of this trace repeats regularly around its kernels"
@@ -155,10 +145,9 @@ def _drafted(run: Run, ranges: Ranges, open_under: OpenUnder, given: Convention 
     )
 
 
-def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention | None) -> Choice | None:
+def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Choice | None:
     """The convention with this anchor; None where no mode has kernels in its median windows."""
-    start = base or Convention(OWN)
-    start = replace(start, name=OWN, anchor=anchor.pattern, span=anchor.span)
+    start = replace(base, name=OWN, anchor=anchor.pattern, span=anchor.span)
     run = open_under(start)
     holds, lag = held(run, anchor.span), lag_of(run, anchor.span)
     mode = best_mode(holds, lag)
@@ -216,23 +205,13 @@ def _why_mode(mode: KernelsMode, holds: Mapping[KernelsMode, Held], lag: Lag) ->
 
 
 def with_libraries(choice: Choice, run: Run) -> Choice:
-    """The choice with patterns for communication kernels that are not NCCL's, where the windows hold any."""
-    known = choice.convention.communication
-    names = {
-        (track.kernels.names[short], track.kernels.names.get(full, ""))
-        for track in run.measured(choice.pick).tracks.values()
-        for short, full in set(zip(track.kernels.name, track.kernels.full_name, strict=True))
-    }
-    rest = [full for short, full in names if not short.startswith(COMMUNICATION_PREFIX)]
-    found = [
-        (library, glob)
-        for library, glob in LIBRARIES.items()
-        if glob not in known and any(fnmatchcase(name, glob) for name in rest)
-    ]
-    if not found:
-        return choice
-    convention = replace(choice.convention, communication=(*known, *(glob for _, glob in found)))
-    said = f"Kernels of {', '.join(library for library, _ in found)} communicate, too; NCCL's are known anyway."
+    """The choice with patterns for kernels of known communication libraries that its convention takes for compute."""
+    found = uncounted(run.measured(choice.pick))
+    if found is None:
+        said = f"Kernels of {', '.join(sorted(run.libraries))} communicate, too."
+        return choice.because("convention", said) if run.libraries else choice
+    convention = replace(choice.convention, communication=found.globs(choice.convention))
+    said = f"Kernels of {found.libraries} communicate, too; NCCL's are known anyway."
     return replace(choice, convention=convention).because("communication", said)
 
 

@@ -14,13 +14,14 @@ from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import printable
 
 OFF = "off"
-SHARES = ("unlaunched", "unstaged", "unclassified")
+SHARES = ("unlaunched", "unstaged", "unclassified", "unknown_communication")
 NUMBERS = ("typicality",)
 COUNTS = {"missing_ranks": 0, "whole_graphs": 0, "dropped": 0, "diagnostics": 0, "anchors": 1, "clocks": 1}
 """Whole numbers, and the least that each can be."""
 
 QUALITY_KEYS = (
-    *("missing_ranks", "unlaunched", "unstaged", "unclassified", "whole_graphs", "dropped"),
+    *("missing_ranks", "unlaunched", "unstaged", "unclassified", "unknown_communication"),
+    *("whole_graphs", "dropped"),
     *("diagnostics", "anchors", "typicality", "clocks"),
 )
 

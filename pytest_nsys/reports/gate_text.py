@@ -110,7 +110,7 @@ def _lines(draft: Draft) -> Iterator[str]:
 
 
 def _convention_lines(choice: Choice) -> Iterator[str]:
-    convention, base = choice.convention, choice.base
+    convention, base, generic = choice.convention, choice.base, BUILT_IN["generic"]
     yield from _comments(choice.reasons.get("convention", ()))
     others = choice.candidates[1:] if convention.anchor else choice.candidates
     if others:
@@ -119,11 +119,12 @@ def _convention_lines(choice: Choice) -> Iterator[str]:
     if convention == BUILT_IN.get(convention.name):
         yield f"convention: {convention.name}"
         return
-    extended = base if base is not None and BUILT_IN.get(base.name) == base else None
+    named = generic if convention.libraries else Convention("custom")
+    extended = base if BUILT_IN.get(base.name) == base else named
     yield "convention:"
-    if extended is not None:
+    if extended.name in BUILT_IN:
         yield f"  extends: {extended.name}"
-    for key, lines in _differing(convention, extended or Convention("custom")):
+    for key, lines in _differing(convention, extended):
         yield from _comments(choice.reasons.get(key, ()), "  ")
         yield from (f"  {line}" for line in lines)
 
@@ -141,7 +142,7 @@ def _differing(convention: Convention, base: Convention) -> Iterator[tuple[str, 
     if convention.copies != base.copies:
         yield "copies", [f"copies: [{', '.join(convention.copies)}]"]
     for key in ("span", "kernels"):
-        if getattr(convention, key) is not getattr(base, key) or base.name == "custom":
+        if getattr(convention, key) is not getattr(base, key) or base.name in ("custom", "generic"):
             yield key, [f"{key}: {getattr(convention, key)}"]
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from pytest_nsys.analysis.collectives import Labels, Transfer, shares, sized, transfers
+from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
@@ -99,6 +100,7 @@ class RunReport:
                 ("parallel", degrees),
                 ("GPUs", gpus),
                 ("looked at", str(self.pick)),
+                *(("in doubt", note.text) for note in about_uncounted(run.measured(self.pick))),
             ]
         )
 
