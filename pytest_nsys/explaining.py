@@ -6,20 +6,25 @@ breakdown of the run that it was last written from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
 from pytest_nsys.analysis.causes import Explained, explain, explainable, measured_ns
-from pytest_nsys.analysis.run import RunWindow, WindowGroup
-from pytest_nsys.analysis.statistics import distance
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.statistics import distance, percentile
+from pytest_nsys.analysis.steady import steady_periods
+from pytest_nsys.analysis.straggling import Wait, waits_over_files
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.metrics import Metric, Unit
-from pytest_nsys.model import Label, Value
+from pytest_nsys.model import KernelsMode, Label, Span, Value
 
+MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
@@ -37,40 +42,82 @@ class TakenApart:
 
     evidence: Evidence
     _known: dict[tuple[int, Pick, int, int], Breakdown] = field(default_factory=dict)
+    _together: dict[tuple[int, Pick, int, int], Together] = field(default_factory=dict)
 
     def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
         rank = labels.get("rank")
+        if not isinstance(rank, int):
+            return None
         wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
         nearest: tuple[Value, int, int] | None = None
         for capture, run in enumerate(self.evidence.captures):
-            for n, window in enumerate(run.measured(pick).ranks.get(rank, ()) if isinstance(rank, int) else ()):
+            for n, window in enumerate(run.measured(pick).ranks.get(rank, ())):
                 for row in metric.rows(window):
                     if row.labels == wanted:
                         at = (distance(row.value, value), capture, n)
                         nearest = at if nearest is None else min(nearest, at)
-        if nearest is None or not isinstance(rank, int):
+        if nearest is None:
             return None
-        return self._broken_down(nearest[1], pick, nearest[2], rank)
+        _, capture, n = nearest
+        if "quantile" in labels:
+            typical = typical_period(self.evidence.captures[capture], pick, labels["quantile"])
+            return None if typical is None else self._broken_down(capture, typical, 0, rank)
+        return self._broken_down(capture, pick, n, rank)
 
     def _broken_down(self, capture: int, pick: Pick, n: int, rank: int) -> Breakdown:
         key = (capture, pick, n, rank)
         if key not in self._known:
-            group = self.evidence.captures[capture].measured(pick)
-            self._known[key] = break_down(_beside(group, rank, n), rank)
+            ranks = self.evidence.captures[capture].measured(pick).ranks
+            count = len(ranks[rank])
+            if (capture, pick, n, count) not in self._together:
+                beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
+                self._together[capture, pick, n, count] = Together(beside, waits_over_files(beside))
+            together = self._together[capture, pick, n, count]
+            self._known[key] = break_down(together.windows, rank, together.waits.get(rank, {}))
         return self._known[key]
 
-    def middle(self, pick: Pick) -> Iterator[tuple[int, Breakdown]]:
-        """The middle window of each rank in the first capture, by rank, when it is asked for: what a baseline keeps."""
-        for rank, windows in sorted(self.evidence.captures[0].measured(pick).ranks.items()):
+    def kept(self, metric: Metric, pick: Pick) -> Iterator[tuple[int, Breakdown]]:
+        """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
+
+        That is the middle window of the pick, of periods that of the median one.
+        """
+        run = self.evidence.captures[0]
+        if "quantile" in metric.dimensions:
+            typical = typical_period(run, pick, MEDIAN_PERIOD)
+            if typical is None:
+                return
+            pick = typical
+        for rank, windows in sorted(run.measured(pick).ranks.items()):
             if windows:
                 yield rank, self._broken_down(0, pick, len(windows) // 2, rank)
 
 
-def _beside(group: WindowGroup, rank: int, n: int) -> RunWindow:
-    """The n-th window of a rank, beside those of the ranks that have as many."""
-    count = len(group.ranks[rank])
-    return RunWindow(group.run, {number: w[n] for number, w in group.ranks.items() if len(w) == count})
+class Together(NamedTuple):
+    """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
+
+    windows: Mapping[int, RankWindow]
+    waits: Mapping[int, Mapping[int, Wait]]
+
+
+def typical_period(run: Run, pick: Pick, quantile: Label) -> Pick | None:
+    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
+
+    One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
+    the window is not of the convention's anchors.
+    """
+    if pick.anchor is not None:
+        return None
+    away: Counter[int] = Counter()
+    steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
+    for own in steady:
+        middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
+        away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
+    shared = [index for index in away if all(index in own for own in steady)]
+    if not shared:
+        return None
+    index = min(shared, key=lambda index: (away[index], index))
+    return Pick(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 
 def _change(metric: Metric, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown) -> int | None:

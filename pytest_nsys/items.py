@@ -189,6 +189,8 @@ class GateItem(pytest.Item):
                 command = "collectives" if "collective" in dimensions else "kernels"
             if self.assertion.metric in RANGES_ALONE and self.gate.workload.pipeline is not None:
                 command = "pipeline"
+            if self._straggles(verdict):
+                command, rank = "collectives", None
             steps.append(
                 session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
             )
@@ -202,6 +204,17 @@ class GateItem(pytest.Item):
             nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
             steps.insert(0 if nothing_stored else len(steps), f"{verdict.next_step}  ({what})")
         return steps
+
+    def _straggles(self, verdict: Verdict) -> bool:
+        """Whether the worst row waits for another rank, and `collectives` can name it too."""
+        leading = verdict.causes[0].explanation.leading if verdict.causes else None
+        if leading is None or leading.straggler is None:
+            return False
+        assert self._bench is not None
+        evidence = self._bench.evidence
+        with contextlib.suppress(NsysError):
+            return bool(evidence.rows(METRICS["straggler_lag_ns"], evidence.pick_of(self.assertion)).rows)
+        return False
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""

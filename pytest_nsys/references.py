@@ -18,7 +18,7 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.errors import BaselineError, GateFileError, NsysError, naming
 from pytest_nsys.evaluation import Evidence, Measured
-from pytest_nsys.explaining import TakenApart
+from pytest_nsys.explaining import MEDIAN_PERIOD, TakenApart
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.gates.before_after import Decision, Trial, decide
@@ -28,7 +28,7 @@ from pytest_nsys.gates.judgement import Reference, RowKey, Unlike, folded
 from pytest_nsys.gates.merge_base import AtMergeBase
 from pytest_nsys.gates.selection import NothingSelected, Table
 from pytest_nsys.gates.shelf import Shelf, WorkTree
-from pytest_nsys.gates.stored_series import measured_as, series_for, series_id, spelled, stale
+from pytest_nsys.gates.stored_series import explained_by, series_for, series_id, spelled, stale
 from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.history.reading import last_runs
 from pytest_nsys.metrics import METRICS, Metric
@@ -229,10 +229,10 @@ class StoredBaseline:
         series = self._series("kernel_launches", pick)
         return None if series is None else self.evidence.stored(METRICS["kernel_launches"], series.middles)
 
-    def breakdown(self, _: Metric, pick: Pick, labels: Mapping[str, Label], __: Value) -> Breakdown | None:
-        """That of the run that was written last."""
-        found = None if isinstance(self._found, Unlike) else self._found[1].breakdowns.get(measured_as(pick))
-        rank = labels.get("rank")
+    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], _: Value) -> Breakdown | None:
+        """That of the run that was written last; of the quantiles of a period the median's alone."""
+        found = None if isinstance(self._found, Unlike) else self._found[1].breakdowns.get(explained_by(metric, pick))
+        rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
         return found.get(rank) if found is not None and isinstance(rank, int) else None
 
     def _narrowed(self, baseline: Baseline) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.shelf import Shelf, WorkTree
 from pytest_nsys.gates.stored_breakdown import Breakdowns, storable
-from pytest_nsys.gates.stored_series import measured_as, series_for, stale
+from pytest_nsys.gates.stored_series import explained_by, series_for, stale
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.metrics import METRICS, Unit
 from pytest_nsys.model import Value, counted
@@ -198,9 +198,14 @@ class Refresh:
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
         stored = dict(before.breakdowns) if before else {}
-        picks = {self.bench.evidence.pick_of(each.readers[0]) for each in measured if explainable(each.sid.metric)}
+        asked = {
+            explained_by(each.metric, pick): (each.metric, pick)
+            for each in measured
+            if explainable(each.metric.name)
+            for pick in (self.bench.evidence.pick_of(each.readers[0]),)
+        }
         if self.mode is not Mode.CALIBRATE:
-            stored |= {measured_as(pick): storable(self.bench.taken_apart.middle(pick)) for pick in picks}
+            stored |= {how: storable(self.bench.taken_apart.kept(*what)) for how, what in asked.items()}
         return {how: ranks for how, ranks in stored.items() if ranks}
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:

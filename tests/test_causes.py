@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.breakdown import Breakdown, break_down
+from pytest_nsys.analysis.breakdown import AT_END, Barrier, Breakdown, Wall, break_down
 from pytest_nsys.analysis.causes import EXPLAINED, Cause, Explanation, Kind, explain
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.gates import stored_breakdown
@@ -79,7 +80,7 @@ def together(*ranks: Sequence[K]) -> RunWindow:
 
 
 def broken(*ranks: Sequence[K], rank: int = 0) -> Breakdown:
-    return break_down(together(*ranks), rank)
+    return break_down(together(*ranks).by_rank, rank)
 
 
 def why(metric: str, was: Sequence[Sequence[K]], now: Sequence[Sequence[K]]) -> Explanation:
@@ -172,12 +173,80 @@ def test_kernels_that_never_run_at_one_moment_are_no_one_collective() -> None:
     assert told(why("exposed_ns", was, now)) == {(Kind.LONGER, A2A): 100}
 
 
+def test_communication_that_moved_is_blamed_itself_and_not_the_compute_that_stayed() -> None:
+    rest = [K("norm", 900, 910), K("add", 920, 930)]
+    was = [*rest, COVER, K(A2A, 100, 400)]
+    for start, lost in ((250, 150), (500, 300)):
+        found = why("exposed_ns", [was], [[*rest, COVER, K(A2A, start, start + 300)]])
+        assert told(found) == {(Kind.MOVED, A2A): lost}
+        cause = the(found, Kind.MOVED)
+        assert (cause.before_ns, cause.now_ns, cause.was, cause.kernels) == (300, 300 - lost, 1, 1)
+
+
+def test_communication_that_moved_with_all_else_has_not_moved() -> None:
+    def later(kernels: Sequence[K], ns: int) -> list[K]:
+        return [k._replace(start_ns=k.start_ns + ns, end_ns=k.end_ns + ns) for k in kernels]
+
+    was = [K("norm", 300, 310), COVER, K(A2A, 100, 400), K("add", 320, 330)]
+    now = later([K("norm", 300, 310), K("gemm", 150, 550, 100_000), K(A2A, 100, 400), K("add", 320, 330)], 200)
+    found = why("exposed_ns", [was], [now])
+    assert told(found) == {(Kind.COVER_MOVED, "gemm"): 50}
+
+
 def test_idle_time_before_a_late_launch() -> None:
     was = [COVER, K("norm", 400, 500)]
     now = [COVER, K("norm", 460, 560, ahead_ns=20)]
-    assert told(why("idle_ns", [was], [now])) == {(Kind.LAUNCH_BOUND, ""): 40, (Kind.IDLE, ""): -40}
+    found = why("idle_ns", [was], [now])
+    assert told(found) == {
+        (Kind.LAUNCH_BOUND, "norm"): 40,
+        (Kind.IDLE, "norm"): 20,
+        (Kind.IDLE, AT_END): -60,
+    }
     queued = [COVER, K("norm", 460, 560, ahead_ns=200)]
-    assert told(why("idle_ns", [was], [queued])) == {}
+    assert told(why("idle_ns", [was], [queued])) == {(Kind.IDLE, "norm"): 60, (Kind.IDLE, AT_END): -60}
+
+
+def test_the_length_of_a_window_by_kernel() -> None:
+    """Of two kernels that run at once the first one has the time."""
+    was = [COVER, K(A2A, 300, 500), K("norm", 600, 700)]
+    now = [K("gemm", 0, 450), K(A2A, 300, 500), K("norm", 440, 460), K("norm", 600, 690)]
+    found = why("window_ns", [was], [now])
+    assert told(found) == {(Kind.COMPUTE, "gemm"): 50, (Kind.EXPOSED, A2A): -60, (Kind.IDLE, AT_END): 10}
+    assert (the(found, Kind.COMPUTE).was, the(found, Kind.COMPUTE).kernels) == (1, 1)
+
+
+def test_a_barrier_waits_for_another_rank() -> None:
+    def side(*barriers: Barrier) -> Breakdown:
+        return Breakdown({}, {A2A: barriers[0]}, {}, {wall: {} for wall in Wall})
+
+    was, now = side(Barrier(2, 500, Wait(100, 3))), side(Barrier(2, 900, Wait(450, 1)))
+    found = explain("barrier_ns", {"rank": 0}, 400, was, now)
+    assert told(found) == {(Kind.WAITS, A2A): 350, (Kind.LONGER, A2A): 50}
+    assert the(found, Kind.WAITS).straggler == 1
+    found = explain("barrier_ns", {"rank": 0}, -400, now, was)
+    assert the(found, Kind.WAITS).straggler == 1
+    found = explain("barrier_ns", {"rank": 0}, 400, was, side(Barrier(2, 900)))
+    assert told(found) == {(Kind.LONGER, A2A): 400}
+
+
+OLDER = """[{"window": "median", "span": "range", "kernels": "contained", "names": ["gemm", "nccl"], "parts": [
+ [0, "window", [1000, 400, 100, 300, 200]], [0, "compute", [[0, 1, 400, 0, 1, -5, 5]]], [0, "barriers", [[1, 2, 30]]],
+ [0, "stage", "stage2_f", [[1, 300, 100, [[0, 200]]], [1, 300, 100, [[0, 200]], 40, 3]]]]}]"""
+
+
+def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None:
+    stored = stored_breakdown.from_json(json.loads(OLDER))
+    was = stored[Measured("median", "range", "contained")][0]
+    first, second = was.communication[STAGE]
+    assert (first.wait, first.start_ns, second.wait) == (None, None, Wait(40, 3))
+    assert was.barriers == {"nccl": Barrier(2, 30)}
+    assert was.wall_ns(*Wall) == 1000
+    now = broken([K("gemm", 0, 450), K(A2A, 500, 600)])
+    found = explain("window_ns", {"rank": 0}, 0, was, now)
+    assert {(cause.kind, cause.kernel) for cause in found.causes} <= {(kind, "") for kind in Kind}
+    assert sum(cause.change_ns for cause in found.causes) == 0
+    again = stored_breakdown.as_text(stored)
+    assert stored_breakdown.from_json(json.loads(again)) == stored
 
 
 def test_compute_by_kernel() -> None:
@@ -210,8 +279,8 @@ def test_the_parts_add_up_to_the_change(was: tuple[list[K], list[K]], now: tuple
 @given(some, some)
 def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
     found = broken(first, second)
-    parts = (found.compute_wall_ns, found.exposed_wall_ns, found.waiting_for_launch_ns, found.idle_other_ns)
-    assert sum(parts) == found.window_ns == WIDTH_NS
+    parts = [ns for by in found.walls.values() for ns in by.values()]
+    assert sum(parts) == WIDTH_NS
     assert min(parts) >= 0
     for stage, own in found.communication.items():
         assert stage == STAGE
@@ -256,5 +325,5 @@ def test_the_places_of_a_window_are_found_once_however_many_ranks_ask(monkeypatc
     monkeypatch.setattr(RankWindow, "context", context)
     run = together(*[[K(A2A, 5, 9), K("gemm", 0, 7)]] * 8)
     for rank in run.by_rank:
-        break_down(run, rank)
+        break_down(run.by_rank, rank)
     assert len(looked_up) <= 2 * 8

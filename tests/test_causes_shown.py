@@ -13,7 +13,8 @@ import pytest
 
 from pytest_nsys import reports
 from pytest_nsys.gates import baseline_file
-from tests.gates import Project
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.gates import MS, Project
 
 GATE = """
     - exposed_ns <= baseline + 5%
@@ -139,3 +140,42 @@ def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project, broken: A
 
 def test_nothing_is_explained_where_nothing_is_worse(judged: Project) -> None:
     assert "why:" not in judged.pytest("--nsys-trace=run.sqlite", "-v", code=0)
+
+
+def steps(project: Project, name: str, every_ms: int) -> None:
+    """Steps that take as much longer as their ``flash`` kernel does."""
+
+    def flash(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for k in range(5):
+                begin = every_ms * MS * k + 1_000
+                process.kernel("flash", begin + 12 * MS, begin + (every_ms - 7) * MS, launch_ns=begin)
+
+    project.trace(name, 200, every_ms=every_ms, edit=flash)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_a_longer_step_names_the_kernels_behind_it(project: Project, against: bool) -> None:
+    steps(project, "run.sqlite", 20)
+    steps(project, "head.sqlite", 22)
+    project.gate("- p50 period_ns <= baseline + 5%")
+    project.refresh("--nsys-trace=run.sqlite")
+    said = project.pytest("--nsys-trace=head.sqlite", *(["--nsys-against=run.sqlite"] if against else []), code=1)
+    why = said[said.index("why:") :].splitlines()
+    assert why[0] == "why:    rank 0 quantile p50, +2 000 us:"
+    assert why[1].split() == ["+2", "000", "us", "flash", "runs", "1", "000", "us", "→", "3", "000", "us"]
+    assert "the same in rank 1 quantile p50 (+2 000 us)" in said
+    assert "not explained" not in said
+
+
+def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
+    """In the summary of the terminal and of the job, with every row that it explains."""
+    said = judged.pytest("--nsys-trace=head.sqlite", "--nsys-summary=summary.md", code=1)
+    (told,) = re.findall(r"^one cause behind (\d) assertions: (.+)\n((?:  .+\n)+)", said, re.MULTILINE)
+    assert told[:2] == ("3", "gemm")
+    assert [line.split(": ")[0].strip() for line in told[2].splitlines()] == [
+        *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp"),
+    ]
+    assert told[2].count("rank 1 stage stage2_f (+450 us)") == 3
+    text = (judged.root / "summary.md").read_text()
+    assert "### One cause behind 3 assertions: `gemm`" in text

@@ -336,7 +336,7 @@ def test_collectives_that_are_not_the_same_are_not_matched(tmp_path: Path) -> No
     st.booleans(),
 )
 def test_wait_and_transfer_are_the_kernel(spans: list[tuple[int, int]], one_clock: bool) -> None:
-    together = [Transfer(start, start + length, length, "AllReduce", None, None) for start, length in spans]
+    together = [Transfer(0, start, start + length, length, "AllReduce", None, None) for start, length in spans]
     shares = _split(together, one_clock=one_clock)
     last = max(start for start, _ in spans)
     for (start, length), share in zip(spans, shares, strict=True):
@@ -748,6 +748,44 @@ def test_a_failed_sentence_leads_to_the_command(project: Project, window: str) -
     assert words[:4] == ["collectives", "run", "--rank", "0"]
     said = project.command(*words, code=0)
     assert "40.0%" in said
+
+
+def four_ranks(project: Project, name: str, late_us: int) -> None:
+    """A file for each of four ranks, hours apart: rank 3 computes longer, and the others wait in their AllReduce."""
+    for rank in range(4):
+        own = late_us if rank == 3 else 0
+        trace = KinetoBuilder(rank, 4)
+        for k in range(5):
+            begin = 10_000_000 * k + 3_600 * 10**9 * rank
+            trace.range(f"ProfilerStep#{k}", begin, begin + 9_000_000)
+            trace.kernel("gemm", begin + 100_000, begin + 600_000 + 1_000 * own, stream=7, launch_ns=begin)
+            start, end = begin + 700_000 + 1_000 * own, begin + 1_000_000 + 1_000 * late_us
+            args = recorded("allreduce", 250_000, ranks=(0, 1, 2, 3))
+            trace.kernel(ALL_REDUCE, start, end, stream=28, launch_ns=begin, **args)
+        trace.write(project.root / name / f"rank{rank}.json")
+
+
+@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("wall_exposed_ns", "waits for rank 3, 0 ns → 400 us"),
+        ("window_ns", "runs exposed 300 us → 700 us: it waits for rank 3"),
+    ],
+)
+def test_a_straggler_over_files_is_named_and_next_leads_to_it(
+    project: Project, metric: str, words: str, against: bool
+) -> None:
+    four_ranks(project, "base", 0)
+    four_ranks(project, "head", 400)
+    project.gate(f"convention: kineto\ntrace: base\nassertions: [rank 0 {metric} <= baseline + 5%]")
+    project.refresh()
+    said = project.pytest("--nsys-trace=head", *(["--nsys-against=base"] if against else []), code=1)
+    assert f"+400 us  ncclDevKernel_AllReduce_Sum_f32_RING_LL {words}" in said
+    assert "longer" not in said
+    step = next(line for line in said.splitlines() if "next:" in line)
+    told = project.command(*shlex.split(step.split("pytest-nsys ")[1]), code=0)
+    assert "straggler of mesh_dp AllReduce: rank 3 waits 400 us less than the longest" in told
 
 
 def test_a_gate_without_sizes_is_no_data_and_says_why(project: Project) -> None:

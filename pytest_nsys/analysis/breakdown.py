@@ -1,41 +1,51 @@
 """What was a window's time made of, kernel by kernel, so that two windows can be held against each other?
 
 Communication is taken apart into length, what of it was exposed and which compute hid the rest; compute into count,
-length and when it was launched; idle time into what the GPU waited for. The parts of one window add up to its metrics
-to the nanosecond: every instant of a union belongs to exactly one kernel, the one that had been running longest.
+length and when it was launched; the window into what ran, and idle time into what the GPU waited for. The parts of one
+window add up to its metrics to the nanosecond: every instant of a union belongs to exactly one kernel, the one that had
+been running longest.
 """
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.quality import clocks
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.model import NO_LAUNCH, Rank
-
-
-class Wait(NamedTuple):
-    """How long a rank was in a collective before the last one came, and which rank that was."""
-
-    wait_ns: int
-    last: int
 
 
 class Communication(NamedTuple):
     """One communication kernel of a stage. ``hidden_by`` gives the ns during which each compute kernel hid it.
 
-    ``wait`` is None where the ranks of its group cannot be matched on one clock.
+    ``wait`` is None where the ranks of its group cannot be matched. ``start_ns`` counts from the window's start, and is
+    None where an older baseline did not keep it.
     """
 
     name: str
     length_ns: int
     exposed_ns: int
     hidden_by: Mapping[str, int]
+    wait: Wait | None = None
+    start_ns: int | None = None
+
+
+class Barrier(NamedTuple):
+    """The communication kernels of one name on compute streams: how many, how long, and how long they waited in all.
+
+    ``wait`` names the rank that most of them waited for; None where their ranks cannot be matched.
+    """
+
+    kernels: int
+    length_ns: int
     wait: Wait | None = None
 
 
@@ -53,39 +63,46 @@ class Compute(NamedTuple):
     queued_ns: int
 
 
+class Wall(enum.StrEnum):
+    """What an instant of a window went to. EXPOSED is communication, barriers too, without compute."""
+
+    COMPUTE = "compute"
+    EXPOSED = "exposed"
+    LAUNCH = "launch"
+    IDLE = "idle"
+
+
+AT_END = "[the window's end]"
+"""Stands for the kernel that ends an idle time where none does."""
+
+UNNAMED = ""
+"""Stands for all kernels of a wall, where an older baseline kept sums alone."""
+
+
 class Breakdown(NamedTuple):
     """One window of one rank. ``communication`` is by stage, in order of start; ``barriers`` and ``compute`` by name.
 
-    ``window_ns`` = ``compute_wall_ns`` + ``exposed_wall_ns`` (communication, barriers too, without compute) +
-    ``waiting_for_launch_ns`` + ``idle_other_ns``.
+    ``walls`` splits the window's length among kernels: what ran (COMPUTE, EXPOSED), and before which kernel the GPU
+    stood idle, until that was launched (LAUNCH) and after (IDLE).
     """
 
     communication: Mapping[str, Sequence[Communication]]
-    barriers: Mapping[str, tuple[int, int]]
+    barriers: Mapping[str, Barrier]
     compute: Mapping[str, Compute]
-    window_ns: int
-    compute_wall_ns: int
-    exposed_wall_ns: int
-    waiting_for_launch_ns: int
-    idle_other_ns: int
+    walls: Mapping[Wall, Mapping[str, int]]
+
+    def wall_ns(self, *walls: Wall) -> int:
+        """How much of the window went to these."""
+        return sum(sum(self.walls[wall].values()) for wall in walls)
 
 
-def break_down(together: RunWindow, rank: int) -> Breakdown:
-    """The window of a rank; the windows of the others say for whom it waited."""
-    window = together.by_rank[rank]
-    busy = Intervals(window.spans(range(len(window))))
-    waiting = _waiting_for_launch(window, busy)
-    idle = window.length_ns - busy.total_ns
-    return Breakdown(
-        communication=_communication(together, window),
-        barriers=_barriers(window),
-        compute=_compute(window),
-        window_ns=window.length_ns,
-        compute_wall_ns=window.compute_time.total_ns,
-        exposed_wall_ns=busy.total_ns - window.compute_time.total_ns,
-        waiting_for_launch_ns=waiting,
-        idle_other_ns=idle - waiting,
-    )
+def break_down(
+    together: Mapping[int, RankWindow], rank: int, over_files: Mapping[int, Wait] = MappingProxyType({})
+) -> Breakdown:
+    """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
+    window = together[rank]
+    waits = {**_waits(together, window), **over_files}
+    return Breakdown(_communication(window, waits), _barriers(window, waits), _compute(window), _walls(window))
 
 
 def _name(window: RankWindow, i: int) -> str:
@@ -93,54 +110,63 @@ def _name(window: RankWindow, i: int) -> str:
 
 
 class _Owners:
-    """Which compute kernel an instant belongs to: of those that run, the one that started first."""
+    """Which of some kernels an instant belongs to: of those that run, the one that started first."""
 
-    def __init__(self, window: RankWindow) -> None:
-        self._starts: list[int] = []
-        self._segments: list[tuple[int, int, int]] = []
-        spans = zip(window.spans(window.compute), window.compute, strict=True)
+    def __init__(self, window: RankWindow, kernels: Sequence[int]) -> None:
+        self.segments: list[tuple[int, int, int]] = []
+        spans = zip(window.spans(kernels), kernels, strict=True)
         reach: int | None = None
         for (start, end), i in sorted(spans, key=lambda one: (one[0][0], one[1])):
             begin = start if reach is None else max(start, reach)
             if end > begin:
-                self._starts.append(begin)
-                self._segments.append((begin, end, i))
+                self.segments.append((begin, end, i))
                 reach = end
+        self._starts = [begin for begin, _, _ in self.segments]
 
     def of(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """(kernel, ns) of the parts of a span that compute covers."""
+        """(kernel, ns) of the parts of a span that the kernels cover."""
         first = max(0, bisect_right(self._starts, start) - 1)
         for at in range(first, bisect_left(self._starts, end)):
-            begin, stop, i = self._segments[at]
+            begin, stop, i = self.segments[at]
             if (shared := min(stop, end) - max(begin, start)) > 0:
                 yield i, shared
 
 
-def _communication(together: RunWindow, window: RankWindow) -> dict[str, tuple[Communication, ...]]:
-    owners, waits = _Owners(window), _waits(together, window)
+def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, tuple[Communication, ...]]:
+    owners = _Owners(window, window.compute)
     found = {}
     for stage, members in window.by_stage.items():
         kernels = []
         for i in sorted(members, key=lambda i: (window.kernels.start_ns[i], i)):
             hidden: dict[str, int] = {}
-            for owner, shared in owners.of(window.kernels.start_ns[i], window.kernels.end_ns[i]):
+            start, end = window.kernels.start_ns[i], window.kernels.end_ns[i]
+            for owner, shared in owners.of(start, end):
                 name = _name(window, owner)
                 hidden[name] = hidden.get(name, 0) + shared
-            by = dict(sorted(hidden.items()))
-            kernels.append(
-                Communication(_name(window, i), window.durations_ns[i], window.exposed_ns[i], by, waits.get(i))
-            )
+            own = window.durations_ns[i], window.exposed_ns[i], dict(sorted(hidden.items()))
+            kernels.append(Communication(_name(window, i), *own, waits.get(i), start - window.start_ns))
         found[stage] = tuple(kernels)
     return found
 
 
-def _barriers(window: RankWindow) -> dict[str, tuple[int, int]]:
-    """(count, ns) by name."""
-    found: dict[str, tuple[int, int]] = {}
+def _barriers(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, Barrier]:
+    members: dict[str, list[int]] = {}
     for i in window.barriers:
-        count, length = found.get(_name(window, i), (0, 0))
-        found[_name(window, i)] = (count + 1, length + window.durations_ns[i])
-    return dict(sorted(found.items()))
+        members.setdefault(_name(window, i), []).append(i)
+    return {
+        name: Barrier(len(own), sum(window.durations_ns[i] for i in own), _together(own, waits))
+        for name, own in sorted(members.items())
+    }
+
+
+def _together(kernels: Sequence[int], waits: Mapping[int, Wait]) -> Wait | None:
+    """The waits of all kernels as one, where each has one; for the rank that most of it was for."""
+    by_rank: Counter[int] = Counter()
+    for i in kernels:
+        if i not in waits:
+            return None
+        by_rank[waits[i].last] += waits[i].wait_ns
+    return Wait(by_rank.total(), min(by_rank, key=lambda rank: (-by_rank[rank], rank)))
 
 
 def _compute(window: RankWindow) -> dict[str, Compute]:
@@ -164,21 +190,36 @@ def _launch(window: RankWindow, i: int) -> int | None:
     return None if launch == NO_LAUNCH else launch
 
 
-def _waiting_for_launch(window: RankWindow, busy: Intervals) -> int:
-    """Idle time that ended with a kernel, up to the moment at which that kernel was launched."""
+def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
+    """Each instant of the window by what it went to, and by the kernel."""
+    found: dict[Wall, Counter[str]] = {wall: Counter() for wall in Wall}
+    for begin, end, i in _Owners(window, window.compute).segments:
+        found[Wall.COMPUTE][_name(window, i)] += end - begin
+    covered = window.compute_time.covered_ns
+    for begin, end, i in _Owners(window, window.communication + window.barriers).segments:
+        found[Wall.EXPOSED][_name(window, i)] += end - begin - covered(begin, end)
+    for name, launch_ns, idle_ns in _gaps(window):
+        found[Wall.LAUNCH][name] += launch_ns
+        found[Wall.IDLE][name] += idle_ns
+    return {wall: {name: ns for name, ns in sorted(by.items()) if ns} for wall, by in found.items()}
+
+
+def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
+    """Of each idle time the kernel that ended it, how long that was not launched, and how long it was."""
     first_at: dict[int, int] = {}
     for i, start in enumerate(window.kernels.start_ns):
         first_at.setdefault(start, i)
-    waiting, free = 0, window.start_ns
-    for start, end in busy:
-        launch = _launch(window, first_at[start]) if start in first_at else None
-        if launch is not None:
-            waiting += max(0, min(launch, start) - free)
+    free = window.start_ns
+    for start, end in Intervals(window.spans(range(len(window)))):
+        i = first_at[start]
+        launch = _launch(window, i)
+        waiting = 0 if launch is None else max(0, min(launch, start) - free)
+        yield _name(window, i), waiting, start - free - waiting
         free = max(free, end)
-    return waiting
+    yield AT_END, 0, window.end_ns - free
 
 
-def _waits(together: RunWindow, window: RankWindow) -> dict[int, Wait]:
+def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, Wait]:
     """By kernel of the window how long it waited for the last rank of its group.
 
     The n-th kernel of a name, stage and purpose belongs to the n-th of the others. A collective ends nowhere before it
@@ -189,7 +230,7 @@ def _waits(together: RunWindow, window: RankWindow) -> dict[int, Wait]:
     for place, members in window.by_place.items():
         *_, purpose = place
         if purpose not in groups:
-            groups[purpose] = [w for w in together.by_rank.values() if _in_group(window.rank, w.rank, purpose)]
+            groups[purpose] = [w for w in together.values() if _in_group(window.rank, w.rank, purpose)]
         series = {w.rank.number: list(w.spans(w.by_place.get(place, ()))) for w in groups[purpose]}
         if len(series) < 2 or len({len(spans) for spans in series.values()}) > 1:
             continue

@@ -9,9 +9,12 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
-from pytest_nsys.analysis.breakdown import Breakdown, Communication, Compute, Wait
+from pytest_nsys.analysis.breakdown import UNNAMED, Breakdown, Communication, Compute, Wall
+from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.model import Label
 
 PROMPT_NS = 20_000
@@ -31,6 +34,7 @@ class Kind(enum.StrEnum):
     COVER_LATE = "compute that hid it was launched later"
     COVER_MOVED = "compute that hid it ran at another time"
     COVER_GREW = "compute hides more of it"
+    MOVED = "ran at another time"
     LAUNCH_BOUND = "the GPU waits for launches"
     IDLE = "the GPU is idle for another reason"
     COMPUTE = "compute takes longer"
@@ -59,6 +63,11 @@ class Explanation(NamedTuple):
     change_ns: int
     causes: tuple[Cause, ...]
     unexplained_ns: int
+
+    @property
+    def leading(self) -> Cause | None:
+        """The largest cause that went the way of the change; None where no cause did."""
+        return next((cause for cause in self.causes if cause.change_ns * self.change_ns > 0), None)
 
 
 class Explained(NamedTuple):
@@ -91,15 +100,17 @@ def measured_ns(metric: str, labels: Mapping[str, object], breakdown: Breakdown)
         case "comm_ns":
             return sum(kernel.length_ns for kernel in _of_stage(breakdown, labels))
         case "barrier_ns":
-            return sum(length for _, length in breakdown.barriers.values())
+            return sum(barrier.length_ns for barrier in breakdown.barriers.values())
         case "compute_ns":
             return sum(compute.length_ns for compute in breakdown.compute.values())
-        case "window_ns":
-            return breakdown.window_ns
+        case "window_ns" | "period_ns":
+            return breakdown.wall_ns(*Wall)
         case "busy_ns":
-            return breakdown.compute_wall_ns + breakdown.exposed_wall_ns
+            return breakdown.wall_ns(Wall.COMPUTE, Wall.EXPOSED)
+        case "wall_exposed_all_ns" | "wall_overlap_all":
+            return breakdown.wall_ns(Wall.EXPOSED)
         case "idle_ns":
-            return breakdown.waiting_for_launch_ns + breakdown.idle_other_ns
+            return breakdown.wall_ns(Wall.LAUNCH, Wall.IDLE)
     return None
 
 
@@ -107,7 +118,9 @@ def _exposed(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> It
     """Communication that got longer, and compute that hides it less."""
     before, after = (list(_of_stage(b, labels)) for b in (was, now))
     yield from _lengths(before, after, exposed=True)
-    yield from _cover(_matched(before, after), was.compute, now.compute)
+    pairs, moved = _matched(before, after), _Movements(was, now)
+    yield from _moved([pair for pair in pairs if moved.itself(*pair)])
+    yield from _cover([pair for pair in pairs if not moved.itself(*pair)], was.compute, now.compute)
 
 
 def _communication(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> Iterator[Cause]:
@@ -185,6 +198,51 @@ def _worst(changes: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(i + 1 for i in ranked[:MOST_ORDINALS]))
 
 
+class _Movements:
+    """How much later the kernels start now, counted from the window's start, less what all of them do."""
+
+    def __init__(self, was: Breakdown, now: Breakdown) -> None:
+        self._was, self._now = was.compute, now.compute
+        starts = (
+            (old.start_ns, new.start_ns)
+            for stage, own in was.communication.items()
+            for old, new in _matched(own, now.communication.get(stage, ()))
+        )
+        shifts = [new - old for old, new in starts if old is not None and new is not None]
+        shifts += [self._of_all(name) // was.compute[name].kernels for name in self._matched]
+        shifts.sort()
+        self._common_ns = min((shifts[(len(shifts) - 1) // 2], shifts[len(shifts) // 2]), key=abs) if shifts else 0
+
+    @cached_property
+    def _matched(self) -> list[str]:
+        return [name for name, c in self._was.items() if name in self._now and self._now[name].kernels == c.kernels]
+
+    def _of_all(self, name: str) -> int:
+        return self._now[name].start_ns - self._was[name].start_ns
+
+    def itself(self, old: Communication, new: Communication) -> bool:
+        """Whether communication is hidden less because it moved, and not the compute that hid it.
+
+        It has moved as far as the cover that it lost, and further than all kernels of any name that hid it together.
+        """
+        lost = sum(old.hidden_by.values()) - sum(new.hidden_by.values())
+        if lost <= 0 or old.start_ns is None or new.start_ns is None:
+            return False
+        own = abs(new.start_ns - old.start_ns - self._common_ns)
+        kept = set(self._matched)
+        if own < lost or not kept.issuperset(old.hidden_by):
+            return False
+        return all(own > abs(self._of_all(n) - self._common_ns * self._was[n].kernels) for n in old.hidden_by)
+
+
+def _moved(pairs: Iterable[Pair]) -> Iterator[Cause]:
+    """By communication kernel how much less of it is hidden where it runs now; ``pairs`` are ordered by name."""
+    for name, same in groupby(pairs, lambda pair: pair[0].name):
+        own = list(same)
+        before, now = (sum(sum(k.hidden_by.values()) for k in side) for side in zip(*own, strict=True))
+        yield Cause(Kind.MOVED, name, before - now, before, now, len(own), len(own))
+
+
 def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[Cause]:
     """By compute kernel how much less of the matched communication it hides."""
     old: Counter[str] = Counter()
@@ -220,42 +278,76 @@ def _launched_later(before: Compute, after: Compute) -> bool:
 
 def _compute(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
     """By compute kernel how much longer it takes in all."""
-    lengths = ({n: (c.kernels, c.length_ns) for n, c in b.compute.items()} for b in (was, now))
-    yield from _totals(*lengths)
+    lengths = [{name: (own.kernels, own.length_ns) for name, own in side.compute.items()} for side in (was, now)]
+    for name in sorted({*was.compute, *now.compute}):
+        yield _total(name, lengths[0].get(name, (0, 0)), lengths[1].get(name, (0, 0)))
 
 
 def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
-    yield from _totals(was.barriers, now.barriers)
+    """By kernel how much longer it takes in all: by waiting for another rank, as far as both sides know it."""
+    for name in sorted({*was.barriers, *now.barriers}):
+        old, new = was.barriers.get(name), now.barriers.get(name)
+        count, length = (old.kernels, old.length_ns) if old else (0, 0)
+        count_now, length_now = (new.kernels, new.length_ns) if new else (0, 0)
+        waited = _waited(old.wait, new.wait) if old and new and count == count_now else 0
+        if waited and old and old.wait and new and new.wait:
+            straggler = (new if waited > 0 else old).wait
+            assert straggler is not None
+            waits = old.wait.wait_ns, new.wait.wait_ns
+            yield Cause(Kind.WAITS, name, waited, *waits, count, count_now, straggler=straggler.last)
+        yield _total(name, (count, length), (count_now, length_now), waited)
 
 
-def _totals(was: Mapping[str, tuple[int, int]], now: Mapping[str, tuple[int, int]]) -> Iterator[Cause]:
-    """By name the change of a sum of lengths; what kernels came or went is said by their numbers."""
-    for name in sorted({*was, *now}):
-        (count, length), (count_now, length_now) = was.get(name, (0, 0)), now.get(name, (0, 0))
-        if count == count_now:
-            kind = Kind.LONGER if length_now > length else Kind.SHORTER
-        else:
-            kind = Kind.APPEARED if count_now > count else Kind.VANISHED
-        yield Cause(kind, name, length_now - length, length, length_now, count, count_now)
+def _total(name: str, was: tuple[int, int], now: tuple[int, int], apart_ns: int = 0) -> Cause:
+    """The change of a sum of lengths, less what another cause accounts for; kernels that came or went are counted."""
+    (count, length), (count_now, length_now) = was, now
+    change = length_now - length - apart_ns
+    if count == count_now:
+        kind = Kind.LONGER if change > 0 else Kind.SHORTER
+    else:
+        kind = Kind.APPEARED if count_now > count else Kind.VANISHED
+    return Cause(kind, name, change, length, length_now, count, count_now)
 
 
-_SPANS = (
-    (Kind.COMPUTE, "compute_wall_ns"),
-    (Kind.EXPOSED, "exposed_wall_ns"),
-    (Kind.LAUNCH_BOUND, "waiting_for_launch_ns"),
-    (Kind.IDLE, "idle_other_ns"),
-)
+_WALLS = {Wall.COMPUTE: Kind.COMPUTE, Wall.EXPOSED: Kind.EXPOSED, Wall.LAUNCH: Kind.LAUNCH_BOUND, Wall.IDLE: Kind.IDLE}
 """What a window's length is made of."""
 
 
-def _spans(*kinds: Kind) -> Parts:
+def _walls(*walls: Wall) -> Parts:
     def parts(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
-        for kind, name in _SPANS:
-            if kind in kinds:
-                before, after = getattr(was, name), getattr(now, name)
-                yield Cause(kind, "", after - before, before, after)
+        """By kernel; where an older baseline kept sums alone, by those."""
+        counts = _kernels(was), _kernels(now)
+        for wall in walls:
+            before, after = was.walls[wall], now.walls[wall]
+            if UNNAMED in (*before, *after):
+                before, after = ({UNNAMED: sum(side.values())} for side in (before, after))
+            for name in sorted({*before, *after}):
+                old, new = before.get(name, 0), after.get(name, 0)
+                last = _waited_for(name, new - old, was, now) if wall is Wall.EXPOSED else None
+                yield Cause(_WALLS[wall], name, new - old, old, new, counts[0][name], counts[1][name], straggler=last)
 
     return parts
+
+
+def _waited_for(name: str, change_ns: int, was: Breakdown, now: Breakdown) -> int | None:
+    """The rank for which the kernels of a name wait longer, where that is most of the change."""
+    before, after = (Counter[int](), Counter[int]())
+    for side, waits in ((was, before), (now, after)):
+        every = (kernel for own in side.communication.values() for kernel in own if kernel.name == name)
+        for wait in (*(kernel.wait for kernel in every), *(b.wait for n, b in side.barriers.items() if n == name)):
+            waits.update({wait.last: wait.wait_ns} if wait else {})
+    longer = after.total() - before.total()
+    if not after or not 0 < change_ns <= 2 * longer:
+        return None
+    return min(after, key=lambda rank: (-after[rank], rank))
+
+
+def _kernels(breakdown: Breakdown) -> Counter[str]:
+    """How many kernels of each name ran in the window."""
+    found = Counter({name: own.kernels for name, own in breakdown.compute.items()})
+    found.update({name: own.kernels for name, own in breakdown.barriers.items()})
+    found.update(kernel.name for own in breakdown.communication.values() for kernel in own)
+    return found
 
 
 EXPLAINED: Mapping[str, Parts] = {
@@ -264,11 +356,14 @@ EXPLAINED: Mapping[str, Parts] = {
     "stage_wall_exposed_ns": _exposed,
     "wall_exposed_ns": _exposed,
     "wall_overlap": _exposed,
+    "wall_exposed_all_ns": _walls(Wall.EXPOSED),
+    "wall_overlap_all": _walls(Wall.EXPOSED),
     "comm_ns": _communication,
     "barrier_ns": _barriers,
     "compute_ns": _compute,
-    "window_ns": _spans(Kind.COMPUTE, Kind.EXPOSED, Kind.LAUNCH_BOUND, Kind.IDLE),
-    "busy_ns": _spans(Kind.COMPUTE, Kind.EXPOSED),
-    "idle_ns": _spans(Kind.LAUNCH_BOUND, Kind.IDLE),
+    "window_ns": _walls(*Wall),
+    "period_ns": _walls(*Wall),
+    "busy_ns": _walls(Wall.COMPUTE, Wall.EXPOSED),
+    "idle_ns": _walls(Wall.LAUNCH, Wall.IDLE),
 }
 """How the rows of each metric are taken apart. A ratio is explained by the time that it is a ratio of."""

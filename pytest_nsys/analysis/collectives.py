@@ -28,9 +28,10 @@ Labels = tuple[str, str]
 class Transfer:
     """One communication kernel: when it ran as a whole, how long in the window, and what is recorded of it.
 
-    ``bytes`` is None where it is not known.
+    ``index`` is its place in the window. ``bytes`` is None where it is not known.
     """
 
+    index: int
     start_ns: int
     end_ns: int
     in_window_ns: int
@@ -71,7 +72,7 @@ def transfers(window: RankWindow) -> dict[Labels, list[Transfer]]:
         kind = kind_of(record.name if record is not None else kernels.names[kernels.name[i]])
         size = None if record is None else message_bytes(kind, record)
         span = whole.start_ns[position], whole.end_ns[position]
-        transfer = Transfer(*span, window.durations_ns[i], kind, record, size)
+        transfer = Transfer(i, *span, window.durations_ns[i], kind, record, size)
         found.setdefault((transfer.group, kind), []).append(transfer)
     return dict(sorted(found.items()))
 

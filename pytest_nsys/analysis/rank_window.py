@@ -291,9 +291,9 @@ class RankWindow:
 
     @cached_property
     def by_place(self) -> dict[tuple[str, str, str | None], list[int]]:
-        """The kernels of ``communication`` by short name, stage and purpose, each in order of start."""
+        """The communication kernels, barriers too, by short name, stage and purpose, each in order of start."""
         found: dict[tuple[str, str, str | None], list[int]] = {}
-        for i in sorted(self.communication, key=lambda i: (self.kernels.start_ns[i], i)):
+        for i in sorted(self.communication + self.barriers, key=lambda i: (self.kernels.start_ns[i], i)):
             found.setdefault((self.kernels.names[self.kernels.name[i]], *self.context(i)), []).append(i)
         return found
 

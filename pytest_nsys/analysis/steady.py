@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.statistics import distance, exact, median, percentile
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
-from pytest_nsys.model import Row, Value
+from pytest_nsys.model import Range, Row, Value
 
 QUANTILES = (50, 90, 99)
-
-
-def _steady(window: RankWindow, values: list[int]) -> list[int]:
-    """The values of the steady anchors that have one."""
-    return [values[i] for i in steady_indices(len(window.anchors)) if i < len(values)]
 
 
 def anchors(window: RankWindow) -> Iterator[Row]:
@@ -24,9 +19,15 @@ def anchors(window: RankWindow) -> Iterator[Row]:
     yield Row((window.rank.number,), len(window.anchors))
 
 
+def steady_periods(anchors: Sequence[Range]) -> dict[int, int]:
+    """The periods of the steady anchors that have one, in ns by the anchor's index."""
+    found = periods(anchors)
+    return {i: found[i] for i in steady_indices(len(anchors)) if i < len(found)}
+
+
 def period_ns(window: RankWindow) -> Iterator[Row]:
     """Start of the next anchor minus start of the anchor, over the steady anchors, per (rank, quantile)."""
-    if found := _steady(window, periods(window.anchors)):
+    if found := list(steady_periods(window.anchors).values()):
         for quantile in QUANTILES:
             yield Row((window.rank.number, f"p{quantile}"), percentile(found, quantile))
 
@@ -60,7 +61,8 @@ class Deviation(NamedTuple):
 
 def deviation(window: RankWindow) -> Deviation | None:
     """How typical a window is; None for one that is no anchor, or without steady ones."""
-    lengths: list[Value] = [*_steady(window, span_lengths(window.anchors, window.pick.span))]
+    spans = span_lengths(window.anchors, window.pick.span)
+    lengths: list[Value] = [spans[i] for i in steady_indices(len(window.anchors)) if i < len(spans)]
     if not lengths or window.window.index is None:
         return None
     middle = median(lengths)

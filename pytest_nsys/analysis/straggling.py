@@ -8,6 +8,7 @@ wait. The straggler is the rank that waits least.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,13 @@ from pytest_nsys.model import Row, printable
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 """Kinds in which every rank records the same size."""
+
+
+class Wait(NamedTuple):
+    """How long a rank was in a collective before the last one came, and which rank that was."""
+
+    wait_ns: int
+    last: int
 
 
 class Share(NamedTuple):
@@ -54,17 +62,42 @@ def matched(by_rank: Mapping[int, RankWindow]) -> Matched:
         except ValueError as why:
             unmatched.append(f"group {printable(next(iter(names.values())), 60)}: {why}")
             continue
-        one_clock = clocks([by_rank[number].rank for number in ranks]) == 1
         own: dict[tuple[int, str], Share] = {}
-        for together in zip(*ranks.values(), strict=True):
-            for number, share in zip(ranks, _split(together, one_clock=one_clock), strict=True):
-                own[number, together[0].kind] = share.and_(own.get((number, together[0].kind), Share()))
+        for collective in _collectives(by_rank, ranks):
+            for number, (transfer, share) in collective.items():
+                own[number, transfer.kind] = share.and_(own.get((number, transfer.kind), Share()))
         for (number, kind), share in own.items():
             key = (number, names[number], kind)
             longest = max(other.wait_ns for (_, k), other in own.items() if k == kind)
             shares[key] = share.and_(shares.get(key, Share()))  # of another group of the same name
             lags[key] = lags.get(key, 0) + longest - share.wait_ns
     return Matched(shares, lags, tuple(unmatched))
+
+
+def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, Wait]]:
+    """By rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
+
+    Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read.
+    """
+    found: dict[int, dict[int, Wait]] = {}
+    if clocks([window.rank for window in by_rank.values()]) > 1:
+        for ranks in _groups(by_rank).values():
+            with contextlib.suppress(ValueError):  # `collectives` says why a group cannot be matched
+                _check(ranks)
+                for collective in _collectives(by_rank, ranks):
+                    last = min(collective, key=lambda number: (collective[number][1].wait_ns, number))
+                    for number, (transfer, share) in collective.items():
+                        found.setdefault(number, {})[transfer.index] = Wait(share.wait_ns, last)
+    return found
+
+
+def _collectives(
+    by_rank: Mapping[int, RankWindow], ranks: Mapping[int, Sequence[Transfer]]
+) -> Iterator[dict[int, tuple[Transfer, Share]]]:
+    """Each collective of a group: by rank its kernel, and how the rank spent it."""
+    one_clock = clocks([by_rank[number].rank for number in ranks]) == 1
+    for together in zip(*ranks.values(), strict=True):
+        yield dict(zip(ranks, zip(together, _split(together, one_clock=one_clock), strict=True), strict=True))
 
 
 def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Transfer]]]:

@@ -138,7 +138,10 @@ class Baseline:
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
-        read = {stored_breakdown.Measured(sid.window, sid.span, sid.kernels) for sid in self.series}
+        read = {
+            stored_breakdown.explaining(stored_breakdown.Measured(sid.window, sid.span, sid.kernels), series.dimensions)
+            for sid, series in self.series.items()
+        }
         kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
         parts = f',\n"breakdowns": {stored_breakdown.as_text(kept)}' if kept else ""
         return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"

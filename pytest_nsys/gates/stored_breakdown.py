@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.breakdown import Breakdown, Communication, Compute, Wait
+from pytest_nsys.analysis.breakdown import UNNAMED, Barrier, Breakdown, Communication, Compute, Wall
+from pytest_nsys.analysis.straggling import Wait
 
 MOST_KERNELS = 1_000
 """Communication kernels of a rank's window, at most, whose breakdown is stored."""
@@ -20,12 +21,21 @@ MOST_RANKS = 64
 """Ranks, at most, whose breakdowns are stored: of a thousand nobody could review the file."""
 
 
+MEDIAN_PERIOD = "p50 period"
+"""Under this instead of a window the breakdown of a median period is stored."""
+
+
 class Measured(NamedTuple):
     """How the windows of a breakdown were picked: as a series of rows has it."""
 
     window: str
     span: str
     kernels: str
+
+
+def explaining(how: Measured, dimensions: Sequence[str]) -> Measured:
+    """What the rows of a series are explained by: of windows those windows, of periods the median one."""
+    return how._replace(window=MEDIAN_PERIOD) if "quantile" in dimensions else how
 
 
 Breakdowns = Mapping[Measured, Mapping[int, Breakdown]]
@@ -58,6 +68,8 @@ def _block(how: Measured, ranks: Mapping[int, Breakdown]) -> str:
 def _names(breakdown: Breakdown) -> Iterator[str]:
     yield from breakdown.compute
     yield from breakdown.barriers
+    for by_name in breakdown.walls.values():
+        yield from by_name
     for kernels in breakdown.communication.values():
         for kernel in kernels:
             yield kernel.name
@@ -68,17 +80,17 @@ def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Itera
     def line(what: str, *values: object) -> str:
         return json.dumps([rank, what, *values], ensure_ascii=False)
 
-    yield line("window", list(breakdown[3:]))
+    for wall, by_name in breakdown.walls.items():
+        yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
     yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
-    yield line("barriers", [[numbers[name], *sums] for name, sums in sorted(breakdown.barriers.items())])
+    yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
         yield line("stage", stage, [_kernel(kernel, numbers) for kernel in kernels])
 
 
 def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
     hidden = [[numbers[name], ns] for name, ns in sorted(kernel.hidden_by.items())]
-    own: list[object] = [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden]
-    return own if kernel.wait is None else [*own, *kernel.wait]
+    return [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden, list(kernel.wait or ()), kernel.start_ns]
 
 
 def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[Measured, dict[int, Breakdown]]:
@@ -97,15 +109,27 @@ def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[Measured, dict[int, B
 def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdown:
     told = {part[1]: part[2] for part in parts if part[1] != "stage"}
     stages = {str(part[2]): part[3] for part in parts if part[1] == "stage"}
+    if "window" in told:  # written before the walls were kept by kernel: the window's length, and the sum of each
+        _, *sums = map(int, told["window"])
+        walls = {wall: {UNNAMED: ns} for wall, ns in zip(Wall, sums, strict=True)}
+    else:
+        walls = {wall: {names[n]: int(ns) for n, ns in told[wall.value + " of window"]} for wall in Wall}
     return Breakdown(
         {stage: tuple(_communication(kernel, names) for kernel in kernels) for stage, kernels in stages.items()},
-        {names[number]: (int(count), int(ns)) for number, count, ns in told["barriers"]},
+        {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
         {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
-        *map(int, told["window"]),
+        walls,
     )
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
-    number, length, exposed, hidden, *wait = stored
+    number, length, exposed, hidden, *rest = stored
     by = {names[owner]: int(ns) for owner, ns in hidden}
-    return Communication(names[number], int(length), int(exposed), by, Wait(*map(int, wait)) if wait else None)
+    start_ns: int | None = None
+    if rest and isinstance(rest[0], list):  # before the start was kept, a wait stood there by itself, or nothing
+        rest, start_ns = rest[0], None if rest[1] is None else int(rest[1])
+    return Communication(names[number], int(length), int(exposed), by, _wait(rest), start_ns)
+
+
+def _wait(stored: Sequence[Any]) -> Wait | None:
+    return Wait(*map(int, stored)) if stored else None

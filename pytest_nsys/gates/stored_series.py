@@ -11,7 +11,7 @@ from pytest_nsys.analysis.windows import RUN, Pick
 from pytest_nsys.conventions import Convention
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.baseline_file import Baseline, SeriesId
-from pytest_nsys.gates.stored_breakdown import Measured
+from pytest_nsys.gates.stored_breakdown import Measured, explaining
 from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import KernelsMode, Span, printable
 
@@ -36,9 +36,9 @@ def series_id(metric: Metric, pick: Pick) -> SeriesId:
     return SeriesId(metric.name, metric.definition, pick.window, str(pick.span), str(pick.kernels))
 
 
-def measured_as(pick: Pick) -> Measured:
-    """What the breakdowns of a pick are stored under."""
-    return Measured(pick.window, str(pick.span), str(pick.kernels))
+def explained_by(metric: Metric, pick: Pick) -> Measured:
+    """What the breakdowns behind the rows of a metric are stored under."""
+    return explaining(Measured(pick.window, str(pick.span), str(pick.kernels)), metric.dimensions)
 
 
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_nsys.analysis.causes import Cause, Explained, Explanation, Kind
 from pytest_nsys.gates.units import format_value
-from pytest_nsys.model import counted, printable
+from pytest_nsys.model import Label, counted, printable
 
 MOST_LINES = 5
+MOST_CAUSES = 3
+MOST_ROWS = 4
 
 _COVER = {
     Kind.COVER_SHRANK: "it is shorter",
@@ -18,25 +20,75 @@ _COVER = {
     Kind.COVER_MOVED: "it ran at another time",
     Kind.COVER_GREW: "it hides more",
 }
-_SPANS = {
-    Kind.COMPUTE: "compute runs",
-    Kind.EXPOSED: "exposed communication runs",
-    Kind.LAUNCH_BOUND: "the GPU waits for launches (CPU-bound)",
-    Kind.IDLE: "the GPU is idle for another reason",
+_WALLS = {
+    Kind.COMPUTE: ("compute runs", "{} runs"),
+    Kind.EXPOSED: ("exposed communication runs", "{} runs exposed"),
+    Kind.LAUNCH_BOUND: ("the GPU waits for launches (CPU-bound)", "the GPU waits for the launch of {} (CPU-bound)"),
+    Kind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, which was launched"),
 }
+"""What a part of a window went to: as a sum, and by kernel."""
 
 
 def cause_lines(explained: Sequence[Explained], most: int = MOST_LINES) -> list[str]:
-    """The causes of the first row, which is the worst, largest first; what is left out is summed up."""
-    if not explained:
+    """The causes of the first row, which is the worst, largest first; what is left out is summed up.
+
+    Then the rows that have the same leading cause, and those that have another, a line for each cause.
+    """
+    told = [row for row in explained if row.explanation.change_ns or row.explanation.causes]
+    groups: dict[str, list[Explained]] = {}
+    for row in told:
+        groups.setdefault(subject(row.explanation), []).append(row)
+    if not groups:
         return []
-    labels, (change_ns, causes, unexplained_ns) = explained[0]
-    if not change_ns and not causes:
-        return []
-    where = " ".join(f"{name} {label}" for name, label in labels.items())
-    whole = f"{printable(where, 100)}, {signed(change_ns)}:"
+    first, *others = groups.values()
+    lines = _parts(first[0], most)
+    if first[1:]:
+        lines.append(f"the same in {_rows(first[1:])}")
+    for group in others[: MOST_CAUSES - 1]:
+        leading = group[0].explanation.leading
+        lines.append(f"{_rows(group)}: {cause_words(leading) if leading else 'not explained'}")
+    rest = sum(map(len, others[MOST_CAUSES - 1 :]))
+    return [*lines, *([f"… {counted(rest, 'row')} with other causes"] if rest else [])]
+
+
+def _rows(rows: Sequence[Explained]) -> str:
+    return rows_words([(row.labels, row.explanation.change_ns) for row in rows])
+
+
+def rows_words(rows: Sequence[tuple[Mapping[str, Label], int]]) -> str:
+    """Rows by labels, each with its change in ns; of many the first few."""
+    shown = [f"{labels_words(labels)} ({signed(change_ns)})" for labels, change_ns in rows[:MOST_ROWS]]
+    return ", ".join(shown) + (f" and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
+
+
+def shared_words(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The same of rows as :func:`plain_causes` has them."""
+    return rows_words([(row["labels"], row["change_ns"]) for row in rows])
+
+
+def labels_words(labels: Mapping[str, Label]) -> str:
+    """The row's labels in words."""
+    return printable(" ".join(f"{name} {label}" for name, label in labels.items()), 100)
+
+
+def subject(explanation: Explanation) -> str:
+    """What the leading cause is about, by which rows of one cause are known: a kernel, the rank that it waits for.
+
+    Empty where no cause leads.
+    """
+    cause = explanation.leading
+    if cause is None:
+        return ""
+    if cause.straggler is not None:
+        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
+    return printable(cause.kernel, 60) or str(cause.kind)
+
+
+def _parts(row: Explained, most: int) -> list[str]:
+    change_ns, causes, unexplained_ns = row.explanation
     shown = causes if len(causes) <= most - 2 else causes[: most - 2]
-    lines = [whole, *(f"{signed(cause.change_ns):>10}  {cause_words(cause)}" for cause in shown)]
+    lines = [f"{labels_words(row.labels)}, {signed(change_ns)}:"]
+    lines += [f"{signed(cause.change_ns):>10}  {cause_words(cause)}" for cause in shown]
     rest = causes[len(shown) :]
     if rest:
         lines.append(f"{signed(sum(c.change_ns for c in rest)):>10}  {counted(len(rest), 'smaller cause')}")
@@ -53,8 +105,13 @@ def cause_words(cause: Cause) -> str:
     """One cause, without its amount."""
     before, now = format_value(cause.before_ns, "ns"), format_value(cause.now_ns, "ns")
     kernel = printable(cause.kernel, 60)
-    if cause.kind in _SPANS:
-        return f"{_SPANS[cause.kind]} {before} → {now}"
+    if cause.kind in _WALLS:
+        whole, own = _WALLS[cause.kind]
+        counts = _counts(cause) if cause.kind in (Kind.COMPUTE, Kind.EXPOSED) else ""
+        waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
+        return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
+    if cause.kind is Kind.MOVED:
+        return f"{kernel} {cause.kind}: {before} → {now} of it hidden"
     if cause.kind in _COVER:
         return f"{kernel} hides {before} → {now} of it: {_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is Kind.WAITS:
@@ -98,6 +155,7 @@ def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
 
 def _plain(explanation: Explanation) -> dict[str, Any]:
     return {
+        "cause": subject(explanation),
         "change_ns": explanation.change_ns,
         "unexplained_ns": explanation.unexplained_ns,
         "parts": [

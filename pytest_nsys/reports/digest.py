@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.verdict import Outcome
@@ -129,6 +129,24 @@ def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]
     """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
     if nodeid not in records or records[nodeid]["good"] or not record["good"]:
         records[nodeid] = record
+
+
+class SharedCause(NamedTuple):
+    """One cause behind several reds: by the name of the assertion the rows that it explains, as plain data."""
+
+    cause: str
+    reds: Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def shared_causes(records: Sequence[Mapping[str, Any]]) -> list[SharedCause]:
+    """What leads in rows of more than one assertion, the cause behind most of them first."""
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for record in records:
+        for row in record["causes"]:
+            if row["cause"]:
+                found.setdefault(row["cause"], {}).setdefault(record["name"], []).append(row)
+    shared = [SharedCause(cause, reds) for cause, reds in found.items() if len(reds) > 1]
+    return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
 
 
 def ordered_states(states: Mapping[str, int]) -> list[str]:

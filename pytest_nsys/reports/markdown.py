@@ -12,8 +12,8 @@ from typing import Any
 
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.model import counted, printable
-from pytest_nsys.reports.causes import signed
-from pytest_nsys.reports.digest import Digest
+from pytest_nsys.reports.causes import labels_words, shared_words, signed
+from pytest_nsys.reports.digest import Digest, shared_causes
 from pytest_nsys.reports.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.record import state
 from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
@@ -85,6 +85,9 @@ def _parts(digest: Digest) -> Iterator[str]:
     else:
         yield from _list("Baselines that change", digest.baseline_changes)
     yield from _list("Baselines that this run wrote", digest.refreshed)
+    for cause, reds in shared_causes(digest.records)[:SHOWN_CAUSES]:
+        yield from (f"### One cause behind {len(reds)} assertions: {code(cause)}", "")
+        yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
     for name, records in digest.files.items():
         yield from _gate_file(name, records)
 
@@ -193,9 +196,11 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _causes(record: Mapping[str, Any]) -> Iterator[str]:
-    """Why each row is worse: all causes, the worst row's first."""
-    for row in record["causes"][:SHOWN_ROWS]:
-        where = " ".join(f"{name} {label}" for name, label in row["labels"].items())
+    """Why each row is worse: all causes, the worst row's first; of rows with one leading cause the worst alone."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in record["causes"]:
+        groups.setdefault(row["cause"], []).append(row)
+    for row, *same in list(groups.values())[:SHOWN_ROWS]:
         parts = [[prose(signed(part["change_ns"])), cell(part["text"])] for part in row["parts"][:SHOWN_CAUSES]]
         if len(row["parts"]) > SHOWN_CAUSES:
             rest = row["parts"][SHOWN_CAUSES:]
@@ -204,8 +209,10 @@ def _causes(record: Mapping[str, Any]) -> Iterator[str]:
         if row["unexplained_ns"]:
             parts.append([prose(signed(row["unexplained_ns"])), "not explained"])
         if parts:
-            yield from (f"Why {prose(where)} changed by {prose(signed(row['change_ns']))}:", "")
+            where = prose(labels_words(row["labels"]))
+            yield from (f"Why {where} changed by {prose(signed(row['change_ns']))}:", "")
             yield from _table(("", "cause"), parts)
+            yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
 
 
 def _step(step: str) -> str:

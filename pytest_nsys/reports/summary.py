@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from pytest_nsys.reports.causes import shared_words
+from pytest_nsys.reports.digest import shared_causes
 from pytest_nsys.reports.record import state
 from pytest_nsys.reports.text import aligned
 
 SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
+SHOWN_CAUSES = 3
 NOT_JUDGED = ("no data", "incomparable", "error")
 
 
@@ -34,6 +37,15 @@ def summary_lines(
         lines += [f"  {note if note.startswith('warning: ') else 'note: ' + note}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
             lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
+    return lines + _shared(ordered)
+
+
+def _shared(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What stands behind several reds, told once with all rows that it explains."""
+    lines = []
+    for cause, reds in shared_causes(records)[:SHOWN_CAUSES]:
+        lines.append(f"one cause behind {len(reds)} assertions: {cause}")
+        lines += [f"  {name}: {shared_words(rows)}" for name, rows in reds.items()]
     return lines
 
 
