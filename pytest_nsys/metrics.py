@@ -179,6 +179,7 @@ METRICS: Mapping[str, Metric] = {
         Metric("mean_kernel_ns", Unit.NS, None, _STAGE, activity.mean_kernel_ns),
         Metric("gpu_gap_ns", Unit.NS, _LOWER, _RANK, activity.gpu_gap_ns),
         Metric("syncs", Unit.COUNT, _LOWER, _RANK, activity.syncs),
+        Metric("sync_calls", Unit.COUNT, _LOWER, ("rank", "call"), activity.sync_calls),
         Metric(
             "kernel_launches",
             Unit.COUNT,

@@ -48,8 +48,8 @@ class ReferenceSource(Protocol):
         """What the fingerprints that are compared with stand for, as far as it is kept."""
         ...
 
-    def kernels(self, pick: Pick, /) -> Table | None:
-        """The launches by kernel of what is compared with; None where nothing keeps them."""
+    def table(self, metric: Metric, pick: Pick, /) -> Table | None:
+        """The rows of another metric of what is compared with; None where nothing keeps them."""
         ...
 
     def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value, /) -> Breakdown | None:
@@ -224,10 +224,10 @@ class StoredBaseline:
         series = self._series("sequence", pick)
         return series.sequences if series is not None else {}
 
-    def kernels(self, pick: Pick) -> Table | None:
-        """The stored launches by kernel, where the gate file has them stored."""
-        series = self._series("kernel_launches", pick)
-        return None if series is None else self.evidence.stored(METRICS["kernel_launches"], series.middles)
+    def table(self, metric: Metric, pick: Pick) -> Table | None:
+        """The stored rows of a metric, where the gate file has them stored."""
+        series = self._series(metric.name, pick)
+        return None if series is None else self.evidence.stored(metric, series.middles)
 
     def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], _: Value) -> Breakdown | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
@@ -324,9 +324,9 @@ class OtherRun:
         """The sequences of the other side."""
         return self.before.sequences(pick)
 
-    def kernels(self, pick: Pick) -> Table | None:
-        """The launches by kernel of the other side."""
-        return self.before.rows(METRICS["kernel_launches"], pick).table(self.before.mesh)
+    def table(self, metric: Metric, pick: Pick) -> Table | None:
+        """The rows of the other side."""
+        return self.before.rows(metric, pick).table(self.before.mesh)
 
     @cached_property
     def _apart(self) -> TakenApart:
@@ -383,7 +383,7 @@ class PastRuns:
         """None: the history keeps numbers."""
         return {}
 
-    def kernels(self, _: Pick) -> Table | None:
+    def table(self, *_: object) -> Table | None:
         """None: the history is asked for what it limits."""
         return None
 

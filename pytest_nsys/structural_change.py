@@ -19,23 +19,31 @@ from pytest_nsys.model import Label, Value, counted, printable
 from pytest_nsys.references import ReferenceSource
 
 KERNELS = METRICS["kernel_launches"]
+MADE_OF = {"launches": KERNELS, "syncs": METRICS["sync_calls"]}
+"""The counts whose rows are sums of those of another metric, which has one dimension more."""
+
 SHOWN_PARTS = 8
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
 
 
-def explain(assertion: Assertion, rows: Sequence[JudgedRow], now: Evidence, before: ReferenceSource) -> tuple[str, ...]:
-    """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure."""
+def explain(
+    assertion: Assertion, rows: Sequence[JudgedRow], now: Evidence, before: ReferenceSource | None
+) -> tuple[str, ...]:
+    """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure.
+
+    ``before`` is None under a constant limit.
+    """
     off = [row for row in rows if row.outcome in OFF and not row.waived]
     pick = now.pick_of(assertion)
     if not off or assertion.aggregates or assertion.balance_across is not None:
         return ()
-    if METRICS[assertion.metric].unit is Unit.HASH:
+    if METRICS[assertion.metric].unit is Unit.HASH and before is not None:
         return _departures(off, now.sequences(pick), before.sequences(pick))
-    if assertion.metric == KERNELS.name:
+    if assertion.metric == KERNELS.name and before is not None:
         return _by_kernel(off)
-    if assertion.metric == "launches":
-        accepted = before.kernels(pick)
-        return () if accepted is None else _parts(off, now.rows(KERNELS, pick).table(now.mesh), accepted)
+    if (parts := MADE_OF.get(assertion.metric)) is not None:
+        accepted = before.table(parts, pick) if before is not None else None
+        return _parts(off, now.rows(parts, pick).table(now.mesh), accepted)
     return ()
 
 
@@ -78,25 +86,30 @@ def _total(values: Iterable[Value | None]) -> Fraction:
     return sum((Fraction(value or 0) for value in values), Fraction(0))
 
 
-def _parts(off: Sequence[JudgedRow], now: Table, before: Table) -> tuple[str, ...]:
-    """The kernels that make up each change of a number of launches; the same for several rows on one line."""
-    kernels = [dict(table.rows) for table in (before, now)]
+def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> tuple[str, ...]:
+    """What each row that is off is made of: of each part the change, or how many there are where nothing says what was.
+
+    The same for several rows on one line.
+    """
+    sides = [dict(table.rows) if table is not None else {} for table in (before, now)]
     places: dict[str, list[JudgedRow]] = {}
     for row in off:
-        place = tuple(row.labels[d] for d in ("rank", "stage"))
-        was, is_now = ({k[2]: v for k, v in side.items() if k[:2] == place} for side in kernels)
+        place = tuple(row.labels.values())
+        was, is_now = ({key[-1]: value for key, value in side.items() if key[:-1] == place} for side in sides)
         names = sorted({*was, *is_now}, key=label_key)
         moved = [(name, Fraction(is_now.get(name, 0)) - was.get(name, 0)) for name in names]
         moved = sorted((each for each in moved if each[1]), key=lambda each: -abs(each[1]))
-        more = f" and {counted(len(moved) - SHOWN_PARTS, 'more kernel')}" if len(moved) > SHOWN_PARTS else ""
+        more = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
         if moved:
-            parts = ", ".join(_part(name, by) for name, by in moved[:SHOWN_PARTS])
+            signed = before is not None
+            parts = ("" if signed else "now ") + ", ".join(_part(n, by, signed=signed) for n, by in moved[:SHOWN_PARTS])
             places.setdefault(parts + more, []).append(row)
     return tuple(f"{_where(rows)}: {parts}" for parts, rows in places.items())
 
 
-def _part(name: Label, by: Fraction) -> str:
-    return f"{'+' if by > 0 else '−'}{_number(abs(by))} {printable(str(name), 80)}"
+def _part(name: Label, by: Fraction, *, signed: bool) -> str:
+    sign = ("+" if by > 0 else "−") if signed else ""
+    return f"{sign}{_number(abs(by))} {printable(str(name), 80)}"
 
 
 def _number(value: Fraction) -> str:

@@ -119,7 +119,7 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         next_step=bench.refresh if assertion.reads_stored else "",
         differences=reference.differences if isinstance(reference, Unlike) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
-        details=explain(assertion, judgement.rows, bench.evidence, source) if source is not None else (),
+        details=explain(assertion, judgement.rows, bench.evidence, source),
         causes=_causes(assertion, judgement, bench, source) if source is not None else (),
         delayed=waits,
     )

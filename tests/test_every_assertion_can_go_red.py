@@ -73,6 +73,11 @@ def synchronised(_: TraceBuilder, processes: list[Process]) -> None:
     processes[1].api("cudaDeviceSynchronize_v3020", 50 * MS, 51 * MS)
 
 
+def synchronised_twice(trace: TraceBuilder, processes: list[Process]) -> None:
+    synchronised(trace, processes)
+    synchronised(trace, processes)
+
+
 def copied(_: TraceBuilder, processes: list[Process]) -> None:
     number = processes[1].api("cudaMemcpyAsync_v3020", 50 * MS, 51 * MS)
     place = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": number}
@@ -185,6 +190,7 @@ METRIC_CASES = {
     "mean_kernel_ns": Reds("mean_kernel_ns >= 900us", added(("tiny", 7, 5_000, 5_001)), {}),
     "gpu_gap_ns": Reds("gpu_gap_ns <= 3.2ms", exposed(201), {}),
     "syncs": Reds("no syncs", {"edit": synchronised}, {}),
+    "sync_calls": Reds("sync_calls <= 1", {"edit": synchronised_twice}, {"edit": synchronised}),
     "kernel_launches": Reds("kernel_launches == 1", added(("gemm", 7, 5_000, 5_010)), {}),
     "barriers": Reds("no barriers", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "compute_on_comm_streams": Reds("no compute on comm streams", added(("gemm", 28, 5_000, 5_010)), {}),

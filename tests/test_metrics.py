@@ -81,6 +81,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "mean_kernel_ns": {(0, "none"): 25, (0, "stage2_f"): Fraction(110, 3), (0, "stage4_f"): 40},
     "gpu_gap_ns": {0: 20},
     "syncs": {0: 1},
+    "sync_calls": {(0, "cudaStreamSynchronize"): 1},
     "kernel_launches": {
         (0, "none", "ncclDevKernel_AllReduce"): 1,
         (0, "none", NCCL): 1,

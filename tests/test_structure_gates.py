@@ -239,7 +239,21 @@ def test_launches_are_exact_both_ways_and_their_parts_are_named(
 def test_launches_need_no_kept_kernels_to_be_judged(project: Project) -> None:
     said = against(project, "- launches == baseline", kernels("a"), kernels("a", "b"), 1)
     assert "failed: 1 of 4 rows" in said
-    assert "change:" not in said
+    assert "change: rank 0 stage stage4_f: now 1 a, 1 b, 1 gemm, 1 ncclDevKernel_SendRecv" in said
+
+
+def test_syncs_name_the_calls(project: Project) -> None:
+    """Under a constant those of now; where the other side is at hand what came and went."""
+
+    def calling(*names: str) -> Edit:
+        return lambda _, processes: [processes[0].api(f"{name}_v3020", 50 * MS, 51 * MS) for name in names] and None
+
+    project.gate("- no syncs\n- syncs <= baseline")
+    project.trace("base.sqlite", edit=calling("cudaMemcpy"))
+    project.trace("head.sqlite", edit=calling("cudaStreamSynchronize", "cudaStreamSynchronize", "cudaMemcpyAsync"))
+    cases = project.cases("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=1)
+    assert "change: rank 0: now 2 cudaStreamSynchronize\n" in cases["no syncs"].text
+    assert "change: rank 0: +2 cudaStreamSynchronize, −1 cudaMemcpy\n" in cases["syncs <= baseline"].text
 
 
 def test_another_trace_names_the_parts_by_itself(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -27,6 +28,8 @@ SYNCHRONISING_CALLS = (
     "hipMemcpy*",
 )
 """API calls that make the CPU wait for the GPU; of the copies only those that are not asynchronous."""
+
+_VERSION = re.compile(r"_v\d+$")
 
 
 def compute_ns(window: RankWindow) -> Iterator[Row]:
@@ -102,7 +105,17 @@ def syncs(window: RankWindow) -> Iterator[Row]:
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """
-    span = (window.window.start_ns, window.window.end_ns)
-    calls = window.track.fetch_api(SYNCHRONISING_CALLS, span)
-    if calls is not None:
-        yield Row((window.rank.number,), sum("Async" not in call.name for call in calls))
+    if (calls := _synchronising(window)) is not None:
+        yield Row((window.rank.number,), calls.total())
+
+
+def sync_calls(window: RankWindow) -> Iterator[Row]:
+    """The calls that ``syncs`` counts by name, per (rank, call)."""
+    for call, count in sorted((_synchronising(window) or Counter()).items()):
+        yield Row((window.rank.number, call), count)
+
+
+def _synchronising(window: RankWindow) -> Counter[str] | None:
+    """How many calls of each name wait, without the version that CUPTI adds (``_v3020``); None without records."""
+    calls = window.track.fetch_api(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
+    return None if calls is None else Counter(_VERSION.sub("", c.name) for c in calls if "Async" not in c.name)

@@ -24,7 +24,7 @@ _WALLS = {
     Kind.COMPUTE: ("compute runs", "{} runs"),
     Kind.EXPOSED: ("exposed communication runs", "{} runs exposed"),
     Kind.LAUNCH_BOUND: ("the GPU waits for launches (CPU-bound)", "the GPU waits for the launch of {} (CPU-bound)"),
-    Kind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, which was launched"),
+    Kind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
 }
 """What a part of a window went to: as a sum, and by kernel."""
 
