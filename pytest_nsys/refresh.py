@@ -22,7 +22,7 @@ from pytest_nsys.gates.baseline_file import Baseline, Key, RowLabels, Series, Se
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.shelf import Shelf, WorkTree
-from pytest_nsys.gates.stored_breakdown import Breakdowns, storable
+from pytest_nsys.gates.stored_breakdown import Breakdowns, by_sums, storable
 from pytest_nsys.gates.stored_series import explained_by, series_for, stale
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.metrics import METRICS, Unit
@@ -187,7 +187,9 @@ class Refresh:
         if self.mode.replaces and not self.partial:
             for sid in stale(self.gate, new):
                 del series[sid]
-        explains_more = self.mode.replaces and before is not None and not parts.keys() <= before.breakdowns.keys()
+        stored_parts = before.breakdowns if before is not None else {}
+        finer = by_sums(stored_parts) and not by_sums(parts)
+        explains_more = self.mode.replaces and before is not None and (finer or not parts.keys() <= stored_parts.keys())
         moved = before is None or series != stored
         written = Written(path, self.mode, old, new, moved or explains_more, tuple(notes), only_explains=not moved)
         if written.saved:

@@ -111,6 +111,22 @@ def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project) -> None:
     assert "unchanged" in judged.refresh("--nsys-trace=run.sqlite")
 
 
+def test_a_refresh_keeps_by_kernel_what_an_older_baseline_has_as_sums(judged: Project) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    whole = baseline_file.load(path)
+    sums = {
+        how: {
+            rank: each._replace(walls={wall: {"": sum(by.values())} for wall, by in each.walls.items()})
+            for rank, each in ranks.items()
+        }
+        for how, ranks in whole.breakdowns.items()
+    }
+    path.write_text(replace(whole, breakdowns=sums).dumps())
+    said = judged.refresh("--nsys-trace=run.sqlite")
+    assert "no row changed; what explains a red by its kernels was added" in said
+    assert baseline_file.load(path).breakdowns == whole.breakdowns
+
+
 def test_breakdowns_of_windows_that_nothing_reads_are_dropped(judged: Project) -> None:
     judged.gate("- exposed_ns <= baseline + 5%\nwindow: last")
     judged.refresh("--nsys-trace=run.sqlite")

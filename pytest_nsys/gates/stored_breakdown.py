@@ -42,6 +42,11 @@ Breakdowns = Mapping[Measured, Mapping[int, Breakdown]]
 """By pick and rank."""
 
 
+def by_sums(breakdowns: Breakdowns) -> bool:
+    """Whether one of them was written before a window's time was kept by kernel: a new one explains more."""
+    return any(UNNAMED in by for ranks in breakdowns.values() for each in ranks.values() for by in each.walls.values())
+
+
 def storable(ranks: Iterable[tuple[int, Breakdown]]) -> dict[int, Breakdown]:
     """What a baseline keeps of the breakdowns, which come by rank: the first MOST_RANKS of few kernels."""
     few = (
