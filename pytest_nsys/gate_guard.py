@@ -13,7 +13,7 @@ import pytest
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.items import GateItem
 from pytest_nsys.outcomes import GateFailed
-from pytest_nsys.reports.gate_changes import change_lines, headline
+from pytest_nsys.reports.gate_changes import SHOWN, change_lines, headline
 from pytest_nsys.session import session_of
 
 NAME = "gate changes"
@@ -26,7 +26,7 @@ class GateChangesItem(pytest.Item):
         """Compare the gate files."""
         changes = looked_at(self.session)
         if changes is not None and changes.bad:
-            lines = [f"{headline(changes)} (--nsys-gate-changes=fail)", *change_lines(changes)]
+            lines = [f"{headline(changes)} (--nsys-gate-changes=fail)", *change_lines(changes, at_most=SHOWN)]
             raise GateFailed("\n  ".join(lines))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def guard(session: pytest.Session) -> None:
     Of a session with nothing else it would make a green one, unless there is something to say.
     """
     own = session_of(session.config)
-    if own.snapshots is None or not own.refuses_gate_changes:
+    if own.gate_snapshots is None or not own.refuses_gate_changes or session.config.getoption("collectonly"):
         return
     changes = None if session.items else looked_at(session)
     if session.items or (changes is not None and changes.bad):

@@ -193,8 +193,11 @@ def _check_ref(config: pytest.Config) -> None:
         return
     if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
         raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is no ref: write --nsys-baseline-ref=origin/main")
-    if config.getoption("nsys_against"):
-        raise pytest.UsageError("--nsys-against and --nsys-baseline-ref both say what the baseline is: give one")
+    if config.getoption("nsys_against") and not config.getoption("nsys_gate_changes"):
+        raise pytest.UsageError(
+            "--nsys-against and --nsys-baseline-ref both say what the baseline is: give one, or --nsys-gate-changes "
+            "too, for which the ref is that of the gate files alone"
+        )
 
 
 NSYS_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm")

@@ -198,9 +198,13 @@ class NsysSession:
     @cached_property
     def snapshots(self) -> Snapshots | None:
         """The merge bases that baselines are read from; None: baselines are read from the work tree."""
+        return None if self.config.getoption("nsys_against") else self.gate_snapshots
+
+    @cached_property
+    def gate_snapshots(self) -> Snapshots | None:
+        """The merge bases whose gate files are compared with those of the work tree; None: nobody asked."""
         ref = self.config.getoption("nsys_baseline_ref") or self.config.getini("nsys_baseline_ref")
-        replaced = self.updating or self.config.getoption("nsys_against")
-        return Snapshots(ref) if ref and not replaced else None
+        return Snapshots(ref) if ref and not self.updating else None
 
     def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Since when, and what this branch changes in the baselines of gate files (as shown)."""
@@ -237,7 +241,7 @@ class NsysSession:
         Looked at are the repositories around gate files (as shown), and around what pytest was told to run: there a
         gate file may be gone.
         """
-        if self.snapshots is None:
+        if self.gate_snapshots is None:
             return None
         here = self.config.invocation_params.dir
         folders = dict.fromkeys(_plain(here / file).parent for file in files)
@@ -246,7 +250,7 @@ class NsysSession:
         problems = []
         for folder in {**folders, **asked}:
             try:
-                snapshot = self.snapshots.around(folder)
+                snapshot = self.gate_snapshots.around(folder)
                 if snapshot.top not in self._gate_changes:
                     self._gate_changes[snapshot.top] = gate_changes(snapshot, self.shown)
                 found[snapshot.top] = self._gate_changes[snapshot.top]

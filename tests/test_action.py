@@ -193,6 +193,7 @@ def test_a_mistake_in_a_gate_file_is_broken_whatever_fails(runner: Runner, fail_
         ({"gate_changes": "fail"}, 1),
         ({"gate_changes": "fail", "fail_on": "never"}, 1),
         ({"gate_changes": "fail", "baseline_ref": ""}, 0),
+        ({"gate_changes": "warn", "against": "base.sqlite"}, 0),
     ],
 )
 def test_a_pull_request_that_loosens_its_own_gate(
@@ -204,6 +205,7 @@ def test_a_pull_request_that_loosens_its_own_gate(
     runner.project.gate("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
     runner.project.gate("- exposed_ns < 1us", "perf/other.nsys.yaml")
     runner.project.trace()
+    runner.project.trace("base.sqlite", exposed_us=150)
     commit(runner.project.root)
     git(runner.project.root, "switch", "-qc", "feature")
     runner.project.gate("- overlap >= 60%\n- {assert: launches <= 1, severity: warn}", "perf/gate.nsys.yaml")

@@ -152,6 +152,14 @@ def test_what_is_tighter_new_or_form_is_green(branch: Project) -> None:
     assert told(said) == ["gate files of the merge base: none asks for less"]
 
 
+def test_what_nobody_can_order_is_told_as_such(branch: Project) -> None:
+    branch.gate(f"window: first\nassertions:\n{GATE}", "perf/gate.nsys.yaml")
+    said = branch.pytest(RUN, REF, FAIL, "--nsys-json=report.json", code=1)
+    which = "overlap >= 60% and 1 more"
+    assert told(said) == [f"this PR changes, and may loosen: perf/gate.nsys.yaml:4 window median → first ({which})"]
+    assert checked(branch.root / "report.json")["headline"].startswith("this PR may loosen its gate: 1 change; ")
+
+
 def test_nothing_judged_is_no_green(branch: Project) -> None:
     """The item alone would make a session green that judged nothing."""
     branch.pytest(RUN, REF, FAIL, "-k", "nothing_of_this_name", code=5)
@@ -235,6 +243,35 @@ def test_without_a_ref_nothing_changes(branch: Project) -> None:
     assert told(said) == []
     assert checked(report)["gate_changes"] is None
     assert "give --nsys-baseline-ref too" in branch.pytest(RUN, FAIL, code=4)
+
+
+def test_beside_another_trace_the_ref_is_that_of_the_gate_files(branch: Project) -> None:
+    branch.trace("base.sqlite", exposed_us=150)
+    loosen(branch)
+    against = "--nsys-against=base.sqlite"
+    assert "or --nsys-gate-changes " in branch.pytest(RUN, REF, against, code=4)
+    assert told(branch.pytest(RUN, REF, against, "--nsys-gate-changes=warn", code=0)) == LOOSENED
+    assert told(branch.pytest(RUN, REF, against, FAIL, code=1)) == LOOSENED
+
+
+def test_a_session_that_only_collects_or_refreshes_judges_nothing(branch: Project) -> None:
+    branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = fail\nnsys_baseline_ref = main\n")
+    branch.gate("- exposed_ns below baseline plus 90%", "perf/gate.nsys.yaml")
+    assert ITEM not in branch.pytest("--collect-only", "-q", code=0)
+    branch.refresh(RUN, "perf/gate.nsys.yaml")
+    branch.command("baseline", "prune", "perf/gate.nsys.yaml", "--dry-run", code=0)
+
+
+def test_of_many_changes_the_first_are_shown_and_the_rest_counted(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    branch.gate("\n".join(f"- launches <= {n}" for n in range(100, 125)), "perf/gate.nsys.yaml")
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    branch.gate(OTHER, "perf/gate.nsys.yaml")
+    report = branch.root / "report.json"
+    lines = branch.pytest(RUN, REF, f"--nsys-json={report}", code=0).partition(" nsys gate ")[2].splitlines()
+    assert lines[21] == "… and 5 more changes, in the reports"
+    assert len(checked(report)["gate_changes"]["changes"]) == 25
 
 
 def test_the_ini_key_and_the_option_that_wins(branch: Project) -> None:

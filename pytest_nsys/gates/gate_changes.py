@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.errors import GateFileError
@@ -56,8 +57,6 @@ class GateChanges:
 def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChange, ...]:
     """What the work tree asks otherwise than a commit did, by file. Raises BaselineError."""
     differing = [path for path, entry in then.gate_files.items() if not _is_as_it_was(path, entry)]
-    if not differing:
-        return ()
     tree = _WorkTree(then, shown)
     return tuple(
         GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
@@ -78,7 +77,10 @@ class _WorkTree:
     def __init__(self, then: Snapshot, shown: Callable[[Path], str]) -> None:
         self._then = then
         self._shown = shown
-        self._listed = then.checked_out()
+
+    @cached_property
+    def _listed(self) -> dict[str, bool]:
+        return self._then.checked_out()
 
     def changes(self, path: Path) -> Iterator[Changed]:
         """What became of one of them."""

@@ -10,6 +10,9 @@ from pytest_nsys.gates.loosening_rules import Kind
 from pytest_nsys.model import counted, printable
 
 TITLES = {Kind.LOOSENED: "this PR loosens", Kind.CHANGED: "this PR changes, and may loosen"}
+SHOWN = 20
+"""Changes in a terminal, and in the message of a failure."""
+
 UNTOLD = "what this PR loosens cannot be told"
 
 
@@ -35,12 +38,14 @@ def sentence(change: GateChange) -> str:
     return words(change) + (f" ({which})" if which else "")
 
 
-def change_lines(changes: GateChanges) -> Iterator[str]:
-    """Each change in a line that tells all of it."""
-    for change in changes.found:
-        yield f"{TITLES[change.change.kind]}: {place(change)} {sentence(change)}"
+def change_lines(changes: GateChanges, *, at_most: int | None = None) -> Iterator[str]:
+    """Each change in a line that tells all of it, the first of them where there are more than ``at_most``."""
+    for change in changes.found[:at_most]:
+        yield printable(f"{TITLES[change.change.kind]}: {place(change)} {sentence(change)}", 1000)
+    if left := len(changes.found[len(changes.found) if at_most is None else at_most :]):
+        yield f"… and {counted(left, 'more change')}, in the reports"
     if changes.problem:
-        yield f"{UNTOLD}: {changes.problem}"
+        yield printable(f"{UNTOLD}: {changes.problem}", 1000)
 
 
 def terminal_lines(changes: GateChanges | None, *, judged: bool) -> list[str]:
@@ -50,12 +55,15 @@ def terminal_lines(changes: GateChanges | None, *, judged: bool) -> list[str]:
     """
     if changes is None or not (judged or changes.found):
         return []
-    return list(change_lines(changes)) or ["gate files of the merge base: none asks for less"]
+    return list(change_lines(changes, at_most=SHOWN)) or ["gate files of the merge base: none asks for less"]
 
 
 def headline(changes: GateChanges) -> str:
     """How many, in a few words: ``this PR loosens its gate: 2 changes``."""
-    return f"this PR loosens its gate: {counted(len(changes.found), 'change')}" if changes.found else UNTOLD
+    if not changes.found:
+        return UNTOLD
+    verb = "loosens" if any(each.change.kind is Kind.LOOSENED for each in changes.found) else "may loosen"
+    return f"this PR {verb} its gate: {counted(len(changes.found), 'change')}"
 
 
 def plain(changes: GateChanges | None) -> dict[str, Any] | None:

@@ -112,7 +112,8 @@ run() {
     while IFS= read -r -d '' value; do words+=("--nsys-against=$value"); done < <(lines "${NSYS_AGAINST:-}")
     if [ -n "${NSYS_BASELINE_REF:-}" ]; then
         words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")
-        [ "${NSYS_GATE_CHANGES:-warn}" = warn ] || words+=("--nsys-gate-changes=$NSYS_GATE_CHANGES")
+        # Unless it says something, the repository's ini file does; beside captures of the base it says what the ref is for.
+        [ "${NSYS_GATE_CHANGES:-warn}${NSYS_AGAINST:-}" = warn ] || words+=("--nsys-gate-changes=${NSYS_GATE_CHANGES:-warn}")
     fi
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
