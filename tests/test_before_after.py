@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.gates.before_after import ALPHA, Trial, can_test, decide, holm, p_moved, smallest_p
+from pytest_nsys.gates.noise import variance
+from pytest_nsys.gates.student import quantile
 from pytest_nsys.model import Value
 
 tied: st.SearchStrategy[list[int]] = st.lists(st.integers(0, 4), min_size=1, max_size=4)
@@ -184,6 +186,70 @@ def test_a_change_either_way_needs_twice_the_evidence() -> None:
     assert ALPHA / 2 < one_way <= ALPHA
     assert reds({"row": trial(before, after)}) == {"row"}
     assert reds({"row": trial(before, after, 0)}) == set()
+
+
+def test_a_p_of_exactly_a_twentieth_is_enough() -> None:
+    exactly = trial([0, 1, 1, 2, 2, 2, 2], [0, 1, 2, 2, 3, 3, 4, 4, 4])
+    assert p_moved(exactly, 1) == Fraction(1, 20)
+    assert reds({"row": exactly}) == {"row"}
+    assert reds({"row": exactly, "other": overlapping(7, 9)}) == set()
+
+
+def test_rows_of_which_complete_separation_is_just_significant_are_tested() -> None:
+    """2 of 11 440 orders, times 286, is 0.05; the medians lie nearer to each other than the noise of 286 rows."""
+    near = trial([0, 1, 2, 90, 91, 92, 93], [94, 95, 96, 97, 98, 190, 191, 192, 193], 0)
+    rows = {"near": near, **{str(i): trial(range(7), range(9), 0) for i in range(285)}}
+    found = decide(rows)["near"]
+    assert (found.worse, found.label) == (True, "p = 0.05")
+    found = decide({**rows, "one more": rows["0"]})["near"]
+    assert (found.worse, found.label) == (False, "separated, within noise")
+
+
+def just_beyond_the_noise_of(rows: int, worse: int) -> tuple[Trial, Trial]:
+    """Two separated trials of 5 + 6 captures: the shift of the first is within the noise of so many rows, by hand."""
+    before, after = [0, 100, 200, 300, 400], [0, 10, 20, 30, 40, 50]
+    s2 = (4 * variance(before) + 5 * variance(after)) / 9
+    t = quantile(9, ALPHA / rows if worse else ALPHA / (2 * rows))
+    bound = t**2 * s2 * (Fraction(1, 5) + Fraction(1, 6))
+    shift = next(n for n in range(400, 2_000) if Fraction(n + 25 - 200) ** 2 > bound)
+    way = worse or -1
+    return tuple(  # type: ignore[return-value]
+        trial([way * value for value in before], [way * (value + n) for value in after], worse)
+        for n in (shift - 1, shift)
+    )
+
+
+@pytest.mark.parametrize("worse", [1, -1, 0])
+def test_the_noise_of_many_rows_is_that_of_both_sides(worse: int) -> None:
+    """Pooled with 5 + 6 − 2 degrees of freedom, corrected for the rows, and once more where either way is worse."""
+    within, beyond = just_beyond_the_noise_of(100, worse)
+    rows = {str(i): trial(range(5), range(6), worse) for i in range(98)}
+    found = decide({"within": within, "beyond": beyond, **rows})
+    assert (found["within"].worse, found["within"].label) == (False, "separated, within noise")
+    assert (found["beyond"].worse, found["beyond"].label) == (True, "separated")
+
+
+def test_a_shift_that_is_the_noise_of_many_rows_is_within_it() -> None:
+    assert not decide({str(i): trial([7] * 5, [7] * 5) for i in range(100)})["0"].worse
+    flat = trial([7] * 5, [8] * 5)
+    assert decide({"flat": flat, **{str(i): overlapping(5, 5) for i in range(99)}})["flat"].worse
+
+
+@pytest.mark.parametrize("captures", [3, 4])
+def test_either_way_counts_where_neither_is_better(captures: int) -> None:
+    """With three or four captures a side: by complete separation, upwards and downwards."""
+    for worse in (1, -1):
+        one = separated(captures, captures, worse)
+        assert reds({"row": trial(one.before, one.after, 0)}) == {"row"}
+    assert reds({"row": trial([1, 2, 3], [3, 4, 5])}) == set()  # they touch
+    assert reds({"row": trial([3, 4, 5], [1, 2, 3], -1)}) == set()
+
+
+def test_from_what_number_of_captures_on_there_is_a_test() -> None:
+    """Five a side for the exact test, three for complete separation."""
+    labels = {n: decide({"row": separated(n, 9)})["row"].label for n in (2, 3, 4, 5)}
+    assert labels == {2: "no test possible", 3: "separated", 4: "separated", 5: "p = 0.0005"}
+    assert [can_test(separated(n, 9)) for n in (2, 3)] == [False, True]
 
 
 counts = st.integers(3, 8)

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, variance
+from pytest_nsys.gates.noise import (
+    CALIBRATION_FREEDOM,
+    FALSE_ALARMS,
+    FEWEST_RUNS,
+    FEWEST_TRACES,
+    bound,
+    deviation,
+    variance,
+)
 from pytest_nsys.gates.student import quantile
 from pytest_nsys.model import Value
 
@@ -143,6 +151,26 @@ def test_accepted_runs_that_are_the_calibration_count_once(calibration: list[Val
         s2 = (own * own_s2 + CALIBRATION_FREEDOM * statistics.variance(map(float, calibration))) / freedom
     expected = float(quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / len(everything))
     assert float(found) == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+def test_of_two_samples_with_equal_freedom_the_fresh_runs_with_the_calibration_count() -> None:
+    """Four of five accepted runs are traces of the calibration: 4 degrees of freedom either way."""
+    calibration = [90, 95, 100, 105, 110]
+    accepted = [95, 100, 105, 110, 500]
+    found = bound(accepted, calibration, frozenset({0, 1, 2, 3}))
+    assert found is not None
+    expected = float(quantile(4, Fraction(1, 100))) * math.sqrt(62.5) * math.sqrt(1.2)
+    assert float(found) == pytest.approx(expected, abs=2 * ABOUT)
+    more = bound([*accepted, 501], calibration, frozenset({0, 1, 2, 3}))  # 5 alone, 1 + 4 together: equal again
+    assert more is not None
+    expected = float(quantile(5, Fraction(1, 100))) * math.sqrt((0.5 + 4 * 62.5) / 5) * math.sqrt(7 / 6)
+    assert float(more) == pytest.approx(expected, abs=2 * ABOUT)
+
+
+def test_the_numbers_of_the_rule() -> None:
+    """t(0.99), a calibration that counts for 4, and at least 4 accepted runs or 5 traces."""
+    numbers = [FALSE_ALARMS, CALIBRATION_FREEDOM, FEWEST_RUNS, FEWEST_TRACES]
+    assert numbers == [Fraction(1, 100), 4, 4, 5]
 
 
 @given(calibrations)

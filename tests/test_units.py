@@ -65,6 +65,17 @@ def test_what_is_no_quantity_says_so(text: str, what: str) -> None:
         parse_quantity(text)
 
 
+SIZES = {
+    "bytes": 1,
+    "kB": 1_000,
+    "MB": 1_000_000,
+    "GB": 1_000_000_000,
+    "KiB": 1_024,
+    "MiB": 1_048_576,
+    "GiB": 1_073_741_824,
+}
+
+
 @pytest.mark.parametrize(
     ("text", "unit", "value"),
     [
@@ -76,6 +87,9 @@ def test_what_is_no_quantity_says_so(text: str, what: str) -> None:
         ("3", "count", 3),
         ("1.1", "1", Fraction(11, 10)),
         ("3GB/s", "GB/s", 3),
+        ("100%", "%", 1),
+        ("2ms", "ns", 2_000_000),
+        *((f"3{unit}", "bytes", 3 * size) for unit, size in SIZES.items()),
     ],
 )
 def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fraction) -> None:
@@ -88,6 +102,13 @@ def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fract
         ("60", "%", "overlap is a ratio: write 60%, not 60"),
         ("0.6", "%", "overlap is a ratio: write 60%, not 0.6"),
         ("60pp", "%", "overlap is a ratio: write 60%, not 60pp"),
+        ("1", "%", "overlap is a ratio: write 100%, not 1"),
+        ("2", "%", "overlap is a ratio: write 2%, not 2"),
+        ("2.5ms", "count", "overlap is a count: write a whole number, not 2.5ms"),
+        ("5", "hash", "overlap is a fingerprint: it is the same as in the baseline, or not, not 5"),
+        ("3ms", "1", "overlap is a number without unit: write 3, not 3ms"),
+        ("5", "bytes", "overlap is a size: write it in bytes, kB, MB, GB, KiB, MiB, GiB, not 5"),
+        ("3MiB", "ns", "overlap is a time: write it in ns, us, ms or s, not 3MiB"),
         ("5%", "ns", "overlap is a time: write it in ns, us, ms or s, not 5%"),
         ("5", "ns", "overlap is a time: write it in ns, us, ms or s, not 5"),
         ("3ms", "count", "overlap is a count: write 3, not 3ms"),
@@ -108,6 +129,8 @@ def test_amounts_of_a_tolerance() -> None:
     assert absolute_amounts(parse_quantity("50us")) == {"ns": 50_000}
     assert absolute_amounts(parse_quantity("3pp")) == {"%": Fraction(3, 100)}
     assert absolute_amounts(parse_quantity("2")) == {"1": 2, "count": 2}
+    assert absolute_amounts(parse_quantity("2MiB")) == {"bytes": 2_097_152}
+    assert absolute_amounts(parse_quantity("2GB/s")) == {"GB/s": 2}
     assert absolute_amounts(parse_quantity("0.5")) == {"1": Fraction(1, 2)}
     assert absolute_amount(parse_quantity("3pp"), "%", "overlap") == Fraction(3, 100)
 
@@ -154,6 +177,18 @@ def test_abs_refuses_percent_and_other_units() -> None:
         (Fraction(11, 10), "1", "1.1"),
         (Fraction(10, 9), "1", "1.111"),
         (3, "GB/s", "3 GB/s"),
+        (Fraction(25_000, 2), "tokens/s", "12 500 tokens/s"),
+        (Fraction(4, 3), "GB/s", "1.333 GB/s"),
+        (255, "hash", "ff"),
+        (0, "bytes", "0 bytes"),
+        (9_999, "bytes", "9 999 bytes"),
+        (10_000, "bytes", "10 kB"),
+        (12_345_678, "bytes", "12.35 MB"),
+        (9_999_999, "bytes", "10 000 kB"),
+        (-12_345_678, "bytes", "-12.35 MB"),
+        (12_346_000_000, "bytes", "12.35 GB"),
+        (10_000_000_000, "bytes", "10 GB"),
+        (12_345_000_000_000, "bytes", "12 345 GB"),
     ],
 )
 def test_values_for_people(value: int | Fraction, unit: str, text: str) -> None:
@@ -178,6 +213,8 @@ def test_ratios_print_as_the_reference_does(pair: tuple[int, int]) -> None:
         (1_342_000, Fraction(1_342_000 * 3 + 1, 3), "ns", ("1 342 us", "1 342.0003 us")),
         (Fraction(1), 1 - Fraction(1, 10**12), "%", ("1", "999999999999/1000000000000")),
         (3, 4, "count", ("3", "4")),
+        (Fraction(33_333, 10**5), Fraction(33_334, 10**5), "tokens/s", ("0.33333 tokens/s", "0.33334 tokens/s")),
+        (12_345_678, 12_345_679, "bytes", ("12.345678 MB", "12.345679 MB")),
     ],
 )
 def test_two_values_print_apart(a: int | Fraction, b: int | Fraction, unit: str, texts: tuple[str, str]) -> None:
@@ -199,6 +236,12 @@ def test_different_values_never_print_alike(a: Fraction, b: Fraction, unit: str)
         (Fraction(1, 40), Fraction(2), "count", "max(2.5%, 2)"),
         (Fraction(0), Fraction(1, 10), "1", "0.1"),
         (Fraction(0), None, "1", "0%"),
+        (Fraction(0), Fraction(1_000), "ns", "1us"),
+        (Fraction(0), Fraction(1_500_000), "ns", "1.5ms"),
+        (Fraction(0), Fraction(999), "ns", "999ns"),
+        (Fraction(0), Fraction(1, 2), "ns", "0.5ns"),
+        (Fraction(0), Fraction(2), "GB/s", "2GB/s"),
+        (Fraction(0), Fraction(2), "bytes", "2bytes"),
     ],
 )
 def test_tolerances_print_as_they_are_written(

@@ -88,8 +88,10 @@ def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
     alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
-    for rows in (alone, kept):  # what no row has at all is named before what no row has together with the rest
-        for dimension, selector in where.items():
+    stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all
+    # What no row has at all is named before what no row has together with the rest.
+    for rows, selectors in ((alone, stage_first), (kept, where)):
+        for dimension, selector in selectors.items():
             for element in selector.values:
                 if not any(selected(table, row, dimension, (element,)) for row in rows):
                     others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""

@@ -141,7 +141,7 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
         return f"a ratio: write {_decimal(percent, 18)}%"
     if metric_unit == COUNT:
         whole = quantity.value.denominator == 1
-        return f"a count: write {number}" if whole and quantity.unit else "a count: write a whole number"
+        return f"a count: write {number}" if whole else "a count: write a whole number"
     if metric_unit == HASH:
         return "a fingerprint: it is the same as in the baseline, or not"
     if metric_unit == BARE:
