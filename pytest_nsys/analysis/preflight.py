@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
 from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
@@ -64,6 +65,10 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     if few:
         number, count = few[0]
         yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
+    for empty in empty_anchors(group):
+        yield Note(f"{empty}: the record of its kernels ends before that of its ranges", True)
+    if uneven := uneven_anchors(group):
+        yield Note(f"{uneven}: windows that are found by their number are other pieces of work", uneven.alike)
     for number, found in deviations(group):
         if found.in_spreads > UNTYPICAL:
             yield Note(f"rank {number}: the window is untypical, {found}", True)
