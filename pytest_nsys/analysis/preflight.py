@@ -118,13 +118,14 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
     if any(w.communication for w in windows):
         return
     barriers = sum(len(w.barriers) for w in windows)
+    hidden = "; compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns"
     if not barriers:
         yield Note("0 communication streams: nothing communicates in the windows")
         return
     length = sum(w.durations_ns[i] for w in windows for i in w.barriers)
     yield Note(
         f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
-        f"{round(length / 1e6, 3)} ms"
+        f"{round(length / 1e6, 3)} ms{hidden if any(w.hides_barriers for w in windows) else ''}"
     )
 
 
