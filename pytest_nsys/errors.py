@@ -7,7 +7,8 @@ characters from the names in it (:func:`pytest_nsys.model.printable`).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 
 class NsysError(Exception):
@@ -38,12 +39,21 @@ class HistoryError(NsysError):
     """A history database that is not ours, cannot be read or written, or is locked."""
 
 
-class GateFileError(NsysError):
-    """All mistakes of one gate file together, each as ``file:line:column: what (did you mean …)``."""
+class Mistake(NamedTuple):
+    """What is wrong in a file, at a line and column that count from 1."""
 
-    def __init__(self, mistakes: list[str]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = mistakes
+    line: int
+    column: int
+    text: str
+
+
+class GateFileError(NsysError):
+    """All mistakes of one gate file together; ``mistakes`` are lines, ``file:line:column: what (did you mean …)``."""
+
+    def __init__(self, path: str, found: Sequence[Mistake]) -> None:
+        self.found = found
+        self.mistakes = [f"{path}:{m.line}:{m.column}: {m.text}" for m in found]
+        super().__init__("\n".join(self.mistakes))
 
 
 GOES_ON = "\n         "

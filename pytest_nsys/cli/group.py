@@ -45,6 +45,7 @@ COMMANDS = {
     "export": "export",
     "capture": "capture",
     "init": "init",
+    "lint": "lint",
     "bisect-exit": "bisect_exit",
     "demo": "demo",
 }

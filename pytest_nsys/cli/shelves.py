@@ -18,6 +18,7 @@ import click
 from pytest_nsys.cli.updating import gate_run
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.shelf import Shelf, shelf_of
 from pytest_nsys.metrics import METRICS
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     import pytest
 
 OPTION = "--nsys-shelves"
+NOTHING_SELECTED = 5
+"""As pytest exits where the project's settings leave out every item."""
+
+SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
+"""A name that ends as the second is a mistake, which pytest tells."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,15 +39,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(OPTION, help="file that gets the folder of each gate file's baselines")
 
 
+_collected: set[Path] = set()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Nothing else is looked at: a test module may need a GPU to be imported."""
+    return None if collection_path.name.endswith(SUFFIXES) or collection_path.is_dir() else True
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Remember each gate file, be it good or not."""
+    if collector.path.name.endswith(SUFFIXES):
+        _collected.add(collector.path)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Say of each gate file its path, its baseline folder and what its path is relative to."""
     from pytest_nsys.session import session_of
 
     own = session_of(session.config)
-    paths = sorted({item.path for item in session.items})
     root = str(session.config.rootpath)
-    found = [[str(path), str(own.baseline_folder(path)), root] for path in paths]
+    found = [[str(path), str(own.baseline_folder(path)), root] for path in sorted(_collected)]
     Path(session.config.getoption(OPTION)).write_text(json.dumps(found), encoding="utf-8")
+
+
+class Collected(NamedTuple):
+    """A gate file that pytest collects, good or not, the folder of its baselines, and pytest's root directory."""
+
+    path: Path
+    folder: Path
+    root: Path
 
 
 class Found(NamedTuple):
@@ -52,21 +79,25 @@ class Found(NamedTuple):
     root: Path
 
 
-def shelves(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
-    """Each gate file with the shelf of its baselines.
-
-    Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
-    """
+def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list[Collected], str]:
+    """The gate files that pytest finds in files and folders, sorted, and what it says where not all is well."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "shelves.json")
         words = gate_run(__name__, gate_files, baseline_dir)
         words += ["--collect-only", "-q", "--no-header", f"{OPTION}={answer}"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         found = json.loads(answer.read_text(encoding="utf-8")) if answer.exists() else []
-    if done.returncode != 0:
-        click.echo(done.stderr + done.stdout, err=True, nl=False)
+    said = done.stderr + done.stdout if done.returncode not in (0, NOTHING_SELECTED) else ""
+    return [Collected(*map(Path, each)) for each in found], said
+
+
+def shelves(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
+    """Each gate file with the shelf of its baselines.
+
+    Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
+    """
+    found, said = collected(gate_files, baseline_dir)
+    if said or not found:
+        click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [
-        Found(load_gate_file(path, METRICS), shelf_of(path, folder, root), root)
-        for path, folder, root in (map(Path, each) for each in found)
-    ]
+    return [Found(load_gate_file(path, METRICS), shelf_of(path, folder, root), root) for path, folder, root in found]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pytest_nsys.errors import GateFileError
+from pytest_nsys.errors import GateFileError, Mistake
 from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.model import printable
 
@@ -32,15 +31,6 @@ _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud80
 _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 
 E = TypeVar("E", bound=enum.StrEnum)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Mistake:
-    """One mistake at a line and column that count from 1."""
-
-    line: int
-    column: int
-    text: str
 
 
 class Mistakes:
@@ -60,8 +50,7 @@ class Mistakes:
 
     def error(self) -> GateFileError:
         """All of them, in the order of the file."""
-        path = printable(str(self._path), 1000)
-        return GateFileError([f"{path}:{m.line}:{m.column}: {m.text}" for m in sorted(self._found)])
+        return GateFileError(printable(str(self._path), 1000), sorted(self._found))
 
     def raise_any(self) -> None:
         if self._found:

@@ -1,0 +1,143 @@
+"""``pytest-nsys lint``: are gate files well written, and what do newer rules change in them? Without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from pytest_nsys.cli.gate_files import gate_files_below
+from pytest_nsys.cli.shelves import SUFFIXES, Collected, collected
+from pytest_nsys.cli.updating import folder_option
+from pytest_nsys.errors import BaselineError, GateFileError, Mistake, UsageMistake
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.shelf import shelf_of
+from pytest_nsys.gates.upgrading import Upgrade, upgrades
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.model import counted, printable
+from pytest_nsys.reports.tables import as_json
+
+CHANGED, MISTAKEN = 1, 2
+GATE_SUFFIX, MISNAMED = SUFFIXES
+
+
+class Linted(NamedTuple):
+    """What is told of a gate file. ``assertions`` is None where it has mistakes.
+
+    ``baselines`` is how many are stored, None where nobody asked; ``unread`` says why some cannot be read.
+    """
+
+    path: Path
+    assertions: int | None
+    mistakes: Sequence[Mistake] = ()
+    upgrades: Sequence[Upgrade] = ()
+    baselines: int | None = None
+    unread: str = ""
+
+    @property
+    def code(self) -> int:
+        """The exit code that the file asks for."""
+        return MISTAKEN if self.mistakes or self.unread else CHANGED if self.upgrades else 0
+
+
+@click.command()
+@click.argument("gate_files", nargs=-1, required=True, metavar="FILES…")
+@click.option("--upgrade", is_flag=True, help="Also list what newer rules change, with the line to write.")
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
+@folder_option
+@click.pass_context
+def lint(
+    context: click.Context, gate_files: tuple[str, ...], upgrade: bool, format: str, baseline_dir: str | None
+) -> None:
+    """Check gate files (or folders of them), without a trace.
+
+    All mistakes are told, and each file that has none. FILES are searched as pytest does it. With --upgrade stored
+    baselines are read, too: what newer rules would say of the runs behind them. Exits with 2 for mistakes, 1 where
+    something is to be written.
+    """
+    found, missed, said = _gate_files(gate_files, baseline_dir)
+    linted = [_linted(each, upgrade=upgrade) for each in found]
+    if said and not any(each.mistakes for each in linted):  # a mark that is not registered, a conftest
+        click.echo(said, err=True, nl=False)
+        raise UsageMistake("pytest cannot collect the gate files: it says why above")
+    if format == "json":
+        click.echo(as_json(_json(linted, missed)), nl=False)
+    else:
+        for line in _lines(linted, missed):
+            click.echo(printable(line, 4000))
+    context.exit(max(each.code for each in linted))
+
+
+def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[Collected], list[Path], str]:
+    """The gate files that pytest collects, those in the folders that it does not, and what it says of mistakes.
+
+    Raises UsageMistake for what is none, and where pytest collects none.
+    """
+    for value in values:
+        path = Path(value)
+        if not path.exists():
+            raise UsageMistake(f"{value}: there is no such file or folder")
+        if path.is_file() and not value.endswith(SUFFIXES):
+            raise UsageMistake(f"{value}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+    found, said = collected(values, baseline_dir)
+    if not found:
+        click.echo(said, err=True, nl=False)
+        raise UsageMistake(f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(values)}")
+    known = {each.path.resolve() for each in found}
+    below = [Path(path) for value in values if Path(value).is_dir() for path in gate_files_below(Path(value))]
+    return found, [path for path in below if path.resolve() not in known], said
+
+
+def _linted(one: Collected, *, upgrade: bool) -> Linted:
+    shown = _shown(one.path)
+    if shown.name.endswith(MISNAMED):
+        return Linted(shown, None, [Mistake(1, 1, f"pytest takes gate files by their name: end it in {GATE_SUFFIX}")])
+    try:
+        gate = load_gate_file(one.path, METRICS, display=shown)
+    except GateFileError as error:
+        return Linted(shown, None, error.found)
+    return _upgraded(one, gate, shown) if upgrade else Linted(shown, len(gate.assertions))
+
+
+def _upgraded(one: Collected, gate: GateFile, shown: Path) -> Linted:
+    try:
+        stored = [baseline for _, baseline in shelf_of(one.path, one.folder, one.root).all()]
+    except BaselineError as error:
+        return Linted(shown, len(gate.assertions), unread=str(error))
+    refresh = f'pytest-nsys baseline refresh {shown} --trace=TRACE --reason "…"'
+    return Linted(shown, len(gate.assertions), (), upgrades(gate, stored, refresh), len(stored))
+
+
+def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:
+    lines = []
+    for each in linted:
+        lines += [f"{each.path}:{m.line}:{m.column}: {m.text}" for m in each.mistakes]
+        lines += [f"{each.path}:{u.line}: {u.what}; {u.remedy}" for u in each.upgrades]
+        lines += [f"{each.path}: {each.unread}"] if each.unread else []
+        if each.code == 0 and each.assertions is not None:
+            of = {None: "", 0: "; no baseline is stored, so a run alone tells what else changes"}
+            told = of.get(each.baselines, "; nothing changes, as far as its baselines tell")
+            lines.append(f"{each.path}: good, {counted(each.assertions, 'assertion')}{told}")
+    lines += [f"warning: {path}: pytest does not collect it, so nothing is judged by it" for path in missed]
+    return lines
+
+
+def _json(linted: Sequence[Linted], missed: Sequence[Path]) -> dict[str, object]:
+    files = [
+        {
+            "file": str(each.path),
+            "assertions": each.assertions,
+            "mistakes": [{"line": m.line, "column": m.column, "what": m.text} for m in each.mistakes],
+            "upgrades": [{"line": u.line, "what": u.what, "remedy": u.remedy} for u in each.upgrades],
+            "unreadable": each.unread or None,
+        }
+        for each in linted
+    ]
+    return {"gate_files": files, "not_collected": list(map(str, missed)), "good": all(not each.code for each in linted)}
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
