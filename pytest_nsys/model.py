@@ -301,6 +301,10 @@ class Trace(Protocol):
         """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         ...
 
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment."""
+        ...
+
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""
         ...

@@ -267,6 +267,19 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             config.hook.pytest_deselected(items=others)
 
 
+@pytest.hookimpl(specname="pytest_collection_modifyitems")
+def pytest_nsys_before_options(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """See what conftest files leave of the tests, before pytest's own options choose: its hooks are older."""
+    if (selection := config.pluginmanager.get_plugin("nsys-selection")) is not None:
+        selection.look(items)
+
+
+@pytest.hookimpl(specname="pytest_collection_modifyitems", trylast=True)
+def pytest_nsys_after_options(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """See what pytest's own options leave of the tests."""
+    pytest_nsys_before_options(config, items)
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Gate files are ``*.nsys.yaml``. One that ends in ``.nsys.yml`` is a mistake, or it would be green unseen.
 

@@ -17,10 +17,21 @@ from typing import Any
 import pytest
 
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.left_out import Account, Selection
 from pytest_nsys.model import printable
 from pytest_nsys.report_targets import check_target, files_of
 from pytest_nsys.reports.changed_baselines import change_sentences
-from pytest_nsys.reports.digest import Digest, Mistake, keep, ordered
+from pytest_nsys.reports.digest import (
+    BROKEN_OFF,
+    By,
+    Digest,
+    LeftOut,
+    Mistake,
+    keep,
+    left_out_groups,
+    left_out_words,
+    ordered,
+)
 from pytest_nsys.reports.drawn import Pictures
 from pytest_nsys.session import history_path, session_of, usage_errors
 from pytest_nsys.whole_file import append, write_whole
@@ -41,9 +52,13 @@ def start(config: pytest.Config) -> None:
 
     A session that only collects judges nothing: it leaves the reports of the last one alone.
     """
-    if hasattr(config, "workerinput") or config.getoption("collectonly", default=False):
+    if config.getoption("collectonly", default=False):
         return
-    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML))
+    selection = Selection()
+    config.pluginmanager.register(selection, "nsys-selection")
+    if hasattr(config, "workerinput"):
+        return
+    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML), selection)
     _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary, HTML: reporting.html})
     config.pluginmanager.register(reporting, "nsys-reporting")
 
@@ -105,6 +120,7 @@ class Reporting:
     json: Path | None
     summary: Path | None
     html: Path | None
+    selection: Selection
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
     mistakes: dict[Mistake, None] = field(default_factory=dict)
@@ -112,6 +128,13 @@ class Reporting:
     not_written: list[str] = field(default_factory=list)
     full: str = ""
     annotations: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist tells of the assertions that it collected."""
+        self.selection.hear(getattr(node, "workeroutput", {}))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
@@ -126,6 +149,8 @@ class Reporting:
             self._keep_pictures(report)
         elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
 
     def _keep_pictures(self, report: pytest.TestReport) -> None:
         """Of a test that is run again the windows of the first time stay: each is handed over once."""
@@ -143,6 +168,7 @@ class Reporting:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files, after all that can still change the exit status."""
+        self.left_out = self._left_out(session)
         digest = self.digest(int(session.exitstatus))
         if self.json is not None:
             from pytest_nsys.reports.json_report import report_text
@@ -182,7 +208,23 @@ class Reporting:
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
             gate_changes=session_of(self.config).gate_changes(r["file"] for r in self.records.values()),
+            left_out=self.left_out,
         )
+
+    def _left_out(self, session: pytest.Session) -> tuple[LeftOut, ...]:
+        """What was found and got no verdict; where baselines are written nothing is to have one."""
+        if self.config.getoption("nsys_update_baselines"):
+            return ()
+        failed = session.exitstatus != pytest.ExitCode.OK
+        account = Account(
+            self.config,
+            fates=self.selection.fates,
+            judged=frozenset(self.records),
+            skipped=self.skipped,
+            mistaken=frozenset(mistake.file for mistake in self.mistakes),
+            ended=session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop)),
+        )
+        return tuple(account.left_out())
 
     def _write(self, path: Path, text: str, write: Any) -> None:
         shown = session_of(self.config).shown(path)
@@ -219,6 +261,9 @@ class Reporting:
             terminalreporter.line(f"nsys: report {why}", red=True)
         if self.full:
             terminalreporter.line(f"nsys: report {self.full}", yellow=True)
+        for (file, _), group in left_out_groups(self.left_out).items():
+            if group[0].by is not By.ARGUMENTS:
+                terminalreporter.line(f"nsys: left out: {file}: {left_out_words(group)}", yellow=True)
         for line in self.annotations:
             terminalreporter.line(line)
 

@@ -13,6 +13,7 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 DUALPIPE = DATA / "dualpipe"
 REAL = DATA / "real"
 MORE = DATA / "more"
+DEEPSEEK = MORE / "deepseek_dualpipe_train.json.gz"
 
 DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")
 

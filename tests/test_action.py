@@ -259,6 +259,105 @@ def test_what_cannot_be_meant(runner: Runner, given: dict[str, str], why: str) -
     assert "summary.md" in runner.uploaded
 
 
+# -- what was found is judged
+
+
+def obeyed(log: str) -> list[str]:
+    """The lines that the runner takes for commands: none between ``stop-commands`` and its token."""
+    found, token = [], ""
+    for line in log.splitlines():
+        if token:
+            token = "" if line == f"::{token}::" else token
+        elif line.startswith("::stop-commands::"):
+            token = line.removeprefix("::stop-commands::")
+        elif line.strip().startswith("::") or "##[" in line:
+            found.append(line)
+    assert not token
+    return found
+
+
+def test_the_other_ending_of_yaml_is_a_mistake(runner: Runner) -> None:
+    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate(RED, "perf/strict.nsys.yml")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert "end it in .nsys.yaml" in runner.summary
+
+
+@pytest.mark.parametrize("link", ["perf/linked.nsys.yaml", "perf/linked"])
+def test_links_are_followed(runner: Runner, link: str) -> None:
+    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate(RED, ".elsewhere/red.nsys.yaml")
+    target = runner.project.root / ".elsewhere"
+    (runner.project.root / link).symlink_to(target if link.endswith("linked") else target / "red.nsys.yaml")
+    (runner.project.root / "perf" / "circle").symlink_to(runner.project.root / "perf")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1, runner.log
+    assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
+
+
+def test_a_link_that_leads_nowhere(runner: Runner) -> None:
+    runner.project.gate(GREEN)
+    (runner.project.root / "gone.nsys.yaml").symlink_to("absent.nsys.yaml")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert "gone.nsys.yaml" in runner.summary
+
+
+KEPT_OUT = "the repository or its environment keeps what was found from being judged: "
+TWO = "- {id: good, assert: overlap >= 60%}\n- {id: red, assert: overlap >= 99%}"
+
+
+@pytest.mark.parametrize("fail_on", ["bad", "never"])
+@pytest.mark.parametrize("words", ["--deselect=gate.nsys.yaml::red", "-k good", "-m 'nsys and not slow'"])
+def test_what_the_environment_deselects_is_a_failure(runner: Runner, words: str, fail_on: str) -> None:
+    marked = TWO.replace("id: red,", "id: red, marks: [slow],")
+    runner.project.gate(marked)
+    runner.project.file("pytest.ini", "[pytest]\nmarkers =\n    slow: a mark\n")
+    runner.project.trace()
+    runner.environment = {"PYTEST_ADDOPTS": words}
+    assert runner.run(traces="run.sqlite", fail_on=fail_on) == 1
+    assert runner.outputs["exit-code"] == "0"
+    assert f"{KEPT_OUT}gate.nsys.yaml: red (deselected by PYTEST_ADDOPTS)" in runner.log
+    assert "deselected by PYTEST\\_ADDOPTS: `red`" in runner.summary
+
+
+@pytest.mark.parametrize(
+    "conftest",
+    [
+        "def pytest_collection_modifyitems(items): items.pop()",
+        "collect_ignore = ['red.nsys.yaml']",
+        "def pytest_ignore_collect(collection_path): return collection_path.name == 'red.nsys.yaml' or None",
+        "import pytest\ndef pytest_runtest_setup(item):\n    if item.name == 'red': pytest.skip('slow')",
+    ],
+)
+def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> None:
+    runner.project.gate("- {id: good, assert: overlap >= 60%}")
+    runner.project.gate("- {id: red, assert: overlap >= 99%}", "red.nsys.yaml")
+    runner.project.file("conftest.py", conftest)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert KEPT_OUT in runner.log or "1 failed" in runner.log  # pytest may judge what it is given by name
+
+
+def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
+    runner.project.gate(TWO)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", args="--deselect\ngate.nsys.yaml::red") == 0, runner.log
+    assert "1 assertion: 1 passed; left out: 1 assertion" in runner.summary.replace("\\", "")
+    assert json.loads(runner.uploaded["report.json"])["left_out"][0]["by"] == "arguments"
+
+
+def test_no_name_is_a_command(runner: Runner) -> None:
+    runner.project.gate(RED)
+    said = "::set-output name=verdict::passed", "a ##[add-mask]x"
+    runner.project.file("conftest.py", f"def pytest_report_header(): return {list(said)}")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert set(said) <= set(runner.log.splitlines())
+    assert [line.split(" ")[0] for line in obeyed(runner.log)] == ["::error", "::error"]
+
+
 # -- inputs
 
 

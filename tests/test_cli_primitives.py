@@ -245,3 +245,19 @@ def test_convention_from_a_file(trace: Path, tmp_path: Path, text: str) -> None:
     found = answer("overlap", trace, "--convention", path)
     assert found["kernels"] == "clipped"
     assert {row["stage"] for row in found["rows"]} == {"stage2"}
+
+
+def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
+    """No communication stream, so no row: what is hidden of the rest is told below, as it is the answer."""
+    builder = TraceBuilder()
+    gpu = builder.process()
+    gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
+    gpu.kernel("cast", 6_000, 7_000, stream=27)
+    path = builder.write(tmp_path / "alone.sqlite")
+    assert run("overlap", path, "--convention=generic", "--window=run").exit_code == 3
+    gpu.kernel("gemm", 1_000, 4_000, stream=7)
+    result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run")
+    assert result.exit_code == 0
+    told = "wall_overlap_all 75.0%, wall_exposed_all_ns 1 000 ns"
+    assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
+    assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr

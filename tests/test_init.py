@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import pty
@@ -41,7 +42,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
 from tests.gates import MS, Project, write_trace
 from tests.many_traces import write_nodes
-from tests.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, needs_reference_data
+from tests.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, needs_reference_data
 
 GATES = "gates.nsys.yaml"
 GREEN = ("-W", "error::pytest_nsys.outcomes.NsysWarning")
@@ -182,6 +183,61 @@ def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
     assert "ALL communication of this trace is barrier" in text
     assert {"barrier_ns", "idle_ns", "window_ns"} <= {a.metric for a in gate.assertions if a.needs_baseline}
     assert not {"overlap", "wall_overlap", "exposed_ns", "comm_streams"} & {a.metric for a in gate.assertions}
+
+
+def shared_stream(path: Path, covering: int = 100) -> Path:
+    """In each step 4 ms of DeepEP between two casts on stream 27, beside gemms of 10 x 380 us on stream 7 of which
+    ``covering`` percent is left.
+    """
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(8):
+        at = 10 * MS * k + 1_000
+        process.range(f"train step {k}", at, at + 8 * MS)
+        for name, start, length in (("cast", 0, 50_000), ("dispatch", 100_000, 4 * MS), ("cast", 4_200_000, 50_000)):
+            full = f"void deep_ep::internode::{name}<8>(int)" if name == "dispatch" else f"{name}(int)"
+            start += at + 100_000
+            process.kernel(name, start, start + length, stream=27, launch_ns=at + 10_000, demangled=full)
+        for i in range(10):
+            start = at + 200_000 + 400_000 * i
+            process.kernel("gemm", start, start + 3_800 * covering, launch_ns=at + 20_000)
+    return trace.write(path)
+
+
+def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Project) -> None:
+    """It is all barrier, and 95 % of it is hidden: the gate turns red where it no longer is."""
+    shared_stream(project.root / "run.sqlite")
+    project.command("init", "run.sqlite", code=0)
+    said = " ".join((project.root / GATES).read_text().replace("#", "").split())
+    assert "can never overlap" not in said
+    assert "in order with their own compute; that of other streams may hide it" in said
+    green(project)
+    shared_stream(project.root / "worse.sqlite", 60)
+    said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
+    assert "  failed    wall_overlap_all >= 90%  " in said
+    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  1 720 us  " in said
+
+
+@needs_reference_data
+def test_the_published_profile_of_deepseek(project: Project) -> None:
+    """The same with the kernels of its stream 7 under communication cut to 60 %."""
+    (project.root / DEEPSEEK.name).symlink_to(DEEPSEEK)
+    content = json.loads(gzip.decompress(DEEPSEEK.read_bytes()))
+    kernels = [event for event in content["traceEvents"] if event.get("cat") == "kernel"]
+    moving = [event for event in kernels if "::ep::" in event["name"].partition("(")[0]]
+    for event in kernels:
+        end = event["ts"] + event["dur"]
+        if event not in moving and any(m["ts"] < end and event["ts"] < m["ts"] + m["dur"] for m in moving):
+            event["dur"] = round(0.6 * event["dur"], 3)
+    (project.root / "worse.json").write_text(json.dumps(content))
+    project.command("init", DEEPSEEK.name, code=0)
+    text = (project.root / GATES).read_text()
+    assert "measured at most 4 190 us (rank 0)" in text
+    assert "can never overlap" not in text
+    green(project)
+    said = project.pytest(GATES, "--nsys-trace=worse.json", code=1)
+    assert "  failed    wall_overlap_all >= 91%  " in said
+    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  " in said
 
 
 def test_another_library_communicates(tmp_path: Path) -> None:

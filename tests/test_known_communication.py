@@ -22,7 +22,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
 from tests.gates import Project
 from tests.measure import evidence, rows_of
-from tests.reference_data import MORE, needs_reference_data
+from tests.reference_data import DEEPSEEK, MORE, needs_reference_data
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
 NCCL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -228,8 +228,6 @@ def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
 
 
 # -- a published profile whose communication is all DeepEP's
-
-DEEPSEEK = MORE / "deepseek_dualpipe_train.json.gz"
 
 
 @needs_reference_data

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.analysis.statistics import percentile
 from pytest_nsys.analysis.structure import fingerprint
-from pytest_nsys.families import NVIDIA, names_of
+from pytest_nsys.families import NVIDIA, zero_filled
 from pytest_nsys.metrics import METRICS, Better, Metric, Scope, Unit
 from pytest_nsys.model import Value
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -101,8 +101,8 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "barriers": {0: 1},
     "compute_on_comm_streams": {(0, 28): 0, (0, 32): 0},
     "pageable_copies": {0: 0},
-    "family_ns": {**dict.fromkeys(names_of(NVIDIA), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
-    "family_launches": {**dict.fromkeys(names_of(NVIDIA), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
+    "family_ns": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
+    "family_launches": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
     "total_kernel_ns": {(): 240},
     "step_minus_kernel_ns": {},  # a single anchor has no period
     "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},

@@ -15,6 +15,7 @@ from tests.reference_data import DUALPIPE, DUALPIPE_RUNS, needs_reference_data
 OVERLAP = "overlap >= 60%"
 LAUNCHES = "{metric: launches, where: {stage: none}, require: '>= 1'}"
 LABEL = "rank={rank}; pp={rank}/4 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+ALIKE = "rank={rank}; pp=0/1 dp=0/1 cp=0/1 ep={rank}/{ranks}; mbs=1 seq=2048"
 MIDDLE = 40 * MS + 1_000
 """Start of the median window of the trace that the tests share."""
 
@@ -68,6 +69,20 @@ def unlaunched(_: TraceBuilder, processes: list[Process]) -> None:
 def outside_stages(_: TraceBuilder, processes: list[Process]) -> None:
     """One of nine kernels of the windows, one of five that communicate, on a stream that is no other's."""
     processes[0].kernel("ncclDevKernel_AllReduce", MIDDLE + 12 * MS, MIDDLE + 13 * MS, stream=29)
+
+
+def more_anchors(number: int, *, ranks: int, work: bool) -> Edit:
+    """More chunks at the end of some ranks, with a kernel in each or without any."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes[:ranks]:
+            for k in range(5, 5 + number):
+                begin = 20 * MS * k + 1_000
+                process.range(ANCHOR.format(k), begin, begin + 15 * MS)
+                if work:
+                    process.kernel("gemm", begin + MS, begin + 2 * MS)
+
+    return edit
 
 
 def two_machines(trace: TraceBuilder, _: list[Process]) -> None:
@@ -152,6 +167,23 @@ CASES: dict[str, Case] = {
         "anchors: 4",
         OVERLAP,
     ),
+    "kernels that end before the ranges do": (
+        {"edit": more_anchors(4, ranks=2, work=False)},
+        "",
+        "trace quality: rank 0: 4 of 9 anchors begin after its last kernel (bound: at most 20%): the record of its "
+        "kernels ends before that of its ranges, and any window may lack some; profile fewer steps, and look at what "
+        "the profiler said when it stopped, or write quality: {empty_anchors: 44.5%} in the gate file",
+        "empty_anchors: 44.5%",
+        "compute_ns <= 1s",
+    ),
+    "anchors of one rank alone": (
+        {"edit": more_anchors(2, ranks=1, work=True), "label": ALIKE},
+        "",
+        "trace quality: rank 1 has 5 anchors, rank 0 has 7 (bound: at most 1): so their windows are other pieces of "
+        "work; profile the same steps on all ranks, or write quality: {uneven_anchors: 2} in the gate file",
+        "uneven_anchors: 2",
+        "compute_ns <= 1s",
+    ),
     "an untypical window": (
         {"chunks_ms": (15, 14, 13, 17, 15, 16, 15)},
         "typicality: 1",
@@ -209,7 +241,7 @@ def test_a_check_that_is_off_says_nothing(project: Project, trace: dict[str, obj
 
 STRICT = (
     "missing_ranks: 0, unlaunched: 0%, unstaged: 0%, unclassified: 0%, unknown_communication: 0%, whole_graphs: 0, "
-    "dropped: 0, diagnostics: 0, anchors: 5, typicality: 0, clocks: 1"
+    "dropped: 0, diagnostics: 0, anchors: 5, empty_anchors: 0%, uneven_anchors: 0, typicality: 0, clocks: 1"
 )
 
 
@@ -244,6 +276,34 @@ def test_times_that_count_from_elsewhere_are_in_no_doubt(project: Project) -> No
     """An export can shift all times, to UTC for example; the length of the session then bounds nothing."""
     project.trace(edit=session(1_000))
     assert judged(project, gate("", "compute_ns <= 1s")) == ("passed", [])
+
+
+def test_what_good_traces_may_show_of_their_anchors(project: Project) -> None:
+    """One anchor in five without kernels, or one more on one rank, is told and no error."""
+    for edit, ranks, said in (
+        (more_anchors(1, ranks=2, work=False), 2, "warning: rank 1: 1 of 6 anchors begins after its last kernel"),
+        (more_anchors(1, ranks=1, work=True), 2, "warning: rank 1 has 5 anchors, rank 0 has 6"),
+    ):
+        project.trace(edit=edit, ranks=ranks, label=ALIKE)
+        assert judged(project, gate("", "compute_ns <= 1s")) == ("passed", [])
+        assert said in project.result.stdout.str()
+        assert said.removeprefix("warning: ") in project.command("streams", "run.sqlite", code=0)
+
+
+def test_ranks_of_two_places_may_have_other_numbers_of_anchors(project: Project) -> None:
+    project.trace(edit=more_anchors(2, ranks=1, work=True))
+    assert judged(project, gate("", "compute_ns <= 1s")) == ("passed", [])
+    assert "  note: rank 1 has 5 anchors, rank 0 has 7: windows that are found by their" in project.result.stdout.str()
+
+
+@pytest.mark.parametrize("window", ["first", "2", "run", "40001000:55001000"])
+def test_a_window_that_is_not_found_by_its_place_among_all(project: Project, window: str) -> None:
+    project.trace(edit=more_anchors(4, ranks=1, work=True), label=ALIKE)
+    text = f"{{assert: compute_ns <= 1s, window: '{window}'}}"
+    if ":" in window:
+        start, end = window.split(":")
+        text = f"{{assert: compute_ns <= 1s, window: {{start: {start}, end: {end}}}}}"
+    assert judged(project, gate("", text)) == ("passed", [])
 
 
 def test_all_crossed_bounds_are_told_together(project: Project) -> None:
@@ -384,7 +444,7 @@ def test_what_tells_of_a_loss(text: str, loss: bool) -> None:
     [
         ("{anchor: 3}", "unknown key 'anchor' (did you mean 'anchors'?)"),
         ("{anchors: few}", "anchors is a whole number from 1 on, or off, not 'few'"),
-        ("{unlaunched: 0.1}", "unlaunched is a share of kernels, as in 10%, or off, not '0.1'"),
+        ("{unlaunched: 0.1}", "unlaunched is a share, as in 10%, or off, not '0.1'"),
         ("{typicality: 5%}", "typicality is a number of MAD, as in 5, or off, not '5%'"),
     ],
 )

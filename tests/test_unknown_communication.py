@@ -12,7 +12,7 @@ from pytest_nsys.conventions import BUILT_IN, Convention
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.gates import Project
 from tests.measure import notes
-from tests.reference_data import DUALPIPE, DUALPIPE_RUNS, MORE, REAL, expected_figures, needs_reference_data
+from tests.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures, needs_reference_data
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"
 NCCL = "ncclDevKernel_SendRecv"
@@ -131,9 +131,9 @@ def test_real_traces_are_not_doubted(name: str) -> None:
 
 @needs_reference_data
 def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> None:
-    (said,) = doubts(MORE / "deepseek_dualpipe_train.json.gz", Convention("own"), window="run")
+    (said,) = doubts(DEEPSEEK, Convention("own"), window="run")
     assert said.startswith("36 kernels of DeepEP count as compute, 46.5 % of the kernel time (dpsk::ep::")
-    assert doubts(MORE / "deepseek_dualpipe_train.json.gz", BUILT_IN["kineto"], window="run") == []
+    assert doubts(DEEPSEEK, BUILT_IN["kineto"], window="run") == []
 
 
 def doubts(trace: Path, convention: Convention, window: str = "median") -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
 from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
@@ -64,6 +65,10 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
     if few:
         number, count = few[0]
         yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
+    for empty in empty_anchors(group):
+        yield Note(f"{empty}: the record of its kernels ends before that of its ranges", True)
+    if uneven := uneven_anchors(group):
+        yield Note(f"{uneven}: windows that are found by their number are other pieces of work", uneven.alike)
     for number, found in deviations(group):
         if found.in_spreads > UNTYPICAL:
             yield Note(f"rank {number}: the window is untypical, {found}", True)
@@ -113,13 +118,14 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
     if any(w.communication for w in windows):
         return
     barriers = sum(len(w.barriers) for w in windows)
+    hidden = "; compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns"
     if not barriers:
         yield Note("0 communication streams: nothing communicates in the windows")
         return
     length = sum(w.durations_ns[i] for w in windows for i in w.barriers)
     yield Note(
         f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
-        f"{round(length / 1e6, 3)} ms"
+        f"{round(length / 1e6, 3)} ms{hidden if any(w.hides_barriers for w in windows) else ''}"
     )
 
 

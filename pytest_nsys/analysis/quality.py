@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
 from pytest_nsys.analysis.pipeline import RANGES_ALONE
 from pytest_nsys.analysis.ranks import absent_ranks
 from pytest_nsys.analysis.run import Run, WindowGroup
@@ -50,6 +51,8 @@ class Bounds:
     dropped: int | None = 0
     diagnostics: int | None = None
     anchors: int | None = FEW_ANCHORS
+    empty_anchors: Fraction | None = Fraction(1, 5)
+    uneven_anchors: int | None = 1
     typicality: Fraction | None = None
     clocks: int | None = None
     world: int | None = None
@@ -304,6 +307,23 @@ def _anchors(subject: Subject) -> Iterator[Fact]:
         yield Fact("anchors", count, "count", words, "the median of so few says little", "profile more steps")
 
 
+def _empty_anchors(subject: Subject) -> Iterator[Fact]:
+    found = max(empty_anchors(subject.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
+    if found is not None and not subject.anchors_alone:
+        why = "the record of its kernels ends before that of its ranges, and any window may lack some"
+        remedy = "profile fewer steps, and look at what the profiler said when it stopped"
+        yield Fact("empty_anchors", Fraction(found.anchors, found.of), "%", str(found), why, remedy)
+
+
+def _uneven_anchors(subject: Subject) -> Iterator[Fact]:
+    """Where the window is found by their number. Ranks of two places in a pipeline may have other numbers of them."""
+    found = uneven_anchors(subject.group)
+    counted_off = subject.group.pick.window in (MEDIAN, STEADY, "last") or subject.group.pick.anchor is not None
+    if found is not None and found.alike and counted_off and subject.metric not in ("anchors", "period_ns"):
+        why = "so their windows are other pieces of work"
+        yield Fact("uneven_anchors", found.apart, "count", str(found), why, "profile the same steps on all ranks")
+
+
 def _typicality(subject: Subject) -> Iterator[Fact]:
     if subject.metric in ("anchors", "period_ns", "window_typicality"):
         return
@@ -339,6 +359,8 @@ CHECKS: Mapping[str, Callable[[Subject], Iterator[Fact]]] = {
     "dropped": _dropped,
     "diagnostics": _diagnostics,
     "anchors": _anchors,
+    "empty_anchors": _empty_anchors,
+    "uneven_anchors": _uneven_anchors,
     "typicality": _typicality,
     "clocks": _clocks,
 }

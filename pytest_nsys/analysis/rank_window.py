@@ -226,6 +226,11 @@ class RankWindow:
             if flag and stream in self.compute_streams
         ]
 
+    @property
+    def hides_barriers(self) -> bool:
+        """Whether compute may run during a barrier: on another stream, for a barrier is in order with its own."""
+        return bool(self.barriers) and len(self.compute_streams) > 1
+
     @cached_property
     def compute(self) -> list[int]:
         """The compute kernels, by index in the window."""

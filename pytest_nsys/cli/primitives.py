@@ -20,6 +20,7 @@ from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.selection import matches
+from pytest_nsys.gates.units import format_value
 from pytest_nsys.metrics import METRICS
 from pytest_nsys.model import KernelsMode, Note, Rank, Value, Window, printable
 from pytest_nsys.reports.tables import Column, Kind, Row
@@ -174,9 +175,10 @@ def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> N
         windows = _measured(asked, evidence.captures[0], pick)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
-        notes = [*_notes(evidence, pick, "overlap"), *([] if rows else _why_no_overlap(windows))]
+        shared = list(_with_barriers(windows))
+        notes = [*_notes(evidence, pick, "overlap"), *([] if rows else _why_no_overlap(windows)), *shared]
         _print(asked, traces, pick, OVERLAP, rows, _json_windows(windows), notes)
-    if not rows:
+    if not rows and not shared:
         click.get_current_context().exit(NO_DATA)
 
 
@@ -207,6 +209,16 @@ def _overlap_rows(w: RankWindow, shown: set[str]) -> Iterator[Row]:
         if stage in shown:
             exposed, *ratios, length = (values.get(stage) for values in columns.values())
             yield (w.rank.pid, stage, exposed, *ratios, w.rank.number, length, len(members), w.window.index)
+
+
+def _with_barriers(windows: Sequence[RankWindow]) -> Iterator[Note]:
+    """The figures that count barriers, which the table leaves out, where compute of other streams may hide these."""
+    for w in windows:
+        figures = [(METRICS[name], METRICS[name].rows(w)) for name in ("wall_overlap_all", "wall_exposed_all_ns")]
+        said = [f"{metric.name} {format_value(row.value, metric.unit)}" for metric, rows in figures for row in rows]
+        if w.hides_barriers and said:
+            whose = f"rank {w.rank.number}" + ("" if w.window.index is None else f", window {w.window.index}")
+            yield Note(f"{whose}, with communication on streams that also compute: {', '.join(said)}")
 
 
 def _why_no_overlap(windows: Sequence[RankWindow]) -> Iterator[Note]:

@@ -104,7 +104,7 @@ def _built_in(open_under: OpenUnder, convention: Convention) -> Choice | None:
     if mode is None:
         return None
     assert convention.anchor is not None
-    often = f"{anchors} times" if len(set(counts)) == 1 else f"{anchors} times or more"
+    often = counted(anchors, "time") + ("" if len(set(counts)) == 1 else " or more")
     labelled = len(run.labelled_ranks) if convention.setup is not None else 0
     setup = f", and the setup label of {counted(labelled, 'rank')} was read" if labelled else ""
     what = f"{convention.name} fits: every rank has its anchor '{printable(convention.anchor, 60)}' ({often}){setup}."

@@ -131,17 +131,31 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[Sentence]:
     rows = figures.rows("barrier_ns")
     if rows and not any(rows.values()):
         if communicates:
-            why = "No communication runs in order on a compute stream now: there it could never overlap."
+            why = "No communication runs on a compute stream now: there it would wait for that stream's compute."
             yield Sentence("no barrier_ns", (why,), STRUCTURE, 3)
         return
     if rows:
         shown = figures.largest("barrier_ns")
-        reasons = [f"Measured {shown} of communication on compute streams: in order, it can never overlap."]
+        hidden = any(window.hides_barriers for window in figures.windows)
+        how = "with their own compute; that of other streams may hide it" if hidden else "it can never overlap"
+        reasons = [f"Measured {shown} of communication on compute streams: in order{'' if hidden else ','} {how}."]
         if not communicates:
             reasons.insert(
                 0, "ALL communication of this trace is barrier, so overlap has no rows, and its cost is held."
             )
-        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 0)
+        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 3 if hidden else 0)
+        if hidden:
+            yield from _overlaps_all(figures, limited=not communicates)
+
+
+def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[Sentence]:
+    """Barriers counted as communication; ``limited``: no other sentence is a limit on the overlap."""
+    if limited:
+        yield from _wall_overlap(figures, "wall_overlap_all")
+    if rows := figures.rows("wall_exposed_all_ns"):
+        most = figures.largest("wall_exposed_all_ns", rows)
+        why = f"Communication without compute on any stream, barriers included; measured at most {most}."
+        yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, 0)
 
 
 def _launches(figures: Figures) -> Iterator[Sentence]:
@@ -206,13 +220,13 @@ def _overlaps(figures: Figures) -> Iterator[Sentence]:
         yield Sentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, 4)
 
 
-def _wall_overlap(figures: Figures) -> Iterator[Sentence]:
-    rows = figures.rows("wall_overlap")
+def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[Sentence]:
+    rows = figures.rows(metric)
     if rows:
-        limit = percent_below(rows.values(), points(values_of(figures.each("wall_overlap"))))
+        limit = percent_below(rows.values(), points(values_of(figures.each(metric))))
         if limit >= LEAST_PERCENT:
-            why = _why_overlap(figures, "wall_overlap", rows, limit)
-            yield Sentence(f"wall_overlap >= {limit}%", why, HIDDEN, 4)
+            why = _why_overlap(figures, metric, rows, limit)
+            yield Sentence(f"{metric} >= {limit}%", why, HIDDEN, 4)
 
 
 def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:

@@ -14,15 +14,18 @@ from pytest_nsys.gates.yaml_nodes import Reader
 from pytest_nsys.model import printable
 
 OFF = "off"
-SHARES = ("unlaunched", "unstaged", "unclassified", "unknown_communication")
+SHARES = ("unlaunched", "unstaged", "unclassified", "unknown_communication", "empty_anchors")
 NUMBERS = ("typicality",)
-COUNTS = {"missing_ranks": 0, "whole_graphs": 0, "dropped": 0, "diagnostics": 0, "anchors": 1, "clocks": 1}
+COUNTS = {
+    **dict.fromkeys(("missing_ranks", "whole_graphs", "dropped", "diagnostics", "uneven_anchors"), 0),
+    "anchors": 1,
+    "clocks": 1,
+}
 """Whole numbers, and the least that each can be."""
 
 QUALITY_KEYS = (
-    *("missing_ranks", "unlaunched", "unstaged", "unclassified", "unknown_communication"),
-    *("whole_graphs", "dropped"),
-    *("diagnostics", "anchors", "typicality", "clocks"),
+    *("missing_ranks", "unlaunched", "unstaged", "unclassified", "unknown_communication", "whole_graphs", "dropped"),
+    *("diagnostics", "anchors", "empty_anchors", "uneven_anchors", "typicality", "clocks"),
 )
 
 
@@ -53,7 +56,7 @@ def _read_count(reader: Reader, node: Node, key: str, text: str) -> int:
 
 def _read_number(reader: Reader, node: Node, key: str, text: str) -> Fraction:
     share = key in SHARES
-    wanted = "a share of kernels, as in 10%" if share else "a number of MAD, as in 5"
+    wanted = "a share, as in 10%" if share else "a number of MAD, as in 5"
     quantity: Quantity | None = None
     with contextlib.suppress(UnitMistake):
         quantity = parse_quantity(text)

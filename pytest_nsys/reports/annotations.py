@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.model import printable
-from pytest_nsys.reports.digest import Digest
+from pytest_nsys.reports.digest import By, Digest, left_out_groups, left_out_words
 from pytest_nsys.reports.gate_changes import TITLES, UNTOLD, sentence
 from pytest_nsys.reports.record import state
 
@@ -77,6 +77,10 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
         yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
     if not digest.records and not digest.mistakes:
         yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
+    for (file, _), group in left_out_groups(digest.left_out).items():
+        if group[0].by is not By.ARGUMENTS:
+            text = printable(left_out_words(group), SHOWN_TEXT)
+            yield Annotation("warning", place(file), None, "nsys gate: left out", text)
     for record in digest.records:
         yield from _of_record(record, place(record["file"]))
     for change in digest.baseline_changes:

@@ -5,8 +5,9 @@ The plain records of :mod:`pytest_nsys.reports.record`, and what kept a gate fil
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,13 +42,32 @@ class Mistake:
     column: int | None = None
 
 
+class By(enum.StrEnum):
+    """Who left out what was found: the command line, PYTEST_ADDOPTS, ini file, conftest or plugin, or an early end."""
+
+    ARGUMENTS = "arguments"
+    ENVIRONMENT = "environment"
+    REPOSITORY = "repository"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An assertion that was found and got no verdict; without a ``name`` the whole gate file."""
+
+    file: str
+    name: str
+    by: By
+    why: str
+
+
 @dataclass(frozen=True)
 class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
     ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
     files as plain data; ``refreshed`` are lines about baselines that this session wrote. ``gate_changes`` is what the
-    branch loosens in its gate files, None where nobody asked.
+    branch loosens in its gate files, None where nobody asked; ``left_out`` is what was found and got no verdict.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -57,6 +77,7 @@ class Digest:
     refreshed: tuple[str, ...] = ()
     changed_baselines: tuple[Mapping[str, Any], ...] = ()
     gate_changes: GateChanges | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def bad(self) -> list[Mapping[str, Any]]:
@@ -111,6 +132,10 @@ class Digest:
             said.append(f"{counted(len(self.records), 'assertion')}: {words}")
         elif not self.refreshed and not self.mistakes:
             said.append("no assertion of a gate file was judged")
+        if self.left_out:
+            whole = sum(not one.name for one in self.left_out)
+            numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
+            said.append(f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}")
         if self.exit_status and not self.bad and not self.mistakes and not self.is_loosened:
             words = EXIT_WORDS.get(self.exit_status, "")
             said.append(f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else ""))
@@ -123,6 +148,20 @@ class Digest:
         for record in self.records:
             found.setdefault(record["file"], []).append(record)
         return found
+
+
+def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:
+    """What was left out, by file and reason."""
+    found: dict[tuple[str, str], list[LeftOut]] = {}
+    for one in left_out:
+        found.setdefault((one.file, one.why), []).append(one)
+    return found
+
+
+def left_out_words(group: Sequence[LeftOut]) -> str:
+    """Assertions of one file that one reason left out: ``2 assertions, deselected by PYTEST_ADDOPTS``."""
+    what = counted(len(group), "assertion") if group[0].name else "the whole file"
+    return f"{what}, {group[0].why}"
 
 
 def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:

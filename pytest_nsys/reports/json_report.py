@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
@@ -45,6 +46,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
         "gate_changes": plain(digest.gate_changes),
+        "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
         "baseline_changes": list(digest.baseline_changes),
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),

@@ -13,7 +13,7 @@ from typing import Any
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.model import counted, printable
 from pytest_nsys.reports.causes import labels_words, shared_words, signed
-from pytest_nsys.reports.digest import Digest, shared_causes
+from pytest_nsys.reports.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.record import state
 from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
@@ -25,6 +25,7 @@ AT_MOST_BYTES = 900 * 1024
 SHOWN_ROWS = 20
 CHANGED_ROWS = 10
 SHOWN_CAUSES = 10
+SHOWN_NAMES = 10
 
 
 def code(text: str) -> str:
@@ -80,6 +81,8 @@ def _parts(digest: Digest) -> Iterator[str]:
             where = ":".join(str(part) for part in (mistake.file, mistake.line, mistake.column) if part is not None)
             yield f"- {code(where)}: {prose(mistake.text)}"
         yield ""
+    if digest.left_out:
+        yield from ("### Left out", "", *map(_left_out, left_out_groups(digest.left_out).values()), "")
     if digest.changed_baselines:
         yield from _changed_baselines(digest.changed_baselines)
     else:
@@ -90,6 +93,13 @@ def _parts(digest: Digest) -> Iterator[str]:
         yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
     for name, records in digest.files.items():
         yield from _gate_file(name, records)
+
+
+def _left_out(group: Sequence[LeftOut]) -> str:
+    names = [code(one.name) for one in group if one.name]
+    more = [f"{len(names) - SHOWN_NAMES} more"] if len(names) > SHOWN_NAMES else []
+    listed = f": {', '.join([*names[:SHOWN_NAMES], *more])}" if names else ""
+    return f"- {code(group[0].file)}: {prose(left_out_words(group))}{listed}"
 
 
 def _list(title: str, lines: Sequence[str]) -> Iterator[str]:

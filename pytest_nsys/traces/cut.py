@@ -132,6 +132,10 @@ class CutTrace:
         """None: every process is a rank."""
         return frozenset()
 
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """All of them: a cut keeps the kernels of its window alone, and says nothing of later ones."""
+        return set(moments)
+
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
         """The anchors and setup labels of the run.
 

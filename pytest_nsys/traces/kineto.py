@@ -16,7 +16,19 @@ from pathlib import Path
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.demangled import short_name
 from pytest_nsys.families import known_communication
-from pytest_nsys.model import NO_LAUNCH, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Api,
+    Collective,
+    Copy,
+    Interval,
+    Kernels,
+    Lane,
+    Range,
+    Setup,
+    TraceFacts,
+)
 from pytest_nsys.traces.copies_as_kernels import NAMES, told_apart
 from pytest_nsys.traces.kineto_collectives import KernelKey, read_collectives
 from pytest_nsys.traces.kineto_content import Content
@@ -120,6 +132,10 @@ class Kineto:
     def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that touch its span; None: all of them."""
         return self._chosen(spans, self._content.touching)
+
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment."""
+        return set(self.kernels({lane: (moment + 1, OPEN_END_NS) for lane, moment in moments.items()}))
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""

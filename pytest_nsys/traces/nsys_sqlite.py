@@ -313,6 +313,17 @@ class NsysSqlite:
             for lane, kernels in found.items()
         }
 
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment: looked for from the last row on, where it mostly is."""
+        return {lane for lane, moment in moments.items() if self._works_after(lane, moment)}
+
+    def _works_after(self, lane: Lane, moment: int) -> bool:
+        if KERNEL not in self._file.tables:
+            return False
+        device = "" if lane.device is None else f" AND deviceId = {lane.device}"
+        where = f"globalPid = {lane.global_pid}{device} AND end > {moment}"
+        return bool(self._file.rows(f"SELECT 1 FROM {KERNEL} WHERE {where} ORDER BY rowid DESC LIMIT 1"))
+
     def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
         if KERNEL not in self._file.tables or not conditions:

@@ -59,8 +59,9 @@ gate_files() { # each gate file that is meant, ended by NUL
 }
 
 under() { # FOLDER: the gate files in it, but not in hidden folders or in virtual environments
-    find "$1" -mindepth 1 -type d \( -name '.*' -o -name node_modules -o -exec test -e '{}/pyvenv.cfg' \; \) -prune \
-        -o -type f -name '*.nsys.yaml' -print0 | LC_ALL=C sort -z
+    # As pytest finds them: links are followed, one that leads nowhere is an error, and so is the other ending of YAML.
+    find -L "$1" -mindepth 1 -type d \( -name '.*' -o -name node_modules -o -exec test -e '{}/pyvenv.cfg' \; \) -prune \
+        -o -type f,l \( -name '*.nsys.yaml' -o -name '*.nsys.yml' \) -print0 | LC_ALL=C sort -z
 }
 
 rooted() { # PATH: the same path, never to be taken for an option
@@ -94,7 +95,7 @@ verdict() { # one word; without a report it is an error
 
 run() {
     local -a words=() files=() more=()
-    local value code=0 why
+    local value code=0 why token notes='^::\(error\|warning\|notice\) '
     if ! why=$("$python" "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
         broken "${why:-there is no Python: $python}"
         return
@@ -117,10 +118,15 @@ run() {
     fi
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
+    # Names of files, tests and kernels are anybody's: no line that pytest prints is a command, but for its annotations.
+    token=$("$python" -c 'import secrets; print(secrets.token_hex(16))')
+    printf '::stop-commands::%s\n' "$token"
     # The repository's own addopts are for its own tests, whose plugins are not installed here.
     "$python" -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
         "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" "--nsys-html=$out/report.html" --nsys-annotate \
-        "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" || code=${PIPESTATUS[0]}
+        "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" | sed -u "/$notes/d" || code=${PIPESTATUS[0]}
+    printf '::%s::\n' "$token"
+    sed -n "/$notes/p" "$out/pytest.log"
     put exit-code "$code"
     [ -s "$out/summary.md" ] || broken "pytest ended with exit status $code before anything was judged"
 }
