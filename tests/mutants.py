@@ -13,6 +13,9 @@ from mutmut.mutation.mutators import mutation_operators
 TEXTS = (cst.BaseString, cst.FormattedString, cst.Raise, cst.Annotation, cst.Decorator, cst.ImportFrom, cst.Import)
 """What prints, or only names."""
 
+GUARD = "strict"
+"""The argument of ``zip`` that finds columns of different lengths, of which there are none."""
+
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 TURNED: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThan,
@@ -89,11 +92,11 @@ class Mutants(list[tuple[cst.CSTNode, cst.CSTNode]]):
         self._visit(self.module)
 
     def _visit(self, node: cst.CSTNode) -> None:
-        if isinstance(node, TEXTS):
+        if isinstance(node, TEXTS) or (isinstance(node, cst.Arg) and _guards(node)):
             return
         for kind, operator in OPERATORS:
             if isinstance(node, kind):
-                self.extend((node, changed) for changed in operator(node))
+                self.extend((node, changed) for changed in operator(node) if _guarded(node) == _guarded(changed))
         for child in node.children:
             self._visit(child)
 
@@ -113,6 +116,15 @@ class Mutants(list[tuple[cst.CSTNode, cst.CSTNode]]):
         """The line in which a node begins."""
         number: int = next(self.places[each] for each in _around(node, self.parents) if each in self.places).start.line
         return self.source.splitlines()[number - 1]
+
+
+def _guards(arg: cst.Arg) -> bool:
+    return arg.keyword is not None and arg.keyword.value == GUARD
+
+
+def _guarded(node: cst.CSTNode) -> list[str]:
+    args = node.args if isinstance(node, cst.Call) else ()
+    return [cst.Module([]).code_for_node(arg.value) for arg in args if _guards(arg)]
 
 
 def _around(node: cst.CSTNode, parents: Any) -> list[cst.CSTNode]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, KINDS, bus_factor, kind_of, message_bytes, spelt
 from pytest_nsys.analysis.collectives import Transfer
-from pytest_nsys.analysis.straggling import _split
+from pytest_nsys.analysis.straggling import Matched, _split, stragglers
 from pytest_nsys.cli import main
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.metrics import METRICS
@@ -329,6 +329,49 @@ def test_collectives_that_are_not_the_same_are_not_matched(tmp_path: Path) -> No
     with evidence(run, convention=KINETO) as opened:
         why = opened.rows(METRICS["straggler_lag_ns"], opened.pick("run")).why
     assert why == "group mesh_dp: its ranks have different collectives in their windows"
+
+
+ALL_GATHER = ALL_REDUCE.replace("AllReduce", "AllGather")
+
+
+def kinds(letters: str, *starts: int, size: int = 250) -> list[Any]:
+    """Collectives of 100 ns in this order: R reduces, G gathers."""
+    named = {"R": (ALL_REDUCE, "allreduce"), "G": (ALL_GATHER, "allgather")}
+    return [
+        (named[letter][0], at, at + 100 * (k + 1), recorded(named[letter][1], size))
+        for k, (letter, at) in enumerate(zip(letters, starts, strict=True))
+    ]
+
+
+def test_collectives_of_several_kinds_are_matched_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
+    """The n-th of a group is the n-th of all its kinds; the later of a rank runs longer, and the other waits for it."""
+    run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds("RGR", 0, 1_000, 2_000)[::-1])
+    reduce, gather = "AllReduce", "AllGather"
+    assert whole(run, "collective_wait_ns") == {
+        (rank, "mesh_dp", kind): 0 for rank in (0, 1) for kind in (reduce, gather)
+    }
+    assert whole(run, "collective_transfer_ns")[1, "mesh_dp", reduce] == 100 + 300
+
+
+@pytest.mark.parametrize("other", ["RRG", "GRR"])
+def test_kinds_that_interleave_differently_over_the_ranks_are_not_matched(tmp_path: Path, other: str) -> None:
+    """By kind there are as many of each on both ranks, and yet the second of one is not the second of the other."""
+    run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds(other, 0, 1_000, 2_000))
+    with evidence(run, convention=KINETO) as opened:
+        measured = opened.rows(METRICS["collective_wait_ns"], opened.pick("run"))
+    assert (measured.rows, measured.why) == ((), "group mesh_dp: its ranks have different collectives in their windows")
+
+
+def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() -> None:
+    lags = {
+        (0, "dp", "R"): 5,
+        (1, "dp", "R"): 7,
+        (2, "dp", "R"): 7,
+        (0, "dp", "G"): 9,
+        (1, "dp", "G"): 3,
+        (0, "tp", "R"): 0,
+    }
+    assert list(stragglers(Matched({}, lags, ()))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
 
 
 @given(
