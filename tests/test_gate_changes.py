@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -234,6 +235,38 @@ def test_where_it_cannot_be_told(branch: Project, monkeypatch: pytest.MonkeyPatc
     assert told(branch.pytest(RUN, ref, FAIL, code=1)) == [line]
     monkeypatch.setenv("PATH", str(branch.root))
     assert "git is not installed" in branch.pytest(RUN, REF, FAIL, code=1)
+
+
+def test_a_file_that_cannot_be_read(branch: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == "gate.nsys.yaml":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    (line,) = told(branch.pytest(RUN, REF, FAIL, code=1))
+    assert (
+        line
+        == f"what this PR loosens cannot be told: {branch.root}/perf/gate.nsys.yaml: cannot be read: Permission denied"
+    )
+
+
+def test_names_that_are_no_text_and_no_command(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    for name in (b"\xff.nsys.yaml", b"##[error]\x1b[31m.nsys.yaml"):
+        Path(branch.root, os.fsdecode(name)).write_text("version: 1\nassertions:\n- overlap >= 60%\n")
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    for path in branch.root.glob("*.nsys.yaml"):
+        path.unlink()
+    report = branch.root / "report.json"
+    assert told(branch.pytest(RUN, REF, "--nsys-annotate", f"--nsys-json={report}", code=0)) == [
+        "this PR loosens: # #[error]�[31m.nsys.yaml gate file there → gone",
+        "this PR loosens: �.nsys.yaml gate file there → gone",
+    ]
+    assert len(checked(report)["gate_changes"]["changes"]) == 2
 
 
 def test_without_a_ref_nothing_changes(branch: Project) -> None:

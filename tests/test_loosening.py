@@ -56,6 +56,15 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
     return f"assertions:\n- exposed_ns < 1 ms\nwaivers:\n- {entry}"
 
 
+def ruled(subject: str) -> str:
+    return f"pipeline: {{stage0: [a%], stage1: [b%]}}\nassertions:\n- {{id: a, assert: {subject} >= 0.30}}"
+
+
+def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
+    entry = f"{{assertion: '{sentence}', ceiling: {ceiling}, expires: {expires}, reason: r}}"
+    return f"assertions:\n- {sentence}\nwaivers:\n- {entry}"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -100,6 +109,11 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
             "changed baseline: baseline → median of the last 3 runs on main",
         ),
         (
+            "- {id: a, assert: no new kernels}",
+            "- {id: a, assert: no vanished kernels}",
+            "changed limit: has no new kernels → has no vanished kernels",
+        ),
+        (
             "- {metric: exposed_ns, baseline: {rel: 5%, history: 10, lag: 5}}",
             "- {metric: exposed_ns, baseline: {rel: 5%, history: 10}}",
             "changed history lag: 5 → 0",
@@ -131,6 +145,7 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
         (of_assertion("on_improvement: fail"), of_assertion(""), "loosened on_improvement: fail → warn"),
         (of_assertion("inconclusive: fail"), of_assertion(""), "loosened inconclusive: fail → warn"),
         (of_assertion("marks: [gpu]"), of_assertion("marks: [slow]"), "changed marks: gpu → slow"),
+        (ruled("pipeline overlap_score"), ruled("overlap_score"), "loosened pipeline: true → false"),
         # which rows
         (
             "- {metric: overlap, where: {stage: [stage2, stage4]}, require: '>= 60%'}",
@@ -140,6 +155,8 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
         ("- overlap >= 60%", "- stage2_f overlap >= 60%", "loosened rows: all → stage stage2_f"),
         ("- stage2 overlap >= 60%", "- stage4 overlap >= 60%", "changed rows: stage stage2 → stage stage4"),
         ("- stage2 overlap >= 60%", "- stage2_f overlap >= 60%", "loosened rows: stage stage2 → stage stage2_f"),
+        ("- stage2_f overlap >= 60%", "- stage4* overlap >= 60%", "changed rows: stage stage2_f → stage stage4*"),
+        ("- stage2 overlap >= 60%", "- stage? overlap >= 60%", "changed rows: stage stage2 → stage stage?"),
         ("- stage none overlap >= 60%", "- overlap >= 60%", "changed rows: stage none → all"),
         ("- overlap >= 60%", "- median overlap >= 60%", "loosened aggregate: every row → median"),
         ("- max overlap >= 60%", "- median overlap >= 60%", "changed aggregate: max → median"),
@@ -172,7 +189,27 @@ def waived(ceiling: str = "2ms", expires: str = "2030-01-31", more: str = "") ->
             waived(),
             "loosened waiver: none → up to 2 000 us until 2030-01-31",
         ),
+        (
+            waived_as("overlap >= 60%", "50%"),
+            waived_as("overlap >= 60%", "40%"),
+            "loosened waiver: up to 50.0% until 2030-01-31 → up to 40.0% until 2030-01-31",
+        ),
+        (
+            waived_as("launches == 4", "6"),
+            waived_as("launches == 4", "5"),
+            "loosened waiver: up to 6 until 2030-01-31 → up to 5 until 2030-01-31",
+        ),
         # keys of the file
+        (
+            of_file("convention", "{extends: generic, purposes: {a: {range: [x%]}}}"),
+            of_file("convention", "{extends: generic, purposes: {a: {range: [y%]}}}"),
+            "changed convention purposes: a x% → a y%",
+        ),
+        (
+            of_file("convention", "{extends: generic, families: {gemm: ['*gemm*']}}"),
+            of_file("convention", "{extends: generic, families: {gemm: ['*mm*']}}"),
+            "changed convention families: gemm *gemm* → gemm *mm*",
+        ),
         (
             of_file("convention", "{extends: generic, communication: [a, b]}"),
             of_file("convention", "{extends: generic, communication: [a, c]}"),
@@ -243,12 +280,15 @@ def test_what_asks_for_less_is_told(old: str, new: str, expected: str) -> None:
         ("- launches <= baseline", "- launches == baseline"),
         (of_assertion("severity: warn"), of_assertion("")),
         (of_assertion("xfail: flaky"), of_assertion("")),
+        (ruled("overlap_score"), ruled("pipeline overlap_score")),
         (of_assertion("fail_after: 2", BASELINE), of_assertion("", BASELINE)),
         (of_assertion("allow_no_data: true"), of_assertion("")),
         (of_assertion("allow_missing: {stage1_*: [0, 3]}"), of_assertion("allow_missing: {stage1_f: [3]}")),
         (of_assertion("warn: '>= 70%'"), of_assertion("warn: '>= 80%'")),
         (of_assertion(""), of_assertion("warn: '>= 80%', on_improvement: fail, inconclusive: fail")),
         (waived(), "- exposed_ns < 1 ms"),
+        (waived_as("overlap >= 60%", "50%"), waived_as("overlap >= 60%", "55%")),
+        (waived_as("launches == 4", "6"), waived_as("launches == 4", "6", "2030-01-30")),
         (waived(), waived("1500us", "2030-01-30", ", where: {rank: 1}")),
         ("- stage2_f overlap >= 60%", "- stage2 overlap >= 60%"),
         ("- stage2_f overlap >= 60%", "- {metric: overlap, where: {stage: ['stage2*', stage4]}, require: '>= 60%'}"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.errors import GateFileError
+from pytest_nsys.errors import BaselineError, GateFileError
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -56,13 +56,16 @@ class GateChanges:
 
 def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChange, ...]:
     """What the work tree asks otherwise than a commit did, by file. Raises BaselineError."""
-    differing = [path for path, entry in then.gate_files.items() if not _is_as_it_was(path, entry)]
     tree = _WorkTree(then, shown)
-    return tuple(
-        GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
-        for path in differing
-        for changed in tree.changes(path)
-    )
+    try:
+        return tuple(
+            GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
+            for path, entry in then.gate_files.items()
+            if not _is_as_it_was(path, entry)
+            for changed in tree.changes(path)
+        )
+    except OSError as error:
+        raise BaselineError(f"{error.filename or then.top}: cannot be read: {error.strerror or error}") from error
 
 
 def _is_as_it_was(path: Path, entry: Entry) -> bool:

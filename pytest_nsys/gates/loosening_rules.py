@@ -112,9 +112,6 @@ def each_part(key: str, but: str = "") -> Rule:
     """Each part of the value by itself: the keys of a mapping, the fields of an object, but one."""
 
     def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
-        if was is None or now is None:
-            yield Change(Kind.CHANGED, key, *_apart(was, now))
-            return
         old, new = _parts(was), _parts(now)
         for name in dict.fromkeys((*old, *new)):
             if old.get(name) != new.get(name) and name != but:
@@ -215,7 +212,7 @@ def _holds(narrow: str) -> Callable[[str], bool]:
 
     def holds(wide: str) -> bool:
         glob = wide.endswith("*") and fnmatchcase(narrow, wide)
-        return wide == narrow or (plain and (narrow.startswith(f"{wide}_") or (glob and not narrow.isdecimal())))
+        return wide == narrow or (plain and (narrow.startswith(f"{wide}_") or glob))
 
     return holds
 
