@@ -10,7 +10,7 @@ from pytest_nsys.gates.bad_runs import BadRuns, PastRun, delayed
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.history.reading import bad_in_a_row
-from pytest_nsys.revision import branch_named
+from pytest_nsys.revision import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
 from tests.gates import Project
 from tests.git_project import commit, git, isolate, start
 from tests.histories import KEY, ask, entry, nightly
@@ -29,6 +29,8 @@ NAME = "exposed_ns < 1 ms"
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch)
+    for name in (*BRANCH_VARIABLES, *TARGET_VARIABLES, "GITHUB_HEAD_REF", "CI_MERGE_REQUEST_IID", "CHANGE_ID"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,17 @@ from pytest_nsys.references import OtherRun
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts import Bench, evaluate
 from tests.benchmarks import noise_simulation as simulation
-from tests.benchmarks.noisy_traces import LABELS, Level, Values, measured_pool, normal, write_trace
+from tests.benchmarks.noisy_traces import (
+    LABELS,
+    Level,
+    Values,
+    heavy_tails,
+    measured_pool,
+    normal,
+    outlying_captures,
+    outlying_rows,
+    write_trace,
+)
 
 
 def opened(folder: Path, level: Level, seed: int, count: int) -> Evidence:
@@ -60,6 +71,30 @@ def test_the_noise_is_what_the_table_says() -> None:
     assert mean == pytest.approx(1, abs=0.001)
     assert variance**0.5 == pytest.approx(0.02, rel=0.05)
     assert covariance / variance == pytest.approx(0.5, abs=0.05)
+
+
+def test_heavy_tails_have_the_same_variance_and_more_far_out() -> None:
+    factors = [row for number in range(500) for row in heavy_tails(Random(number))]
+    plain = [row for number in range(500) for row in normal(Random(number))]
+    assert (sum((x - 1) ** 2 for x in factors) / len(factors)) ** 0.5 == pytest.approx(0.02, rel=0.25)
+    assert sum(abs(x - 1) > 0.08 for x in factors) > 3 * sum(abs(x - 1) > 0.08 for x in plain)
+
+
+@pytest.mark.parametrize(("shape", "together"), [(outlying_rows, False), (outlying_captures, True)])
+def test_one_in_twenty_lies_far_out(shape: Callable[[Random], tuple[float, ...]], together: bool) -> None:
+    far = [[x > 1.1 for x in shape(Random(number))] for number in range(2_000)]
+    assert sum(map(sum, far)) / (2_000 * len(LABELS)) == pytest.approx(0.05, abs=0.015)
+    assert all(any(rows) == all(rows) for rows in far) is together
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"), [("FF", Outcome.FAILED), ("PF", Outcome.INCONCLUSIVE), ("FP", Outcome.PASSED)]
+)
+def test_the_last_of_bad_runs_in_a_row_is_red(monkeypatch: pytest.MonkeyPatch, runs: str, expected: Outcome) -> None:
+    found = iter({"F": Outcome.FAILED, "P": Outcome.PASSED}[letter] for letter in runs)
+    monkeypatch.setattr(simulation, "outcome", lambda *_: next(found))
+    gate = simulation.gate_of(simulation.GATES["8 rows"], "5%")
+    assert simulation.last_of(simulation.TWICE, gate, [], [(1,), (2,)]) is expected
 
 
 def test_the_interval_is_wilsons() -> None:

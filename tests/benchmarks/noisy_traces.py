@@ -36,6 +36,11 @@ COMMON = 0.5
 """The share of the variance that all rows of a trace have in common: clocks, the node, the network."""
 
 SLOW_CLOCKS, CLOCKS_APART, CLOCKS_CV = 0.3, 0.05, 0.005
+OUTLYING, OUTLYING_BY = 0.05, 0.2
+"""How many rows, or captures, are outliers, and how far out they lie on the slow side."""
+
+TAIL_FREEDOM = 3
+"""Of Student's t with heavy tails: the fewest degrees of freedom with a variance."""
 
 Factors = tuple[float, ...]
 Values = tuple[int, ...]
@@ -58,7 +63,36 @@ def bimodal(random: Random) -> Factors:
     return tuple(clock * random.gauss(1, CLOCKS_CV) for _ in LABELS)
 
 
-SHAPES: Mapping[str, Callable[[Random], Factors]] = {"normal": normal, "lognormal": lognormal, "bimodal": bimodal}
+def heavy_tails(random: Random) -> Factors:
+    """Student's t in place of the normal distribution, of the same variance."""
+    common = math.sqrt(COMMON) * _student(random)
+    return tuple(1 + CV * (common + math.sqrt(1 - COMMON) * _student(random)) for _ in LABELS)
+
+
+def _student(random: Random) -> float:
+    """A draw of t of variance 1."""
+    squares = sum(random.gauss(0, 1) ** 2 for _ in range(TAIL_FREEDOM))
+    return random.gauss(0, 1) * math.sqrt((TAIL_FREEDOM - 2) / squares)
+
+
+def outlying_rows(random: Random) -> Factors:
+    """Normal, but each row by itself may be an outlier."""
+    return tuple(factor * _outlying(random) for factor in normal(random))
+
+
+def outlying_captures(random: Random) -> Factors:
+    """Normal, but all rows of a trace may be outliers together."""
+    all_rows = _outlying(random)
+    return tuple(factor * all_rows for factor in normal(random))
+
+
+def _outlying(random: Random) -> float:
+    return 1 + OUTLYING_BY * (random.random() < OUTLYING)
+
+
+SHAPES: Mapping[str, Callable[[Random], Factors]] = {
+    shape.__name__: shape for shape in (normal, lognormal, bimodal, heavy_tails, outlying_rows, outlying_captures)
+}
 
 
 @dataclass(frozen=True)
@@ -99,6 +133,7 @@ def write_trace(path: Path, factors: Factors) -> None:
         for chunk in range(CHUNKS):
             name = f"forward chunk {chunk} (phase1) backward chunk {chunk} (phase0)"
             process.range(name, CHUNK_NS * chunk + US, CHUNK_NS * (chunk + 1) - US)
+            process.kernel("gemm", CHUNK_NS * chunk + 10 * US, CHUNK_NS * chunk + 20 * US)
         for i, stage in enumerate(STAGES):
             begin = CHUNK_NS * (CHUNKS // 2) + 1_000 * US + 1_500 * US * i
             exposed_ns = round(EXPOSED_NS * factors[LABELS.index((rank, stage))])
