@@ -220,6 +220,40 @@ def test_a_file_that_was_not_understood_is_told_and_no_crash(branch: Project) ->
     )
 
 
+@pytest.mark.parametrize("target", ["../shared/common.yaml", "other.nsys.yaml"])
+def test_a_link_is_judged_by_what_it_leads_to(branch: Project, target: str) -> None:
+    git(branch.root, "switch", "-q", "main")
+    shared = branch.gate(OTHER, "shared/common.yaml")
+    link = branch.root / "perf" / "link.nsys.yaml"
+    link.symlink_to(target)
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    assert told(branch.pytest(RUN, REF, FAIL, code=0)) == ["gate files of the merge base: none asks for less"]
+    looser = shared if target.startswith("..") else branch.root / "perf" / "other.nsys.yaml"
+    looser.write_text(looser.read_text().replace("1 ms", "2 ms"))
+    lines = told(branch.pytest(RUN, REF, FAIL, code=1))
+    assert "this PR loosens: perf/link.nsys.yaml:3 limit < 1 ms → < 2 ms (exposed_ns < 2 ms)" in lines
+
+
+def test_a_link_in_place_of_a_file_and_one_that_leads_elsewhere(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    links = [branch.root / "perf" / f"{name}.nsys.yaml" for name in ("link", "out")]
+    links[0].symlink_to("other.nsys.yaml")
+    links[1].symlink_to("/nowhere.yaml")
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    branch.gate("- exposed_ns < 3 ms", "looser.yaml")
+    for path in (*links, branch.root / "perf" / "other.nsys.yaml"):
+        path.unlink()
+        path.symlink_to("../looser.yaml")
+    changed = "limit < 1 ms → < 3 ms (exposed_ns < 3 ms)"
+    assert told(branch.pytest(RUN, REF, code=0)) == [
+        f"this PR loosens: perf/link.nsys.yaml:3 {changed}",
+        f"this PR loosens: perf/other.nsys.yaml:3 {changed}",
+        "this PR changes, and may loosen: perf/out.nsys.yaml gate file a link out of the repository → another one",
+    ]
+
+
 def test_a_sparse_checkout_deletes_nothing(branch: Project) -> None:
     git(branch.root, "sparse-checkout", "set", "--no-cone", "/*", "!/perf/other.nsys.yaml")
     assert not (branch.root / "perf" / "other.nsys.yaml").exists()

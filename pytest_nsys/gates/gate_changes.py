@@ -61,17 +61,20 @@ def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChan
         return tuple(
             GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
             for path, entry in then.gate_files.items()
-            if not _is_as_it_was(path, entry)
+            if not _is_as_it_was(then, path, entry)
             for changed in tree.changes(path)
         )
     except OSError as error:
         raise BaselineError(f"{error.filename or then.top}: cannot be read: {error.strerror or error}") from error
 
 
-def _is_as_it_was(path: Path, entry: Entry) -> bool:
-    if path.is_symlink() or entry.mode == LINK:
-        return path.is_symlink() and entry.names(bytes(path.readlink()))
-    return path.is_file() and entry.names(path.read_bytes())
+def _is_as_it_was(then: Snapshot, path: Path, entry: Entry) -> bool:
+    if entry.mode != LINK:
+        return path.is_file() and not path.is_symlink() and entry.names(path.read_bytes())
+    if not path.is_symlink() or not entry.names(bytes(path.readlink())):
+        return False
+    held = then.gate_file(path)  # where the link leads may be no gate file by its name
+    return held is None or (path.is_file() and path.read_bytes() == held)
 
 
 class _WorkTree:
@@ -102,8 +105,12 @@ class _WorkTree:
         except GateFileError as error:
             yield _of_file(Kind.LOOSENED, "judged", f"not understood: {_first(error)}")
             return
+        held = self._then.gate_file(old)
+        if held is None:
+            yield _of_file(Kind.CHANGED, "a link out of the repository", "another one")
+            return
         try:
-            yield from compared(self._load(old, self._then.gate_file(old) or b""), now)
+            yield from compared(self._load(old, held), now)
         except GateFileError as error:
             yield _of_file(Kind.CHANGED, f"not understood by this version: {_first(error)}", "another one")
 

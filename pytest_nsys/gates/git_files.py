@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import shlex
 import subprocess
@@ -24,6 +25,7 @@ from pytest_nsys.model import printable
 
 MOST_BYTES = 256 << 20
 SHORT = 7
+MOST_LINKS = 8
 LINK, SUBMODULE = "120000", "160000"
 _LISTED = re.compile(
     rb"(?P<mode>\d{6}) (?P<kind>\w+) (?P<name>[0-9a-f]{40,64})(?: +(?P<size>\d+|-))?\t(?P<path>.+)", re.DOTALL
@@ -134,9 +136,21 @@ class Snapshot:
         )
 
     def gate_file(self, path: Path) -> bytes | None:
-        """What a gate file held at the commit, None where there was none. Raises BaselineError."""
+        """What a gate file held at the commit, through links; None where the commit does not have it.
+
+        Raises BaselineError.
+        """
         entry = self.gate_files.get(self.top / self.place(path))
-        return None if entry is None or entry.mode in (LINK, SUBMODULE) else self._ask(["cat-file", "blob", entry.name])
+        place = self.place(path)
+        for _ in range(MOST_LINKS):
+            if entry is None or entry.mode != LINK:
+                break
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(place), os.fsdecode(self._blob(entry))))
+            entry = None if place.startswith(("../", "/")) else self.entries([self.top / place]).get(self.top / place)
+        return None if entry is None or entry.mode in (LINK, SUBMODULE) else self._blob(entry)
+
+    def _blob(self, entry: Entry) -> bytes:
+        return self._ask(["cat-file", "blob", entry.name])
 
     def entries(self, paths: Sequence[Path]) -> dict[Path, Entry]:
         """What these paths are at the commit, in one question; those that are not there are left out."""
