@@ -19,6 +19,7 @@ from pytest_nsys.history.past_verdicts import PastVerdicts
 from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import Label, counted, printable
 from pytest_nsys.references import ReferenceSource, StoredBaseline
+from pytest_nsys.stream_change import explain_streams
 from pytest_nsys.structural_change import explain
 
 
@@ -119,7 +120,10 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         next_step=bench.refresh if assertion.reads_stored else "",
         differences=reference.differences if isinstance(reference, Unlike) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
-        details=explain(assertion, judgement.rows, bench.evidence, source),
+        details=(
+            *explain(assertion, judgement.rows, bench.evidence, source),
+            *explain_streams(assertion, judgement, bench.evidence, source),
+        ),
         causes=_causes(assertion, judgement, bench, source) if source is not None else (),
         delayed=waits,
     )

@@ -28,6 +28,7 @@ class Kind(enum.StrEnum):
     SHORTER = "shorter"
     APPEARED = "appeared"
     VANISHED = "vanished"
+    BARRIER = "became a barrier"
     WAITS = "waits for another rank"
     COVER_SHRANK = "compute that hid it is shorter"
     COVER_VANISHED = "compute that hid it vanished"
@@ -284,7 +285,11 @@ def _compute(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> I
 
 
 def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
-    """By kernel how much longer it takes in all: by waiting for another rank, as far as both sides know it."""
+    """By kernel how much longer it takes in all: by waiting for another rank, as far as both sides know it.
+
+    One that communicated on a stream of its own before, and no longer does, has not appeared.
+    """
+    before, after = (Counter(k.name for own in side.communication.values() for k in own) for side in (was, now))
     for name in sorted({*was.barriers, *now.barriers}):
         old, new = was.barriers.get(name), now.barriers.get(name)
         count, length = (old.kernels, old.length_ns) if old else (0, 0)
@@ -295,7 +300,9 @@ def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> 
             assert straggler is not None
             waits = old.wait.wait_ns, new.wait.wait_ns
             yield Cause(Kind.WAITS, name, waited, *waits, count, count_now, straggler=straggler.last)
-        yield _total(name, (count, length), (count_now, length_now), waited)
+        cause = _total(name, (count, length), (count_now, length_now), waited)
+        came = cause.kind is Kind.APPEARED and before[name] - after[name] >= count_now - count
+        yield cause._replace(kind=Kind.BARRIER) if came else cause
 
 
 def _total(name: str, was: tuple[int, int], now: tuple[int, int], apart_ns: int = 0) -> Cause:

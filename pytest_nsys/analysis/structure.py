@@ -119,6 +119,36 @@ def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
         yield labels[stream], communicating[stream], kernels[stream] - communicating[stream]
 
 
+class SharedStream(NamedTuple):
+    """A stream whose kernels mostly communicate, and that computes too, so that its communication is barrier.
+
+    ``compute`` are (kernels, time in ns) by plain name, ``communication`` kernels by plain name.
+    """
+
+    label: Label
+    compute: Mapping[str, tuple[int, int]]
+    communication: Mapping[str, int]
+
+
+def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
+    """The streams that ``compute_on_comm_streams`` counts any kernel of."""
+    names, labels = window.kernels.names, stream_labels(window)
+    members: dict[int, list[int]] = {}
+    for i, stream in enumerate(window.kernels.stream):
+        members.setdefault(stream, []).append(i)
+    for stream in sorted(window.compute_streams, key=lambda s: window.kernels.streams[s]):
+        communication: Counter[str] = Counter()
+        kernels, times = Counter[str](), Counter[str]()
+        for i in members[stream]:
+            name = plain_name(names[window.kernels.name[i]])
+            communication[name] += window.communicates[i]
+            kernels[name] += not window.communicates[i]
+            times[name] += window.durations_ns[i]
+        if 0 < kernels.total() <= communication.total():
+            compute = {name: (count, times[name]) for name, count in kernels.items() if count}
+            yield SharedStream(labels[stream], compute, +communication)
+
+
 def barrier_notes(windows: Iterable[RankWindow]) -> Iterator[Note]:
     """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
     for window in windows:

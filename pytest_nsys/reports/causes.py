@@ -116,7 +116,7 @@ def cause_words(cause: Cause) -> str:
         return f"{kernel} hides {before} → {now} of it: {_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is Kind.WAITS:
         return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
-    if cause.kind in (Kind.APPEARED, Kind.VANISHED):
+    if cause.kind in (Kind.APPEARED, Kind.VANISHED, Kind.BARRIER):
         return f"{kernel} {cause.kind}{_counts(cause)}, {before} → {now} in all"
     many = cause.kernels > 1 and cause.was == cause.kernels
     if many:
