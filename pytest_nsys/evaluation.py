@@ -35,7 +35,7 @@ from pytest_nsys.gates.stored_series import pick_for, pick_under
 from pytest_nsys.gates.units import format_value
 from pytest_nsys.gates.verdict import UsedWindow
 from pytest_nsys.metrics import Metric, Scope, Unit
-from pytest_nsys.model import KernelsMode, Label, Note, Row, Span, Trace, Value
+from pytest_nsys.model import KernelsMode, Label, Note, Row, Span, Trace, Value, from_here
 from pytest_nsys.traces.opening import check_one_format, find_traces
 from pytest_nsys.traces.same_bytes import given_twice, in_both
 from pytest_nsys.workload import Workload
@@ -157,7 +157,7 @@ class Evidence:
         if any(metric.name == "compute_on_comm_streams" for metric in metrics):
             of_ranks = (own for each in self.captures for own in each.measured(pick).ranks.values())
             found += barrier_notes(window for own in of_ranks for window in own)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
 
     def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
         """Raises TraceError where the traces are not good enough to judge a metric: a line for each crossed bound."""

@@ -7,6 +7,7 @@ Values are integers or exact fractions until they are printed. Nothing here know
 from __future__ import annotations
 
 import enum
+import os
 import re
 from array import array
 from collections.abc import Mapping, Sequence, Set
@@ -186,6 +187,13 @@ class Note(NamedTuple):
     warning: bool = False
 
 
+class Diagnostic(NamedTuple):
+    """A warning or error of the profiler: ``raw`` as it is stored, ``told`` without what names machine or user."""
+
+    raw: str
+    told: str
+
+
 class TraceFacts(NamedTuple):
     """What a trace says of the machine and the profiler, as far as its version records it.
 
@@ -202,7 +210,7 @@ class TraceFacts(NamedTuple):
     gpus: Mapping[tuple[int, int], str]
     models: Sequence[str]
     whole_graphs: int
-    diagnostics: Sequence[str]
+    diagnostics: Sequence[Diagnostic]
     session_ns: int | None = None
     notes: Sequence[str] = ()
     to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
@@ -366,3 +374,11 @@ def printable(text: str, limit: int = 200) -> str:
         text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
     text = no_command(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def from_here(text: str) -> str:
+    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not."""
+    try:
+        return text.replace(f"{Path.cwd()}{os.sep}", "")
+    except OSError:  # the folder is gone
+        return text

@@ -30,8 +30,8 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True,
         if facts.whole_graphs:
             n = facts.whole_graphs
             yield Note(f"{trace.path}: {n} CUDA graph replays were traced whole: their kernels are in no window", True)
-        for text in facts.diagnostics[:3]:
-            yield Note(f"{trace.path}: the profiler says: {printable(text)}", True)
+        for each in facts.diagnostics[:3]:
+            yield Note(f"{trace.path}: the profiler says: {printable(each.told)}", True)
         for text in facts.notes:
             yield Note(printable(text, 1000))
     group = run.measured(pick)

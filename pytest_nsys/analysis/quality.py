@@ -258,7 +258,7 @@ def tells_of_loss(text: str) -> bool:
 
 
 def _dropped(subject: Subject) -> Iterator[Fact]:
-    told = [text for facts in subject.run.facts for text in facts.diagnostics if tells_of_loss(text)]
+    told = [each.told for facts in subject.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
     outside = 0 if subject.anchors_alone else subject.group.out_of_session
     parts = [f"the profiler says: {printable(told[0])}"] if told else []
     if outside:
@@ -271,7 +271,7 @@ def _dropped(subject: Subject) -> Iterator[Fact]:
 
 
 def _diagnostics(subject: Subject) -> Iterator[Fact]:
-    told = [text for facts in subject.run.facts for text in facts.diagnostics]
+    told = [each.told for facts in subject.run.facts for each in facts.diagnostics]
     words = f"the profiler tells of {counted(len(told), 'problem')}"
     why = printable(told[0]) if told else ""
     yield Fact("diagnostics", len(told), "count", words, why, "mend what it says")

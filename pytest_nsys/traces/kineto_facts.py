@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from pytest_nsys.model import OPEN_END_NS, Setup, counted
+from pytest_nsys.model import OPEN_END_NS, Diagnostic, Setup, counted
+from pytest_nsys.traces.messages import diagnostics
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
 LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
@@ -92,10 +93,10 @@ def version_of(members: Mapping[str, Any]) -> str | None:
     return str(schema) if isinstance(schema, int | str) else None
 
 
-def messages_of(members: Mapping[str, Any]) -> tuple[str, ...]:
+def messages_of(members: Mapping[str, Any]) -> tuple[Diagnostic, ...]:
     """Errors and warnings that the profiler logged into its own trace."""
     lists = (members.get(key) for key in ("ERROR", "WARNING"))
-    return tuple(str(text) for some in lists if isinstance(some, list) for text in some)
+    return diagnostics((text for some in lists if isinstance(some, list) for text in some), members.items())
 
 
 class Step(NamedTuple):

@@ -18,8 +18,21 @@ from pathlib import Path
 from pytest_nsys.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.errors import TraceError
 from pytest_nsys.families import known_communication
-from pytest_nsys.model import OPEN_END_NS, Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.model import (
+    OPEN_END_NS,
+    Api,
+    Collective,
+    Copy,
+    Diagnostic,
+    Interval,
+    Kernels,
+    Lane,
+    Range,
+    Setup,
+    TraceFacts,
+)
 from pytest_nsys.traces.copies_as_kernels import told_apart
+from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys_collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys_columns import STRINGS, Columns, LaunchTable, check_whole, fill, text_of
 from pytest_nsys.traces.nsys_copies import MEMCPY, read_as_kernels, read_copies
@@ -134,11 +147,13 @@ class NsysSqlite:
         sql = "SELECT DISTINCT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY name"
         return tuple(str(name) for (name,) in self._file.rows(sql))
 
-    def _diagnostics(self) -> tuple[str, ...]:
+    def _diagnostics(self) -> tuple[Diagnostic, ...]:
         if not self._has("DIAGNOSTIC_EVENT", "severity", "text"):
             return ()
         sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
-        return tuple(str(text) for (text,) in self._file.rows(sql))
+        kept = [table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._has(table, "name", "value")]
+        stated = (row for table in kept for row in self._file.rows(f"SELECT name, value FROM {table}"))
+        return diagnostics((text for (text,) in self._file.rows(sql)), stated)
 
     def _session_ns(self) -> int | None:
         if not self._has("ANALYSIS_DETAILS", "duration"):
