@@ -522,6 +522,31 @@ def test_on_one_clock_a_rank_waits_for_the_last_start(tmp_path: Path) -> None:
     assert whole(path, "straggler_lag_ns") == {zero: 0, one: 300}
 
 
+def test_on_one_clock_the_last_to_start_waits_for_nobody_however_long_it_runs(tmp_path: Path) -> None:
+    spans = iter([(2_000, 3_000), (2_300, 3_500)])
+
+    def edit(nccl: NcclRanges, process: Process) -> None:
+        nccl.call(process, "ncclAllReduce", 1_000, 1_500, COMM, 64)
+        process.kernel("ncclDevKernel_AllReduce", *next(spans), launch_ns=1_200)
+
+    path = nsys_trace(tmp_path / "a.sqlite", edit, ranks=2)
+    zero, one = (0, "comm0", "AllReduce"), (1, "comm0", "AllReduce")
+    assert whole(path, "collective_wait_ns") == {zero: 300, one: 0}
+    assert whole(path, "collective_transfer_ns") == {zero: 700, one: 1_200}
+
+
+def test_a_group_of_unknown_size_cannot_be_matched(tmp_path: Path) -> None:
+    own = recorded("allreduce", 250) | {"Group size": None}
+    run = of_two(tmp_path, [(ALL_REDUCE, 0, 1_000, own)], [(ALL_REDUCE, 0, 1_000, own)])
+    with evidence(run, convention=KINETO) as opened:
+        measured = opened.rows(METRICS["collective_wait_ns"], opened.pick("run"))
+    assert (measured.rows, measured.why) == ((), "group mesh_dp: its size is not recorded")
+
+
+def test_a_group_of_no_rank_has_no_factor() -> None:
+    assert [bus_factor("AllReduce", size) for size in (None, 0, 1, 2)] == [None, None, 0, 1]
+
+
 def test_a_wait_goes_by_the_name_that_its_rank_has_for_the_communicator(tmp_path: Path) -> None:
     """Communicators are named by their order in a process, and rank 1 made another one before."""
     trace = TraceBuilder()

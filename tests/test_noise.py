@@ -15,7 +15,6 @@ from pytest_nsys.gates.noise import (
     CALIBRATION_FREEDOM,
     FALSE_ALARMS,
     FEWEST_RUNS,
-    FEWEST_TRACES,
     bound,
     deviation,
     variance,
@@ -167,10 +166,12 @@ def test_of_two_samples_with_equal_freedom_the_fresh_runs_with_the_calibration_c
     assert float(more) == pytest.approx(expected, abs=2 * ABOUT)
 
 
-def test_the_numbers_of_the_rule() -> None:
-    """t(0.99), a calibration that counts for 4, and at least 4 accepted runs or 5 traces."""
-    numbers = [FALSE_ALARMS, CALIBRATION_FREEDOM, FEWEST_RUNS, FEWEST_TRACES]
-    assert numbers == [Fraction(1, 100), 4, 4, 5]
+def test_four_accepted_runs_are_a_noise_of_their_own_and_three_are_none() -> None:
+    assert bound([1, 2, 3]) is None
+    four = bound([1, 2, 3, 4])
+    assert four is not None
+    expected = float(quantile(3, Fraction(1, 100))) * math.sqrt(5 / 3) * math.sqrt(1.25)
+    assert float(four) == pytest.approx(expected, abs=2 * ABOUT)
 
 
 @given(calibrations)

@@ -18,8 +18,12 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.kineto import Kineto
 from pytest_nsys.traces.kineto_columns import Columns
 from pytest_nsys.traces.kineto_content import Content
+from pytest_nsys.traces.kineto_events import column_of_ns
+from pytest_nsys.traces.kineto_facts import memories_of, setup_of, version_of
+from pytest_nsys.traces.kineto_kernels import joined
 from pytest_nsys.traces.nsys_columns import LaunchTable
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+from tests.measure import notes
 
 SPAN = (100, 200)
 
@@ -318,6 +322,7 @@ def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> Content:
         (((8, 2), (8, 0), (8, 4)), None),  # twice what is usual
         (((8, 2), (8, 0), (8, 5)), "5 kernel launches of 8 ran no kernel"),
         (((8, 0), (10, 0), (4, 0)), None),  # half of the fewest
+        (((10, 0), (8, 0), (4, 0)), None),
         (((8, 0), (10, 0), (3, 0)), "it launches 3 kernels, each step before it at least 8"),
     ],
 )
@@ -338,6 +343,81 @@ def test_the_only_step_stays_though_it_is_incomplete(tmp_path: Path) -> None:
     found = content(tmp_path, trace)
     assert list(found.columns.range_end) == [100]
     assert found.notes[0].endswith("the only step, ProfilerStep#0, is incomplete: the recording ended inside it")
+
+
+def test_a_file_without_kernels_and_ranges_does_not_say_when_it_began(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.members["baseTimeNanoseconds"] = 1_000
+    trace.api("cudaMalloc", 5)
+    assert content(tmp_path, trace).started_ns is None
+    assert joined([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "memories"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", ("pageable", "device")),
+        ("Memcpy DtoH (Device -> Pinned)", ("device", "pinned")),
+        ("CopyHostToDevice (Host -> Device)", ("", "device")),
+        ("Memset (Device)", ("", "")),
+    ],
+)
+def test_a_copy_names_what_it_reads_and_writes(name: str, memories: tuple[str, str]) -> None:
+    assert memories_of(name) == memories
+
+
+def group(description: object, ranks: object) -> dict[str, object]:
+    return {"pg_desc": description, "ranks": ranks}
+
+
+@pytest.mark.parametrize(
+    ("groups", "coordinates", "sizes"),
+    [
+        ([group("mesh_own", [0, 1, 2, 3])], {"own": 1}, {"own": 4}),
+        (
+            [group("mesh_tp", [1, 3]), group("mesh_pp", [0, 1]), group("mesh_own", [1, 2])],
+            {"tp": 0, "pp": 1},
+            {"tp": 2, "pp": 2},
+        ),
+        ([group("mesh_dp", [1, 3])], {}, {"world": 4}),
+        ([group(5, [1]), group("mesh_dp", 7), group("mesh_dp", [0, 2]), "odd"], {}, {"world": 4}),
+        ([group("default", [0, 1, 2, 3])], {}, {"world": 4}),
+        (None, {}, {"world": 4}),
+    ],
+)
+def test_the_mesh_is_that_of_the_groups_where_they_span_the_world(
+    groups: object, coordinates: dict[str, int], sizes: dict[str, int]
+) -> None:
+    found = setup_of({"distributedInfo": {"rank": 1, "world_size": 4, "pg_config": groups}})
+    assert found is not None
+    assert (found.rank, dict(found.coordinates), dict(found.sizes)) == (1, coordinates, sizes)
+
+
+@pytest.mark.parametrize(
+    ("info", "rank"),
+    [({"rank": 3, "world_size": 4}, 3), ({"rank": 4, "world_size": 4}, 4), ({"rank": -1}, None), ({}, None), (5, None)],
+)
+def test_a_rank_is_a_number(info: object, rank: int | None) -> None:
+    found = setup_of({"distributedInfo": info})
+    assert (found.rank if found else None) == rank
+    assert found is None or bool(found.sizes) == (rank == 3)
+
+
+@pytest.mark.parametrize(
+    ("members", "version"),
+    [({"torch_version": "2.9", "schemaVersion": 1}, "2.9"), ({"schemaVersion": 1}, "1"), ({"schemaVersion": []}, None)],
+)
+def test_the_version_is_that_of_torch_or_of_its_layout(members: dict[str, object], version: str | None) -> None:
+    assert version_of(members) == version
+
+
+def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
+    for number in (0, 2):
+        trace = KinetoBuilder(None)
+        trace.range("step", 0, 100)
+        trace.kernel("gemm", 50, 60, launch_ns=5)
+        trace.write(tmp_path / "run" / f"rank{number}.json")
+    assert "rank 1 is in no trace, though rank 2 is" in notes(tmp_path / "run", "compute_ns", window="run")
 
 
 def test_kernels_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:
@@ -520,6 +600,14 @@ def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(i
             table.see(number, start)
     assert [table.get(number) for number in ids] == [10] * len(ids)
     assert [table.get(number) for number in (min(ids) - 1, max(ids) + 1)] == [NO_LAUNCH, NO_LAUNCH]
+
+
+@pytest.mark.parametrize(
+    "pieces", [["1.500", "2.000"], ["1.5", "2"], ["1.500", "2"], [b"1.500", b"2.000"], ['"1.5"', "2"]]
+)
+def test_a_column_of_times_is_exact_however_they_are_written(pieces: list[object]) -> None:
+    assert list(column_of_ns(pieces)) == [1_500, 2_000]
+    assert list(column_of_ns([1, 2])) == [1_000, 2_000]
 
 
 def test_decimals_of_a_microsecond_are_whole_nanoseconds() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.statistics import aggregate
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, Constant, Location, Requirement, Selector
 from pytest_nsys.gates.selection import NothingSelected, Table, fold, label_key, matches, meant, origin, select
@@ -222,6 +223,12 @@ def test_a_percentile_is_the_nearest_rank() -> None:
     table = ranks(10, 20, 30, 40)
     found = {word: folded(table, asking(Aggregate(word)))[0][1] for word in ("p25", "p26", "p50", "p75", "p76", "p99")}
     assert found == {"p25": 10, "p26": 20, "p50": 20, "p75": 30, "p76": 40, "p99": 40}
+
+
+@pytest.mark.parametrize("word", ["p0", "p100", "p", "mode", "px"])
+def test_what_is_no_aggregate_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match=f"no aggregate is called '{word}'"):
+        aggregate(word)
 
 
 @pytest.mark.parametrize(("word", "row"), [("max", 2), ("min", 0), ("p50", 1), ("sum", None), ("mean", None)])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.windows import steady_indices
+from pytest_nsys.analysis.windows import span_lengths, steady_indices
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.model import Span
+from pytest_nsys.model import Range, Span
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.measure import SETUP, STEP, notes, rows, windows
 
@@ -54,6 +54,12 @@ def test_pick_gives_the_anchor(tmp_path: Path, pick: str, indices: list[int]) ->
 def test_median_is_the_anchor_at_half_of_all(tmp_path: Path, count: int) -> None:
     (window,) = windows(write(tmp_path, count))
     assert (window.index, window.count) == (count // 2, count)
+
+
+def test_a_span_is_the_range_or_the_time_to_the_next() -> None:
+    anchors = [Range(0, 90, 1, "step"), Range(100, 150, 1, "step"), Range(300, 310, 1, "step")]
+    assert span_lengths(anchors, Span.RANGE) == [90, 50, 10]
+    assert span_lengths(anchors, Span.PERIOD) == [100, 200]
 
 
 def test_steady_is_the_middle_half() -> None:
