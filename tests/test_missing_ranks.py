@@ -79,6 +79,7 @@ def test_what_is_sparse_by_nature_is_not_compared() -> None:
     alone = Table(table.dimensions, rows[:1], table.coordinates)
     assert absences(alone, {"collective": Selector(("AllReduce",))}) == [Absence(1, ("",), 0, at_all=True)]
     assert absences(Table(("family",), [(("gemm",), 1)], MESH)) == []
+    assert absences(Table(("rank", "call"), [((0, "cudaDeviceSynchronize"), 2)], {0: {}, 1: {}})) == []
 
 
 def test_who_is_excused() -> None:

@@ -17,6 +17,9 @@ from pytest_nsys.gates.assertion import AllowMissing, Selector
 from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, asks_for_none, select, selected
 from pytest_nsys.model import counted
 
+CALL = "call"
+"""A dimension of what a rank may well never do: it has no row, and is no worse for it."""
+
 SHOWN = 3
 """Stages that a message names."""
 
@@ -43,7 +46,7 @@ def absences(
     table: Table, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
 ) -> list[Absence]:
     """The ranks that ``where`` means and that lack a row, by number; those that ``allowed`` excuses are left out."""
-    if "rank" not in table.dimensions:
+    if "rank" not in table.dimensions or CALL in table.dimensions:
         return []
     asked = where or {}
     held = _held(table, asked)
