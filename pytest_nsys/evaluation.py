@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -140,6 +140,12 @@ class Evidence:
                 for window in windows
             )
         return self._windows[pick]
+
+    def middle_windows(self, pick: Pick, rank: Label) -> Iterator[RankWindow]:
+        """The window in the middle of those of a rank, in each capture."""
+        for capture in self.captures:
+            windows = capture.measured(pick).ranks.get(rank, ()) if isinstance(rank, int) else ()
+            yield from windows[len(windows) // 2 :][:1]
 
     def notes(self, pick: Pick, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pytest_nsys.analysis.breakdown import Breakdown
-from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.assertion import Assertion
@@ -48,7 +47,7 @@ def explain_streams(
     if not ranks and judgement.outcome is Outcome.NO_DATA:
         ranks = [(rank.number, None) for rank in now.captures[0].ranks]
     for rank, was in ranks:
-        for window in _windows(now, assertion, rank):
+        for window in now.middle_windows(now.pick_of(assertion), rank):
             for shared in shared_streams(window):
                 if was is None or not _as_before(shared, was):
                     found.setdefault(_words(shared), {})[rank] = None
@@ -70,13 +69,6 @@ def _ranks(
                 yield rank, None
             else:
                 yield rank, before.breakdown(metric, pick, labels, row.baseline)
-
-
-def _windows(now: Evidence, assertion: Assertion, rank: int) -> Iterator[RankWindow]:
-    """The middle window of a rank in each capture."""
-    for capture in now.captures:
-        windows = capture.measured(now.pick_of(assertion)).ranks.get(rank, ())
-        yield from windows[len(windows) // 2 :][:1]
 
 
 def _as_before(shared: SharedStream, was: Breakdown) -> bool:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.absence import absences
 from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.kernel_order import first_difference
 from pytest_nsys.gates.selection import Table, label_key
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
@@ -22,19 +25,29 @@ KERNELS = METRICS["kernel_launches"]
 MADE_OF = {"launches": KERNELS, "syncs": METRICS["sync_calls"]}
 """The counts whose rows are sums of those of another metric, which has one dimension more."""
 
+OF_KERNELS = frozenset(
+    {
+        *("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns"),
+        *("launches", "mean_kernel_ns"),
+    }
+)
+"""Metrics whose rows of a stage are gone with its kernels."""
+
 SHOWN_PARTS = 8
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
 
 
 def explain(
-    assertion: Assertion, rows: Sequence[JudgedRow], now: Evidence, before: ReferenceSource | None
+    assertion: Assertion, judgement: Judgement, now: Evidence, before: ReferenceSource | None
 ) -> tuple[str, ...]:
     """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure.
 
     ``before`` is None under a constant limit.
     """
-    off = [row for row in rows if row.outcome in OFF and not row.waived]
+    off = [row for row in judgement.rows if row.outcome in OFF and not row.waived]
     pick = now.pick_of(assertion)
+    if assertion.metric in OF_KERNELS and judgement.outcome is Outcome.NO_DATA:
+        return _gone(assertion, off, now)
     if not off or assertion.aggregates or assertion.balance_across is not None:
         return ()
     if METRICS[assertion.metric].unit is Unit.HASH and before is not None:
@@ -45,6 +58,31 @@ def explain(
         accepted = before.table(parts, pick) if before is not None else None
         return _parts(off, now.rows(parts, pick).table(now.mesh), accepted)
     return ()
+
+
+def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Evidence) -> tuple[str, ...]:
+    """What became of the stages that have no row now; the same of several ranks on one line."""
+    metric, pick = METRICS[assertion.metric], now.pick_of(assertion)
+    table = now.rows(metric, pick).table(now.mesh)
+    places = [(row.labels["rank"], row.labels["stage"]) for row in off if {"rank", "stage"} <= row.labels.keys()]
+    places += [(a.rank, s) for a in absences(table, assertion.where, assertion.allow_missing) for s in a.stages]
+    held = {labels for labels, _ in table.rows}
+    found: dict[str, dict[Label, None]] = {}
+    for rank, stage in places:
+        for window in now.middle_windows(pick, rank) if (rank, stage) not in held else ():
+            found.setdefault(_fate(window, str(stage)), {})[rank] = None
+    return tuple(f"rank {', '.join(map(str, ranks))}: {said}" for said, ranks in found.items())
+
+
+def _fate(window: RankWindow, stage: str) -> str:
+    """Why a stage has no row about communication, or at all."""
+    members, name = window.all_by_stage.get(stage, ()), printable(stage, 60)
+    if not members:
+        return f"no kernel of the window is launched in stage {name}"
+    communicating = sum(window.communicates[i] for i in members)
+    if not communicating:
+        return f"none of the {counted(len(members), 'kernel')} of stage {name} communicates"
+    return f"the {counted(communicating, 'communication kernel')} of stage {name} run on compute streams, as barriers"
 
 
 def _departures(

@@ -121,7 +121,7 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         differences=reference.differences if isinstance(reference, Unlike) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
         details=(
-            *explain(assertion, judgement.rows, bench.evidence, source),
+            *explain(assertion, judgement, bench.evidence, source),
             *explain_streams(assertion, judgement, bench.evidence, source),
         ),
         causes=_causes(assertion, judgement, bench, source) if source is not None else (),

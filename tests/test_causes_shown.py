@@ -195,3 +195,18 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     assert told[2].count("rank 1 stage stage2_f (+450 us)") == 3
     text = (judged.root / "summary.md").read_text()
     assert "### One cause behind 3 assertions: `gemm`" in text
+
+
+def test_rows_that_are_gone_say_what_became_of_their_kernels(judged: Project) -> None:
+    """Also where the rank lacks what others have, so that no row stands for it."""
+
+    def gemm(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20 * MS * k + 1_000 + MS  # in stage2_f of each window
+            processes[1].kernel("gemm", at + 10_000, at + 20_000, launch_ns=at + 5_000)
+
+    judged.trace("head.sqlite", {(1, "stage2_f"): None, (0, "stage4_f"): None, (1, "stage4_f"): None}, edit=gemm)
+    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    stages = "rank 0, 1: no kernel of the window is launched in stage stage4_f"
+    assert f"change: {stages}\n          rank 1: none of the 1 kernel of stage stage2_f communicates\n" in said
+    assert "appeared" not in said
