@@ -446,8 +446,9 @@ def test_communication_on_compute_streams_is_said_to_be_barriers(project: Projec
 
 
 def only_barriers(_: TraceBuilder, processes: list[Process]) -> None:
-    """One among three compute kernels of a stream."""
+    """One among three compute kernels of a stream in the median window, and compute to the end of the trace."""
     for process in processes:
+        process.kernel("gemm", 85 * MS, 86 * MS, launch_ns=85 * MS - 20_000)
         for i, name in enumerate(("gemm", "ncclDevKernel_AllReduce", "gemm", "gemm")):
             process.kernel(name, AT + 10_000 * i, AT + 10_000 * i + 5_000, launch_ns=45 * MS + 20_000)
 
