@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.structure import KernelSequence
+from pytest_nsys.analysis.structure import KernelSequence, shared_streams
 from pytest_nsys.evaluation import Evidence
 from pytest_nsys.gates.absence import absences
 from pytest_nsys.gates.assertion import Assertion
@@ -70,18 +70,21 @@ def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Evidence) -> tupl
     found: dict[str, dict[Label, None]] = {}
     for rank, stage in places:
         for window in now.middle_windows(pick, rank) if (rank, stage) not in held else ():
-            found.setdefault(_fate(window, str(stage)), {})[rank] = None
+            if said := _fate(window, str(stage)):
+                found.setdefault(said, {})[rank] = None
     return tuple(f"rank {', '.join(map(str, ranks))}: {said}" for said, ranks in found.items())
 
 
 def _fate(window: RankWindow, stage: str) -> str:
-    """Why a stage has no row about communication, or at all."""
+    """Why a stage has no row about communication, or at all; empty where a shared stream says it by itself."""
     members, name = window.all_by_stage.get(stage, ()), printable(stage, 60)
     if not members:
         return f"no kernel of the window is launched in stage {name}"
     communicating = sum(window.communicates[i] for i in members)
     if not communicating:
         return f"none of the {counted(len(members), 'kernel')} of stage {name} communicates"
+    if any(shared_streams(window)):
+        return ""
     return f"the {counted(communicating, 'communication kernel')} of stage {name} run on compute streams, as barriers"
 
 
