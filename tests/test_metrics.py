@@ -428,6 +428,9 @@ def test_gap_is_between_kernels_of_all_compute_streams(tmp_path: Path) -> None:
     gpu.kernel(NCCL, 200, 900, launch_ns=5, stream=28)
     gpu.kernel("gemm", 300, 310, launch_ns=5)
     assert rows(trace.write(tmp_path / "trace.sqlite"), "gpu_gap_ns") == {0: 40}
+    for at in (50, 280, 700):
+        gpu.kernel("empty", at, at, launch_ns=5)
+    assert rows(trace.write(tmp_path / "zero.sqlite"), "gpu_gap_ns") == {0: 40}
 
 
 def test_metrics_of_a_convention_without_stages_stand_under_none(timeline: Path) -> None:

@@ -94,7 +94,10 @@ def mean_kernel_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:
-    """Σ of the gaps between consecutive compute kernels, per rank."""
+    """Σ of the gaps between consecutive compute kernels, per rank; kernels of length 0 begin and end none.
+
+    So one before the first or after the last kernel adds nothing, and compute of length 0 alone gives no row.
+    """
     time = window.compute_time
     if time.starts:
         yield Row((window.rank.number,), time.ends[-1] - time.starts[0] - time.total_ns)
