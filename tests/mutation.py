@@ -378,6 +378,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--budget", type=float, default=20, metavar="SECONDS", help="of the tests of one mutant")
     parser.add_argument("--patience", type=float, default=300, metavar="SECONDS", help="before a mutant counts as hung")
     options = parser.parse_args(words)
+    if not options.cover and not options.record.exists():
+        parser.error("nothing says yet which tests cover a line: run it with --cover first")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder  # other sessions clear the usual one
         began = time.monotonic()
