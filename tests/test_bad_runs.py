@@ -181,6 +181,25 @@ def test_a_red_of_the_branch_that_is_merged_into_is_told_once(main: Project) -> 
     assert "already red" not in main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
 
 
+def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: Project) -> None:
+    limit = "metric: exposed_ns, baseline: {history: 3, branch: main, rel: 5%}"
+    main.gate(f"- {{id: follows, {limit}}}\n- {{id: waits, {limit}, fail_after: 2}}")
+
+    def failed(trace: str) -> list[str]:
+        return [line for line in main.pytest(trace, HISTORY).splitlines() if line.startswith("  failed: ")]
+
+    assert [failed(RUN), failed(RUN), failed(RUN)] == [[]] * 3
+    assert failed(SLOW) == ["  failed: 4 of 4 rows above their limit"]  # it waits
+    git(main.root, "switch", "-qc", "topic")
+    (follows,) = failed(SLOW)
+    assert "; already red on main since 20" in follows
+    git(main.root, "switch", "-q", "main")
+    follows, waits = failed(SLOW)
+    assert "; already red on main since 20" in follows
+    assert "bad run 2 of 2 in a row on main, since 20" in waits
+    assert "already red" not in waits  # which its own row of bad runs says
+
+
 def test_the_branch_of_a_ref(main: Project) -> None:
     root, target = main.root, {"GITHUB_BASE_REF": "release"}
     git(root, "update-ref", "refs/remotes/origin/team/next", "HEAD")
