@@ -215,7 +215,7 @@ def test_a_pull_request_that_loosens_its_own_gate(
     loosens = f"::{kind} file=perf/gate.nsys.yaml,line=3,title=nsys gate%3A this PR loosens::limit >= 90%25 → >= 60%25"
     told = inputs.get("baseline_ref", "main") != ""
     assert (loosens in runner.log) == told
-    assert ("| `perf/other.nsys.yaml` | gate file | `there` | `gone` |" in runner.summary) == told
+    assert ("| `perf/other.nsys.yaml` | gate file | `judged` | `gone` |" in runner.summary) == told
     assert runner.outputs["verdict"] == ("failed" if status else "passed")
     assert ("::error title=nsys gate::gate-changes: this PR loosens its gate: 3 changes" in runner.log) == bool(status)
 

@@ -168,7 +168,7 @@ def test_nothing_judged_is_no_green(branch: Project) -> None:
 
 def test_a_file_that_is_gone(branch: Project) -> None:
     (branch.root / "perf" / "other.nsys.yaml").unlink()
-    gone = ["this PR loosens: perf/other.nsys.yaml gate file there → gone"]
+    gone = ["this PR loosens: perf/other.nsys.yaml gate file judged → gone"]
     assert told(branch.pytest(RUN, REF, code=0)) == gone
     assert told(branch.pytest(RUN, REF, FAIL, code=1)) == gone
     shutil.rmtree(branch.root / "perf")
@@ -182,7 +182,7 @@ def test_a_file_that_moved_is_held_against_its_new_place(branch: Project) -> Non
     (branch.root / "attic").mkdir()
     old, new = branch.root / "perf" / "gate.nsys.yaml", branch.root / "attic" / "gate.nsys.yaml"
     old.rename(new)
-    renamed = f"this PR loosens: {old.relative_to(branch.root)} gate file there → renamed to attic/gate.nsys.yaml"
+    renamed = f"this PR loosens: {old.relative_to(branch.root)} gate file judged → renamed to attic/gate.nsys.yaml"
     assert told(branch.pytest(RUN, REF, FAIL, "perf", code=1)) == [renamed]
     branch.gate("- overlap >= 60%\n- {assert: no mixed comm streams, xfail: flaky}", "attic/gate.nsys.yaml")
     lines = told(branch.pytest(RUN, REF, "perf", code=0))
@@ -192,7 +192,7 @@ def test_a_file_that_moved_is_held_against_its_new_place(branch: Project) -> Non
 def test_a_suffix_that_pytest_does_not_collect(branch: Project) -> None:
     (branch.root / "perf" / "gate.nsys.yaml").rename(branch.root / "perf" / "gate.yaml")
     assert told(branch.pytest(RUN, REF, FAIL, code=1)) == [
-        "this PR loosens: perf/gate.nsys.yaml gate file there → gone"
+        "this PR loosens: perf/gate.nsys.yaml gate file judged → gone"
     ]
 
 
@@ -297,8 +297,8 @@ def test_names_that_are_no_text_and_no_command(branch: Project) -> None:
         path.unlink()
     report = branch.root / "report.json"
     assert told(branch.pytest(RUN, REF, "--nsys-annotate", f"--nsys-json={report}", code=0)) == [
-        "this PR loosens: # #[error]�[31m.nsys.yaml gate file there → gone",
-        "this PR loosens: �.nsys.yaml gate file there → gone",
+        "this PR loosens: # #[error]�[31m.nsys.yaml gate file judged → gone",
+        "this PR loosens: �.nsys.yaml gate file judged → gone",
     ]
     assert len(checked(report)["gate_changes"]["changes"]) == 2
 

@@ -95,7 +95,7 @@ class _WorkTree:
         elif self._listed.get(self._then.place(path), True):  # else the checkout leaves it out
             moved = self._moved_to(path)
             now = GONE if moved is None else f"renamed to {self._shown(moved)}"
-            yield _of_file(Kind.LOOSENED, "there", now)
+            yield _of_file(Kind.LOOSENED, "judged", now)
             if moved is not None:
                 yield from self._compared(path, moved)
 
