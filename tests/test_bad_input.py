@@ -16,6 +16,9 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.gates import ANCHOR, MS, Project, write_trace
 
 GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
+KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+IN_WINDOW = "start BETWEEN 40001000 AND 42000000"
+ANCHORED = "text LIKE 'forward chunk 2%'"
 LABEL = "rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 
 
@@ -26,6 +29,24 @@ def changed(path: Path, *statements: str) -> Path:
         for statement in statements:
             database.execute(statement)
         database.commit()
+    return path
+
+
+def loosened(path: Path, table: str, change: str, where: str) -> Path:
+    """A trace whose table was written by a program that declares no types, with rows that no export has."""
+    return changed(
+        path,
+        f"CREATE TABLE new AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE new RENAME TO {table}",
+        f"UPDATE {table} SET {change} WHERE {where}",
+    )
+
+
+def replaced(path: Path, old: bytes, new: bytes) -> Path:
+    content = write_trace(path).read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
     return path
 
 
@@ -143,6 +164,50 @@ UNREADABLE = {
     ),
     "no names": Bad(
         lambda path: changed(path, "DROP TABLE StringIds"), "has no table StringIds, so no kernel has a name"
+    ),
+    "a name without a text": Bad(
+        lambda path: loosened(path, "StringIds", "value = NULL", "rowid = 1"), "StringIds holds a value that cannot be"
+    ),
+    "a name that is a blob": Bad(
+        lambda path: loosened(path, "StringIds", "value = X'FFFE'", "rowid = 1"), "is no name): damaged"
+    ),
+    "an id that is NULL": Bad(
+        lambda path: loosened(path, "StringIds", "id = NULL", "rowid = 1"), "StringIds holds a value that cannot be"
+    ),
+    "an id that stands for two texts": Bad(
+        lambda path: loosened(path, "StringIds", "id = 2", "id = 3"), "the id 2 stands for two texts"
+    ),
+    "a kernel that starts at a text": Bad(
+        lambda path: loosened(path, KERNEL, "start = 'abc'", IN_WINDOW),
+        f"{KERNEL} holds a value that cannot be: damaged",
+    ),
+    "a kernel that starts at NULL": Bad(lambda path: loosened(path, KERNEL, "start = NULL", IN_WINDOW), KERNEL),
+    "a kernel that starts at infinity": Bad(lambda path: loosened(path, KERNEL, "start = 9e999", IN_WINDOW), KERNEL),
+    "a kernel that ends before all time": Bad(lambda path: loosened(path, KERNEL, "end = -9e999", IN_WINDOW), KERNEL),
+    "a kernel of no device": Bad(
+        lambda path: loosened(path, KERNEL, "deviceId = NULL", IN_WINDOW), "('None' is no whole number)"
+    ),
+    "an anchor whose name is a blob": Bad(
+        lambda path: loosened(path, "NVTX_EVENTS", "text = X'00'", ANCHORED), "is no name): damaged"
+    ),
+    "an anchor that starts at NULL": Bad(
+        lambda path: loosened(path, "NVTX_EVENTS", "start = NULL", ANCHORED), "('None' is no whole number)"
+    ),
+    "an anchor of no kind": Bad(
+        lambda path: loosened(path, "NVTX_EVENTS", "eventType = 'x'", ANCHORED), "('x' is no whole number)"
+    ),
+    "an anchor of no thread": Bad(
+        lambda path: loosened(path, "NVTX_EVENTS", "globalTid = NULL", ANCHORED), "('None' is no whole number)"
+    ),
+    "a launch without a time": Bad(lambda path: loosened(path, RUNTIME, "start = X'00'", IN_WINDOW), RUNTIME),
+    "a launch of a text": Bad(lambda path: loosened(path, RUNTIME, "correlationId = 'abc'", IN_WINDOW), RUNTIME),
+    "a launch of no thread": Bad(lambda path: loosened(path, RUNTIME, "globalTid = NULL", IN_WINDOW), RUNTIME),
+    "a GPU whose name is a blob": Bad(
+        lambda path: loosened(path, "TARGET_INFO_GPU", "name = X'FF'", "1"), "TARGET_INFO_GPU holds a value"
+    ),
+    "a schema that is no UTF-8": Bad(
+        lambda path: replaced(path, b"CREATE TABLE NVTX_EVENTS", b"CREATE TABLE NVTX_EVENT\xff"),
+        "is damaged or cut short: export the report again",
     ),
     "a column that is not there": Bad(
         lambda path: changed(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN shortName"),

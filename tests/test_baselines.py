@@ -156,6 +156,11 @@ BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
     "a number with a point": (lambda text: text.replace("200000", "200000.5", 1), "200000.5 is no value"),
     "not a number": (lambda text: text.replace("200000", "NaN", 1), "NaN is no value"),
     "text for a number": (lambda text: text.replace("200000", '"1/0"', 1), "'1/0' is no value"),
+    "an endless number": (lambda text: text.replace("200000", "1e999", 1), "1e999 is no value"),
+    "an endless number in a breakdown": (
+        lambda text: text.replace('"parts": [\n [0,', '"parts": [\n [1e999,', 1),
+        "1e999 is no value",
+    ),
     "a value of null": (lambda text: text.replace("200000", "null", 1), "None is no value"),
     "a label that is a list": (lambda text: text.replace('"stage2_f"', "[]", 1), "a label that is no text or number"),
     "rows of several accepted runs": (lambda text: text.replace("[200000]", "[1, 2]", 1), "different numbers of"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sqlite3
@@ -16,7 +17,7 @@ import pytest
 from pytest_nsys.errors import HistoryError
 from pytest_nsys.history import database, writing
 from pytest_nsys.history.database import APPLICATION_ID, FORMAT
-from pytest_nsys.history.reading import last_runs
+from pytest_nsys.history.reading import last_runs, load
 from pytest_nsys.history.writing import append
 from tests.gates import Project, write_trace
 from tests.histories import KEY, SID, ask, entry, series
@@ -188,6 +189,42 @@ def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
     assert ask(history, "SELECT count(*) FROM runs UNION ALL SELECT count(*) FROM rows") == [(1,), (1,)]
     append(history, many)
     assert ask(history, "SELECT count(*) FROM rows") == [(5_001,)]
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("runs", "id = 1.5"),
+        ("runs", "time = X'00'"),
+        ("runs", "time = 'yesterday'"),
+        ("runs", "gate = NULL"),
+        ("runs", "coordinates = '{\"a\": 1}'"),
+        ("runs", "version = X'37'"),
+        ("rows", "definition = 'one'"),
+        ("rows", "labels = '" + "[" * 100_000 + "'"),
+        ("rows", "value = X'31'"),
+        ("verdicts", "line = 9e999"),
+    ],
+)
+def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: str) -> None:
+    append(history, [entry()])
+    with contextlib.closing(sqlite3.connect(history)) as connection:
+        connection.execute(f"CREATE TABLE new AS SELECT * FROM {table}")
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"ALTER TABLE new RENAME TO {table}")
+        connection.execute(f"UPDATE {table} SET {change}")
+        connection.commit()
+    with pytest.raises(HistoryError, match=r"perf\.db: is damaged: .*restore it"):
+        load(history)
+
+
+def test_a_schema_that_is_no_text(history: Path) -> None:
+    append(history, [entry()])
+    content = history.read_bytes()
+    assert b'CREATE TABLE "rows' in content
+    history.write_bytes(content.replace(b'CREATE TABLE "rows', b'CREATE TABL\xff "rows'))
+    with pytest.raises(HistoryError, match=r"perf\.db: is no SQLite database, or a damaged one"):
+        load(history)
 
 
 def test_names_that_are_no_text_are_kept(history: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,8 @@ def loads(content: bytes, shown: str) -> Baseline:
     """The baseline that ``content`` holds; ``shown`` names it in the error. Raises BaselineError."""
     data: Any = None
     try:
-        data = json.loads(content.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        text = content.decode("utf-8")
+        data = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
         if not isinstance(data, dict):
             raise ValueError("the file is no object")
         if data.get("format") != FORMAT or isinstance(data["format"], bool):  # True is 1 to Python
@@ -213,6 +215,10 @@ def loads(content: bytes, shown: str) -> Baseline:
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is no value")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _no_constant(printable(text, 40))
 
 
 def _problem(error: Exception, data: Any) -> str:

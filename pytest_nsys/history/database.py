@@ -75,6 +75,12 @@ TABLES: Mapping[str, Mapping[str, type]] = {
 }
 """Columns of each table. ``commit`` and ``limit`` are words of SQL, which nobody should have to quote."""
 
+NEVER_NULL: Mapping[str, frozenset[str]] = {
+    "runs": frozenset({"id", "time", "gate", "outcome"}),
+    "rows": frozenset(TABLES["rows"]) - {"better", "number"},
+    "verdicts": frozenset({"id", "run", "assertion", "outcome"}),
+}
+
 INDEXES = (
     ("runs", ("gate", "key", "branch")),
     ("rows", ("run", "metric")),
@@ -156,11 +162,11 @@ def _told_of(path: Path) -> Iterator[None]:
     """SQLite's errors inside, as one line that says what to do."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is no UTF-8 cannot even be named
         said = str(error)
         if "locked" in said:
             why = f"another program is writing it, and did not end within {BUSY_S} s: try again"
-        elif "not a database" in said or "malformed" in said:
+        elif "not a database" in said or "malformed" in said or not isinstance(error, sqlite3.Error):
             why = f"is no SQLite database, or a damaged one ({said}): restore it, or give another file"
         elif "no such table" in said or "no column" in said or "no such column" in said:
             why = f"is damaged: {said}; restore it, or give another file"

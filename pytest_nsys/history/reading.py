@@ -9,6 +9,7 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from pytest_nsys.gates.baseline_file import RowLabels, SeriesId
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.selection import label_key
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.history.database import TABLES, reading
+from pytest_nsys.history.database import NEVER_NULL, TABLES, reading
 from pytest_nsys.history.entries import DELAYED, REFRESH, exact_value, storable
-from pytest_nsys.model import Value
+from pytest_nsys.model import Value, printable
 
 _SERIES = ("metric", "definition", "window", "span", "kernels")
 _BAD = (Outcome.FAILED, DELAYED)
@@ -102,9 +103,9 @@ def last_runs(
                 break
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
-            ask = f"SELECT labels, value FROM rows WHERE run = ? AND {names}"
             wanted = (run.id, sid.metric, sid.definition, sid.window, sid.span, sid.kernels)
-            rows = {_labels(labels, path): _value(v, path) for labels, v in connection.execute(ask, wanted)}
+            stored = _dicts(connection, path, "rows", f"run = ? AND {names} ORDER BY id", wanted)
+            rows = {_labels(row["labels"], path): _value(row["value"], path) for row in stored}
             found += [rows] if rows else []
         return found[lag:][::-1]
 
@@ -125,12 +126,12 @@ def bad_in_a_row(
         for run in _runs(connection, path, where, [gate, branch], newest_first=True):
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
-            ask = "SELECT outcome, xfailed, severity FROM verdicts WHERE run = ? AND assertion = ?"
-            for outcome, xfailed, severity in connection.execute(ask, (run.id, storable(assertion))):
-                if outcome in _ENDING:
+            for verdict in _dicts(connection, path, "verdicts", "run = ? AND assertion = ?", (run.id, assertion)):
+                if verdict["outcome"] in _ENDING:
                     return BadRuns(branch, tuple(found))
-                if outcome in _BAD:
-                    red = outcome == Outcome.FAILED and not xfailed and severity == Severity.FAIL
+                if verdict["outcome"] in _BAD:
+                    failed = verdict["outcome"] == Outcome.FAILED and not verdict["xfailed"]
+                    red = failed and verdict["severity"] == Severity.FAIL
                     found.append(PastRun(run.time, run.commit, red))
         return BadRuns(branch, tuple(found))
 
@@ -159,7 +160,7 @@ def load(
         for start in range(0, len(runs), _AT_ONCE):
             some = {run.id: run for run in runs[start : start + _AT_ONCE]}
             _read_rows(connection, path, some, series)
-            for verdict in _dicts(connection, _of(some, "verdicts"), tuple(some)):
+            for verdict in _dicts(connection, path, "verdicts", _of(some), tuple(some)):
                 verdicts.setdefault(verdict["run"], []).append(verdict)
         ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
         return History(tuple(runs), tuple(_by_label(each) for each in ordered), verdicts)
@@ -210,29 +211,28 @@ def _runs(
     *,
     newest_first: bool = False,
 ) -> Iterator[StoredRun]:
-    asked = f" WHERE {' AND '.join(where)}" if where else ""
     direction = "DESC" if newest_first else "ASC"
-    ask = f"SELECT {', '.join(TABLES['runs'])} FROM runs{asked} ORDER BY time {direction}, id {direction}"
-    return (_run(row, path) for row in _dicts(connection, ask, values))
+    asked = f"{' AND '.join(where) or '1'} ORDER BY time {direction}, id {direction}"
+    return (_run(row, path) for row in _dicts(connection, path, "runs", asked, values))
 
 
 def _run(row: Mapping[str, Any], path: Path) -> StoredRun:
-    coordinates = _object(row["coordinates"], path) or {}
+    _check_time(row["time"], path)
     return StoredRun(
         id=row["id"],
-        time=str(row["time"]),
+        time=row["time"],
         commit=row["commit_id"],
         branch=row["branch"],
         dirty=None if row["dirty"] is None else bool(row["dirty"]),
-        gate=str(row["gate"]),
+        gate=row["gate"],
         digest=row["key"],
         key=_object(row["key_json"], path),
         facts=_object(row["facts"], path) or {},
-        coordinates={int(rank): axes for rank, axes in coordinates.items()},
-        trace=str(row["trace"] or ""),
-        profiler=str(row["profiler"] or ""),
+        coordinates=_coordinates(row["coordinates"], path),
+        trace=row["trace"] or "",
+        profiler=row["profiler"] or "",
         captures=row["captures"],
-        outcome=str(row["outcome"]),
+        outcome=row["outcome"],
         version=row["version"],
     )
 
@@ -243,29 +243,51 @@ def _read_rows(
     runs: Mapping[int, StoredRun],
     into: dict[tuple[str, str, SeriesId], StoredSeries],
 ) -> None:
-    for row in _dicts(connection, _of(runs, "rows"), tuple(runs)):
+    for row in _dicts(connection, path, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
         sid = SeriesId(row["metric"], row["definition"], row["window"], row["span"], row["kernels"])
         place = run.gate, run.digest or "", sid
         if place not in into:
             dimensions = tuple(map(str, _list(row["dimensions"], path)))
-            into[place] = StoredSeries(*place, str(row["unit"]), row["better"], dimensions)
+            into[place] = StoredSeries(*place, row["unit"], row["better"], dimensions)
         labels = _labels(row["labels"], path)
         if len(labels) != len(into[place].dimensions):
             raise HistoryError(f"{path}: is damaged: a row of {sid.metric} does not fit its dimensions; restore it")
         into[place].rows.setdefault(labels, {})[run.id] = _value(row["value"], path)
 
 
-def _of(runs: Iterable[int], table: str) -> str:
-    return (
-        f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE run IN ({', '.join('?' for _ in runs)}) ORDER BY run, id"
-    )
+def _of(runs: Iterable[int]) -> str:
+    return f"run IN ({', '.join('?' for _ in runs)}) ORDER BY run, id"
 
 
-def _dicts(connection: sqlite3.Connection, ask: str, values: Sequence[str | int]) -> Iterator[dict[str, Any]]:
-    cursor = connection.execute(ask, [storable(value) if isinstance(value, str) else value for value in values])
-    names = [column[0] for column in cursor.description]
-    return (dict(zip(names, row, strict=True)) for row in cursor)
+def _dicts(
+    connection: sqlite3.Connection, path: Path, table: str, where: str, values: Sequence[str | int]
+) -> Iterator[dict[str, Any]]:
+    """Rows of a table, each value of its column's type: SQLite itself keeps any type in any column."""
+    ask = f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE {where}"
+    for row in connection.execute(ask, [storable(value) if isinstance(value, str) else value for value in values]):
+        for (name, kind), value in zip(TABLES[table].items(), row, strict=True):
+            if name in NEVER_NULL[table] if value is None else type(value) is not kind:
+                shown = printable(repr(value), 60)
+                raise HistoryError(f"{path}: is damaged: {name} in the table {table} is {shown}; restore it")
+        yield dict(zip(TABLES[table], row, strict=True))
+
+
+def _check_time(text: str, path: Path) -> None:
+    try:
+        datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise HistoryError(f"{path}: is damaged: '{printable(text, 40)}' is no time; restore it") from error
+
+
+def _coordinates(text: str | None, path: Path) -> dict[int, dict[str, int]]:
+    try:
+        return {
+            int(rank): {str(axis): int(place) for axis, place in axes.items()}
+            for rank, axes in (_object(text, path) or {}).items()
+        }
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise HistoryError(f"{path}: is damaged: the coordinates of a run are none; restore it") from error
 
 
 def _value(text: str, path: Path) -> Value:
@@ -296,5 +318,5 @@ def _object(text: object, path: Path) -> dict[str, Any] | None:
 def _parsed(text: object, path: Path) -> Any:
     try:
         return json.loads(str(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HistoryError(f"{path}: is damaged: {error}; restore it, or give another file") from error

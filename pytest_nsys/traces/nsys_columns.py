@@ -11,8 +11,8 @@ from operator import gt, le
 from pathlib import Path
 
 from pytest_nsys.errors import TraceError
-from pytest_nsys.model import NO_LAUNCH, Kernels, Lane, Stream, counted
-from pytest_nsys.traces.nsys_filters import listed
+from pytest_nsys.model import NO_LAUNCH, Kernels, Lane, Stream, counted, printable
+from pytest_nsys.traces.nsys_filters import listed, within
 from pytest_nsys.traces.sqlite_file import SqlRow
 
 STRINGS = "StringIds"
@@ -22,6 +22,10 @@ JSON_IN_SQLITE = (3, 38)
 
 DENSE = 32
 """A table by correlation id may have this many slots for each kernel; sparser ids go into a dictionary."""
+
+
+class OddValue(TypeError):
+    """A value that its column cannot have, in words."""
 
 
 class Columns:
@@ -39,7 +43,7 @@ class Columns:
         self.start.extend(start)
         self.end.extend(end)
         if any(map(gt, start, end)):
-            raise TypeError("a kernel ends before it starts")
+            raise OddValue("a kernel ends before it starts")
         if None in correlation:
             correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
         self.correlation.extend(correlation)
@@ -91,7 +95,8 @@ def fill(tables: Mapping[Lane, Columns], parts: Iterable[list[SqlRow]]) -> set[i
                 table.extend(own)
             else:
                 if pid is None:
-                    raise TypeError(f"a kernel on device {device} has no process: its globalPid is NULL")
+                    raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
+                check_whole(pid)
                 strangers.add(pid)
     return strangers - {lane.global_pid for lane in tables}
 
@@ -112,8 +117,9 @@ class LaunchTable:
 
     def condition(self) -> str:
         """SQL that lets through at least the rows of these ids: their bounds, and their list where it says more."""
-        between = f"correlationId BETWEEN {self.low} AND {self.high}"
-        return f"{between} AND correlationId IN (SELECT value FROM json_each(?))" if self._listed else between
+        between = within("correlationId", self.low, self.high)
+        known = "(correlationId IN (SELECT value FROM json_each(?)) OR typeof(correlationId) <> 'integer')"
+        return f"{between} AND {known}" if self._listed else between
 
     def parameters(self) -> Sequence[str]:
         """What the condition's placeholders stand for: a list of any length is one text of JSON."""
@@ -129,6 +135,8 @@ class LaunchTable:
             known = self._sparse[correlation]
             if known == NO_LAUNCH or start_ns < known:
                 self._sparse[correlation] = start_ns
+        else:
+            check_whole(correlation)
 
     def get(self, correlation: int) -> int:
         """The earliest launch of an id, NO_LAUNCH where none was seen."""
@@ -141,11 +149,21 @@ def check_whole(*values: object) -> None:
     """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
     for value in values:
         if type(value) is not int:
-            raise TypeError(f"{str(value)[:40]!r} is no whole number")
+            raise OddValue(f"{str(value)[:40]!r} is no whole number")
 
 
-def text_of(value: object) -> str:
-    """A name as text, whatever a damaged row holds in its place."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else ""
+def check_text(value: object) -> str:
+    """A name. Raises OddValue for what is none."""
+    if not isinstance(value, str):
+        raise OddValue(f"{printable(repr(value), 40)} is no name")
+    return value
+
+
+def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
+    """The texts of rows of an id and a text. Raises OddValue where one is none, or an id has two."""
+    found: dict[int, str] = {}
+    for number, text in rows:
+        check_whole(number)
+        if found.setdefault(number, check_text(text)) != text:
+            raise OddValue(f"the id {number} stands for two texts")
+    return found

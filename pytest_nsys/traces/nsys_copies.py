@@ -9,8 +9,8 @@ from pytest_nsys.conventions import CopyKind
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import Copy, Interval, Kernels, Lane
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
-from pytest_nsys.traces.nsys_columns import Columns, check_whole, text_of
-from pytest_nsys.traces.nsys_filters import THREAD_BITS, listed, starting
+from pytest_nsys.traces.nsys_columns import Columns, check_text, check_whole
+from pytest_nsys.traces.nsys_filters import THREAD_BITS, listed, starting, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -43,8 +43,9 @@ def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lan
     kinds, launches = _kinds(file), _launches(file, spans)
     first = min(low for low, _ in spans.values())
     found: dict[Lane, list[Copy]] = {}
-    for start, device, pid, correlation, source, target in file.scan(", ".join(_COLUMNS), MEMCPY, f"start >= {first}"):
-        check_whole(start, pid)
+    rows = file.scan(", ".join(_COLUMNS), MEMCPY, within("start", low=first))
+    for start, device, pid, correlation, source, target in rows:
+        check_whole(start, pid, device, 0 if correlation is None else correlation)
         called = start if launches is None else launches.get((pid, correlation))
         if called is None:
             continue
@@ -74,7 +75,9 @@ def _launches(file: SqliteFile, spans: Mapping[Lane, Interval]) -> dict[tuple[in
 
 def _kinds(file: SqliteFile) -> dict[object, str]:
     if KINDS_TABLE in file.tables and {"id", "label"} <= {*file.columns(KINDS_TABLE)}:
-        return {number: text_of(label).lower() for number, label in file.rows(f"SELECT id, label FROM {KINDS_TABLE}")}
+        return {
+            number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {KINDS_TABLE}")
+        }
     return dict(enumerate(KINDS))
 
 

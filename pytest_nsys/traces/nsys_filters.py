@@ -1,6 +1,10 @@
 """Which rows of an export are worth reading? SQL conditions that are plain comparisons, the cheapest first.
 
 Only whole numbers of the trace that were checked become part of a condition; texts are parameters.
+
+SQLite keeps any type in any column, and to it a text is beyond every number and NULL beside them all. A condition that
+asks for what lies inside would drop such a row in silence, and what is judged would be better for it. So the conditions
+here drop what surely lies outside: a damaged row passes them, and is refused where it is read.
 """
 
 from __future__ import annotations
@@ -10,6 +14,21 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pytest_nsys.model import Interval
 
 THREAD_BITS = 0xFFFFFF
+FIRST, LAST = -(1 << 63), (1 << 63) - 1
+NO_TEXT = "({0} < '' OR {0} >= x'')"
+"""A number or a blob where a name is; NULL is none."""
+
+
+def within(column: str, low: int | None = None, high: int | None = None) -> str:
+    """Drops the rows whose value is a number outside the bounds."""
+    below = [f"({column} < {low} AND {column} >= {FIRST})"] if low is not None else []
+    above = [f"({column} > {high} AND {column} <= {LAST})"] if high is not None else []
+    return f"({' OR '.join(below + above)}) IS NOT TRUE"
+
+
+def among(column: str, numbers: Iterable[int]) -> str:
+    """Drops the rows whose value is another number."""
+    return f"({column} IN ({listed(numbers)}) OR typeof({column}) <> 'integer')"
 
 
 def name_condition(column: str, pattern: str) -> tuple[str, list[str]]:
@@ -35,7 +54,7 @@ def by_process(column: str, conditions: Mapping[int, str]) -> str:
     def choose(pids: Sequence[int]) -> str:
         if len(pids) == 1:
             (pid,) = pids
-            return f"({column} BETWEEN {pid} AND {pid | THREAD_BITS} AND ({conditions[pid]}))"
+            return f"({within(column, pid, pid | THREAD_BITS)} AND ({conditions[pid]}))"
         middle = len(pids) // 2
         return f"CASE WHEN {column} < {pids[middle]} THEN {choose(pids[:middle])} ELSE {choose(pids[middle:])} END"
 
@@ -45,20 +64,26 @@ def by_process(column: str, conditions: Mapping[int, str]) -> str:
 def touching(column: str, spans: Mapping[int, Interval]) -> str:
     """Ranges that touch the span of their process; the hull of all spans is looked at first."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: f"start <= {hi} AND (end >= {lo} OR end IS NULL)" for pid, (lo, hi) in spans.items()}
-    return f"start <= {high} AND (end >= {low} OR end IS NULL) AND {by_process(column, own)}"
+    own = {pid: touches(span) for pid, span in spans.items()}
+    return f"{touches((low, high))} AND {by_process(column, own)}"
+
+
+def touches(span: Interval) -> str:
+    """Rows that touch the span, those without an end included."""
+    return f"{within('start', high=span[1])} AND {within('end', low=span[0])}"
 
 
 def starting(column: str, spans: Mapping[int, Interval]) -> str:
     """Calls that start in the span of their process; the hull of all spans is looked at first."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
-    own = {pid: f"start BETWEEN {lo} AND {hi}" for pid, (lo, hi) in spans.items()}
-    return f"start BETWEEN {low} AND {high} AND {by_process(column, own)}"
+    own = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
+    return f"{within('start', low, high)} AND {by_process(column, own)}"
 
 
 def one_of(column: str, ids: Collection[int]) -> str:
     """A list of ids, behind the two comparisons that most rows fail."""
-    return f"({column} BETWEEN {min(ids)} AND {max(ids)} AND {column} IN ({listed(ids)}))"
+    between = f"({column} BETWEEN {min(ids)} AND {max(ids)} OR typeof({column}) <> 'integer')"
+    return f"({between} AND {among(column, ids)})"
 
 
 def listed(numbers: Iterable[int]) -> str:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pytest_nsys.traces.nsys_columns import check_whole, text_of
+from pytest_nsys.traces.nsys_columns import check_text, check_whole, texts_of
 from pytest_nsys.traces.nsys_filters import name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -77,7 +77,7 @@ def read_payloads(file: SqliteFile, prefix: str) -> Iterator[PayloadRow]:
     """
     condition, values = name_condition("value", prefix + "%")
     sql = f"SELECT id, value FROM StringIds WHERE {condition}"
-    names = {number: text_of(value) for number, value in file.rows(sql, values)}
+    names = texts_of(file.rows(sql, values))
     columns = file.columns(NVTX)
     text = "text" if "text" in columns else "NULL"
     text_id = "textId" if "textid" in columns else "NULL"
@@ -88,7 +88,7 @@ def read_payloads(file: SqliteFile, prefix: str) -> Iterator[PayloadRow]:
     where = "end IS NOT NULL AND globalTid IS NOT NULL"
     rows = file.scan(f"start, end, globalTid, {text}, {text_id}, {blob}, {event}", NVTX, where)
     for start, end, tid, own, number, data, identity in rows:
-        name = names.get(number) if own is None else text_of(own)
+        name = names.get(number) if own is None else check_text(own)
         if name is None or not name.startswith(prefix):
             continue
         fields = dynamic.get(identity) or (decoded(data, schemas) if isinstance(data, bytes) else {})
@@ -126,7 +126,7 @@ def _schemas(file: SqliteFile) -> Schemas:
             continue
         own = found.setdefault((domain, schema), {})
         place = (offset or 0, form)
-        if own.setdefault(plain(text_of(name)), place) != place:
+        if own.setdefault(plain(check_text(name)), place) != place:
             unclear.add((domain, schema))
     return {key: fields for key, fields in found.items() if key not in unclear}
 

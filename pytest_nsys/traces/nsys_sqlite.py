@@ -34,17 +34,30 @@ from pytest_nsys.model import (
 from pytest_nsys.traces.copies_as_kernels import told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys_collectives import TO_SEE_SIZES, read_collectives
-from pytest_nsys.traces.nsys_columns import STRINGS, Columns, LaunchTable, check_whole, fill, text_of
+from pytest_nsys.traces.nsys_columns import (
+    STRINGS,
+    Columns,
+    LaunchTable,
+    OddValue,
+    check_text,
+    check_whole,
+    fill,
+    texts_of,
+)
 from pytest_nsys.traces.nsys_copies import MEMCPY, read_as_kernels, read_copies
 from pytest_nsys.traces.nsys_filters import (
+    NO_TEXT,
     THREAD_BITS,
+    among,
     any_name,
     by_process,
     listed,
     name_condition,
     one_of,
     starting,
+    touches,
     touching,
+    within,
 )
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
@@ -59,7 +72,7 @@ REQUIRED = {
     NVTX: "start end eventType globalTid",
     STRINGS: "id value",
 }
-RANGE_EVENTS = "eventType IN (59, 60, 70, 71)"
+RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
 """Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
 
 KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shortName, demangledName"
@@ -104,7 +117,8 @@ class NsysSqlite:
         for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
             if table in self._file.tables:
                 sql = f"SELECT name, value FROM {table} WHERE name = ?"
-                stated |= dict(self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",)))
+                rows = self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",))
+                stated |= {name: value for name, value in rows if isinstance(value, str)}
         graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
         return TraceFacts(
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
@@ -122,10 +136,12 @@ class NsysSqlite:
         """SQLite keeps any type in any column: a number that is none is a damaged row."""
         try:
             yield
-        except TypeError as error:
-            what = f"table {table} holds a value that cannot be"
+        except (TypeError, OverflowError) as error:
+            what = f"table {table} holds a value that cannot be" + (
+                f" ({error})" if isinstance(error, OddValue) else ""
+            )
             why = "damaged, or changed after its export; export it again"
-            raise TraceError(f"{self.path}: {what} ({error}): {why}") from error
+            raise TraceError(f"{self.path}: {what}: {why}") from error
 
     def _has(self, table: str, *columns: str) -> bool:
         return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
@@ -139,13 +155,17 @@ class NsysSqlite:
             "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
             "JOIN TARGET_INFO_GPU g ON g.id = d.gpuId WHERE g.name IS NOT NULL"
         )
-        return {(pid, device): name for pid, device, name in self._file.rows(sql)}
+        with self._damage("TARGET_INFO_GPU"):
+            rows = self._file.rows(sql)
+            check_whole(*(number for row in rows for number in row[:2]))
+            return {(pid, device): check_text(name) for pid, device, name in rows}
 
     def _models(self) -> tuple[str, ...]:
         if not self._has("TARGET_INFO_GPU", "name"):
             return ()
         sql = "SELECT DISTINCT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY name"
-        return tuple(str(name) for (name,) in self._file.rows(sql))
+        with self._damage("TARGET_INFO_GPU"):
+            return tuple(check_text(name) for (name,) in self._file.rows(sql))
 
     def _diagnostics(self) -> tuple[Diagnostic, ...]:
         if not self._has("DIAGNOSTIC_EVENT", "severity", "text"):
@@ -213,14 +233,16 @@ class NsysSqlite:
         ids: dict[int, str] = {}
         if STRINGS in self._file.tables:
             condition, values = any_name("value", patterns)
-            ids = dict(self._file.scan("id, value", STRINGS, condition, values))
+            odd = f"id IS NULL OR value IS NULL OR {NO_TEXT.format('value')}"
+            with self._damage(STRINGS):
+                ids = texts_of(self._file.scan("id, value", STRINGS, f"{condition} OR {odd}", values))
         conditions: list[str] = []
         values = []
         if self._has(NVTX, "text"):
             condition, values = any_name("text", patterns)
-            conditions.append(condition)
+            conditions.append(f"{condition} OR {NO_TEXT.format('text')}")
         if ids and self._has(NVTX, "textId"):
-            conditions.append(one_of("textId", ids))
+            conditions.append(f"(textId IS NOT NULL AND {one_of('textId', ids)})")
         if not conditions:
             return {}
         rows = self._nvtx(" OR ".join(conditions), values)
@@ -238,7 +260,7 @@ class NsysSqlite:
         else:
             values = []
         rows = list(self._nvtx(where, values))
-        ids = self._strings({row[4] for row in rows if row[3] is None})
+        ids = self._strings(row[4] for row in rows if row[3] is None)
         return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
@@ -261,8 +283,8 @@ class NsysSqlite:
 
     def _nvtx(self, where: str, values: Sequence[object]) -> Iterator[SqlRow]:
         text, text_id = self._name_columns()
-        columns = f"start, end, globalTid, {text}, {text_id}"
-        return self._file.scan(columns, NVTX, f"({where}) AND start >= 0 AND {RANGE_EVENTS}", values)
+        columns = f"start, end, globalTid, {text}, {text_id}, eventType"
+        return self._file.scan(columns, NVTX, f"({where}) AND {within('start', low=0)} AND {RANGE_EVENTS}", values)
 
     def _ranges_of(
         self, rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
@@ -270,9 +292,10 @@ class NsysSqlite:
         found: dict[int, list[Range]] = defaultdict(list)
         known: dict[str, bool] = {}  # names repeat, and a pattern costs more than a look-up
         with self._damage(NVTX):
-            for start, end, tid, text, text_id in rows:
-                name = ids.get(text_id) if text is None else text_of(text)
-                if name is None or tid is None:
+            for start, end, tid, text, text_id, kind in rows:
+                name = ids.get(text_id) if text is None else check_text(text)
+                check_whole(kind, 0 if text_id is None else text_id)
+                if name is None:
                     continue
                 if name not in known:
                     known[name] = wanted(name)
@@ -285,13 +308,15 @@ class NsysSqlite:
         return dict(found)
 
     def _strings(self, ids: Iterable[int | None]) -> dict[int, str]:
-        wanted = sorted(i for i in set(ids) if i is not None) if STRINGS in self._file.tables else []
-        found: dict[int, str] = {}
-        for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
-            some = listed(wanted[at : at + 50_000])
-            for number, value in self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"):
-                found[number] = text_of(value)
-        return found
+        with self._damage(STRINGS):
+            known = {i for i in ids if i is not None}
+            check_whole(*known)
+            wanted = sorted(known) if STRINGS in self._file.tables else []
+            found: dict[int, str] = {}
+            for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
+                some = listed(wanted[at : at + 50_000])
+                found |= texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
+            return found
 
     # -- kernels
 
@@ -299,8 +324,8 @@ class NsysSqlite:
         """The kernels of each lane that touch its span; None: all of them."""
         bounded = [span for span in spans.values() if span is not None]
         whole = len(bounded) < len(spans)
-        conditions = {n: "1" if s is None else f"start <= {s[1]} AND end >= {s[0]}" for n, s in spans.items()}
-        hull = "1" if whole or not bounded else f"start <= {max(b for _, b in bounded)} AND end >= {min(bounded)[0]}"
+        conditions = {n: "1" if s is None else touches(s) for n, s in spans.items()}
+        hull = "1" if whole or not bounded else touches((min(bounded)[0], max(b for _, b in bounded)))
         return self._kernels(conditions, hull, whole=whole)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
@@ -316,12 +341,12 @@ class NsysSqlite:
                     check_whole(correlation)
                     launched[tid & ~THREAD_BITS].add(correlation)
         conditions = {
-            lane: f"correlationId BETWEEN {min(ids)} AND {max(ids)}"
+            lane: within("correlationId", min(ids), max(ids))
             for lane in spans
             if (ids := launched.get(lane.global_pid))
         }
         hull = [i for lane in conditions for i in launched[lane.global_pid]]
-        bounds = f"correlationId BETWEEN {min(hull)} AND {max(hull)}" if hull else "0"
+        bounds = within("correlationId", min(hull), max(hull)) if hull else "0"
         found = self._kernels(conditions, bounds, whole=False)
         return {
             lane: kernels.take([i for i, c in enumerate(kernels.correlation) if c in launched[lane.global_pid]])
@@ -378,17 +403,18 @@ class NsysSqlite:
         if RUNTIME in self._file.tables and tables:
             low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
             own = by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
-            where = f"correlationId BETWEEN {low} AND {high} AND {own}"
+            where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
             lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
             many = sum(table.count for table in tables.values()) > MANY
             with self._damage(RUNTIME):
                 for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
                     for start, tid, correlation in rows:
                         tables[tid & ~THREAD_BITS].see(correlation, start)
-        return {
-            lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
-            for lane, some in kernels.items()
-        }
+        with self._damage(RUNTIME):
+            return {
+                lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
+                for lane, some in kernels.items()
+            }
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
@@ -400,7 +426,8 @@ class NsysSqlite:
         if RUNTIME not in self._file.tables:
             return None
         matches = " OR ".join("value GLOB ?" for _ in name_globs)
-        names: dict[int, str] = dict(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
+        with self._damage(STRINGS):
+            names = texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
         if not names:
             return {}
         where = f"{starting('globalTid', spans)} AND {one_of('nameId', names)}"
@@ -408,7 +435,7 @@ class NsysSqlite:
         columns = "start, globalTid, correlationId, nameId"
         with self._damage(RUNTIME):
             for start, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
-                check_whole(start, tid)
+                check_whole(start, tid, name)
                 own = calls[tid & ~THREAD_BITS]
                 key = (tid, start) if correlation is None else correlation
                 if key not in own or start < own[key].start_ns:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_nsys.errors import TraceError
+from pytest_nsys.model import printable
 
 MAGIC = b"SQLite format 3\x00"
 WRITE_AHEAD_AT = 18
@@ -29,6 +30,9 @@ CHUNK_ROWS = 20_000
 
 OPEN_AT_ONCE = 48
 """Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
+
+FAILURES = (sqlite3.Error, UnicodeError, OverflowError)
+"""What sqlite3 raises: where SQLite complains of a schema that is no UTF-8, its very message cannot be decoded."""
 
 SqlRow = tuple[Any, ...]
 T = TypeVar("T")
@@ -112,18 +116,18 @@ class SqliteFile:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute("PRAGMA query_only = ON")
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        except sqlite3.Error:
+        except FAILURES:
             connection.close()
             raise
         # Names come from any program in any encoding; a broken byte must not hide the row.
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return connection
 
-    def _say(self, error: sqlite3.Error) -> TraceError:
-        text = str(error)
+    def _say(self, error: Exception) -> TraceError:
+        text = printable(str(error))
         if "locked" in text:
             what = "is locked by another process: wait until its export is finished"
-        elif isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or "not a database" in text):
+        elif not isinstance(error, sqlite3.Error) or "malformed" in text or "not a database" in text:
             what = "is damaged or cut short: export the report again"
         else:
             what = f"cannot be read: {text}"
@@ -147,7 +151,7 @@ class SqliteFile:
             cursor = self._connection().execute(sql, tuple(parameters))
             while rows := cursor.fetchmany(CHUNK_ROWS):
                 yield rows
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise self._say(error) from error
         finally:
             self.being_read -= 1
@@ -162,7 +166,7 @@ class SqliteFile:
         return _drained(self._halves(table, read))
 
     def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:
-        """The few distinct rows of some never-NULL columns.
+        """The few distinct rows of some columns, which hold few values.
 
         Asks again and again for one row unlike all that were seen: each question starts from the top, but the
         known rows are filtered at the speed of a plain comparison, which DISTINCT is not.
@@ -171,9 +175,8 @@ class SqliteFile:
         def read(connection: sqlite3.Connection, bound: str) -> set[SqlRow]:
             """The distinct rows within the bound."""
             seen: set[SqlRow] = set()
-            known = "NOT (" + " AND ".join(f'"{c}" = ?' for c in columns) + ")"
+            known = "NOT (" + " AND ".join(f'"{c}" IS ?' for c in columns) + ")"
             sql = f'SELECT {", ".join(columns)} FROM "{table}" WHERE {bound}'
-            sql += "".join(f' AND "{c}" IS NOT NULL' for c in columns)
             while row := connection.execute(sql + " LIMIT 1", [v for r in seen for v in r]).fetchone():
                 seen.add(row)
                 sql += f" AND {known}"
@@ -190,7 +193,7 @@ class SqliteFile:
             connections = [self._connection(0), self._connection(1)]
             with ThreadPoolExecutor(2, thread_name_prefix="nsys-scan") as pool:
                 return list(pool.map(read, connections, [f"rowid <= {middle}", f"rowid > {middle}"]))
-        except sqlite3.Error as error:
+        except FAILURES as error:
             raise self._say(error) from error
 
     def _last(self, table: str) -> int:

@@ -1,0 +1,294 @@
+"""What is broken, how, and what is asked of it: one function for each kind of input."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pytest_nsys.cli.drafts import store
+from pytest_nsys.evaluation import Library
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.shelf import shelf_of
+from pytest_nsys.history.entries import run_facts, series_facts
+from pytest_nsys.history.writing import RunEntry, append
+from pytest_nsys.metrics import METRICS
+from pytest_nsys.revision import Revision
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.samples.nccl import NcclRanges
+from pytest_nsys.samples.schema import MEMCPY
+from tests.fuzz import databases, texts, truth
+from tests.fuzz.trial import Finding, command, gate, total_time
+from tests.gates import MS, write_trace
+
+LOOSE = """version: 1
+assertions:
+  - exposed_ns <= 1s
+  - overlap >= 1%
+  - compute_ns <= 1s
+  - launches <= 100000
+  - mean_kernel_ns <= 1s
+  - syncs <= 1000
+  - pageable_copies <= 1000
+"""
+"""Nothing that a few rows can break: what is lost in silence stays green."""
+
+RICH = """version: 1
+trace: good.sqlite
+convention:
+  extends: pithtrain
+  stage: '(?P<stage>stage[1-5]_[fbw])'
+  purposes:
+    ep_a2a: [stage2_*, stage4_*]
+    other: {range: ["pipeline%"]}
+  communication: [my_dispatch*]
+  families: {gemm: ["*gemm*"], rest: ["nccl*"]}
+run: {gpu: H100, world: 2}
+tolerance: {rel: 5%, abs: [50us, 1pp, 2]}
+window: median
+quality: {typicality: 50, missing_ranks: 1}
+comparable_on: [gpu, world]
+assertions:
+  - exposed_ns <= baseline plus tolerance
+  - stage2_f overlap >= 60%
+  - metric: wall_exposed_ns
+    require: "<= 1s"
+    window: 2
+    kernels: clipped
+    id: wall
+    severity: warn
+  - {assert: p90 exposed_ns <= 5ms, where: {rank: [0, 1]}, xfail: known}
+  - no mixed comm streams
+  - {metric: exposed_ns, baseline: {history: 3, branch: main, rel: 10%}, window: steady}
+"""
+SENTENCES = (
+    *("stage2_f overlap >= 60%", "no mixed comm streams", "exposed_ns below baseline plus 5%"),
+    *(
+        "balance of compute_ns across pp <= 1.2",
+        "sequence == baseline",
+        "exposed_ns <= median of last 5 runs on main + 2%",
+    ),
+    *("AllReduce busbw >= 150GB/s", "family_ns of gemm <= 180ms", "syncs at most 3", "tokens_per_s >= 1tokens/s"),
+)
+AGAINST = "version: 1\nassertions: [exposed_ns <= baseline + 5%, compute_ns <= baseline + 5%, sequence == baseline]\n"
+PAST = """version: 1
+assertions:
+  - {metric: exposed_ns, baseline: {history: 3, rel: 50%}}
+  - compute_ns <= 1s
+"""
+LOOKS = (
+    *(["setup"], ["window"], ["streams"], ["overlap"], ["kernels"], ["collectives"], ["overlap", "--window=run"]),
+    *(["window", "--kernels=launched"], ["streams", "--window=steady"], ["kernels", "--format=json"]),
+)
+
+
+def rich(trace: TraceBuilder, processes: list[Process]) -> None:
+    """Copies, calls that wait, registered names and NCCL's payloads, in the window and around it."""
+    nccl = NcclRanges(trace)
+    for process in processes:
+        nccl.communicator(process, 0xABC, ranks=2)
+        process.range("pipeline send/recv", 50 * MS, 51 * MS, registered=True)
+        for kind, source in ((1, 1), (10, 2)):
+            number = process.api("cudaMemcpyAsync_v3020", 42 * MS, 42 * MS + 10)
+            copy = {"start": 42 * MS, "end": 43 * MS, "deviceId": 0, "contextId": 1, "streamId": 7, "bytes": 4096}
+            process.raw(MEMCPY, **copy, copyKind=kind, srcKind=source, dstKind=2, correlationId=number)
+        process.api("cudaStreamSynchronize_v3020", 44 * MS, 45 * MS)
+        nccl.call(process, "ncclAllReduce", 46 * MS, 47 * MS, 0xABC, 4096)
+        process.kernel("ncclDevKernel_AllReduce", 48 * MS, 49 * MS, stream=28, launch_ns=46 * MS + 10)
+    trace.diagnostic(2, "a warning")
+
+
+@functools.cache
+def good(name: str = "good.sqlite") -> Path:
+    """The undamaged trace, made once; ``name`` tells its format."""
+    path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / name
+    if name.endswith(".sqlite"):
+        return write_trace(path, edit=rich)
+    trace = JaxBuilder(gpus=[0]) if "jax" in name else KinetoBuilder(world=1)
+    first = 10 * MS if "jax" in name else 4_458_676_522_690_655_000
+    for k in range(5):
+        at = first + 20 * MS * k
+        if isinstance(trace, JaxBuilder):
+            trace.step("train", k, at, at + 15 * MS)
+        else:
+            trace.range(f"ProfilerStep#{k}", at, at + 15 * MS)
+            trace.range("FSDP::all_gather", at + 10, at + 5 * MS)
+        trace.kernel("gemm", at + MS, at + 3 * MS, launch_ns=at + 1_000)
+        sizes: dict[str, Any] = {
+            "Collective name": "allreduce",
+            "In msg nelems": 1024,
+            "dtype": "Float",
+            "Group size": 2,
+        }
+        trace.kernel("ncclDevKernel_AllReduce", at + 2 * MS, at + 4 * MS, stream=28, launch_ns=at + 2_000, **sizes)
+    return trace.write(path)
+
+
+@functools.cache
+def _figures(name: str, text: str) -> Finding:
+    """What the undamaged trace says: everything is green."""
+    found = Finding()
+    path = _gate(good(name).parent, text)
+    gate(found, path, good(name), good(name))
+    assert found.green, found.failures
+    return found
+
+
+def _gate(folder: Path, text: str | bytes, name: str = "gate.nsys.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    return path
+
+
+def exports(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged SQLite export."""
+    trace = Path(shutil.copy(good(), folder / "broken.sqlite"))
+    ways = databases.damage(random, trace)
+    gate(found, _gate(folder, LOOSE), trace, trace)
+    _check_green(found, trace, ways)
+    command(found, [*random.choice(LOOKS), str(trace)], trace)
+    more = (
+        ["cut", str(trace), "--output", str(folder / "cut.json")],
+        ["rows", "overlap_tax_ns", "--trace", str(trace)],
+    )
+    if random.random() < 0.2:
+        command(found, [*random.choice((*more, ["compare", str(good()), str(trace)]))], trace)
+    elif random.random() < 0.05:
+        command(
+            found,
+            [
+                "init",
+                str(trace),
+                "--yes",
+                "--output",
+                str(folder / "drafted.nsys.yaml"),
+                f"--baseline-dir={folder / 'stored'}",
+            ],
+            trace,
+        )
+
+
+def _check_green(found: Finding, trace: Path, ways: int) -> None:
+    """Green on damaged rows is a failure, unless every figure is that of the undamaged trace.
+
+    Of a file that was changed in several ways nobody knows what its figures would be without the damage.
+    """
+    if found.green is None:
+        return
+    try:
+        really = truth.totals(trace)
+    except truth.Damaged as damage:
+        if ways == 1 and found.green != _figures("good.sqlite", LOOSE).green:
+            found.lies += 1
+            found.fail(f"green on damaged rows: {damage}")
+        return
+    if sorted(really.values()) != sorted(total_time(found.green).values()):
+        found.lies += 1
+        found.fail(f"green, and not what it holds: {really}, {total_time(found.green)}")
+
+
+def _json(random: Random, folder: Path, found: Finding, kind: str) -> None:
+    text = LOOSE.replace("assertions:", f"convention: {kind}\nassertions:")
+    for metric in ("exposed_ns", "overlap", "launches", "mean_kernel_ns"):
+        text = text.replace(f"- {metric}", f"- stage none {metric}")
+    whole = good(f"{kind}.json")
+    trace = folder / "broken.json"
+    trace.write_bytes(texts.broken_json(random, whole.read_text()))
+    gate(found, _gate(folder, text), trace, trace)
+    look = random.choice([look for look in LOOKS if "steady" not in str(look)])
+    command(found, [*look, str(trace), f"--convention={kind}"], trace)
+
+
+def kineto(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged trace of torch.profiler."""
+    _json(random, folder, found, "kineto")
+
+
+def jax(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged trace of JAX."""
+    _json(random, folder, found, "jax")
+
+
+def gates(random: Random, folder: Path, found: Finding) -> None:
+    """A broken gate file, judged on a good trace."""
+    path = _gate(folder, texts.broken_gate(random, random.choice((RICH, RICH, LOOSE))), "broken.nsys.yaml")
+    gate(found, path, good(), None)
+
+
+def sentences(random: Random, folder: Path, found: Finding) -> None:
+    """A sentence that nobody meant."""
+    sentence = texts.broken_sentence(random, random.choice(SENTENCES))
+    path = _gate(folder, f"version: 1\nassertions:\n  - {sentence!r}\n", "broken.nsys.yaml")
+    gate(found, path, good(), None)
+
+
+@functools.cache
+def _stored() -> tuple[Path, str]:
+    """The path of the baseline of AGAINST within its folder, and its text."""
+    folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
+    loaded = load_gate_file(_gate(folder, AGAINST), METRICS)
+    with contextlib.closing(Library()) as library:
+        evidence = library.evidence([str(good())], Path(), loaded.convention)
+        written = store(loaded, evidence, shelf_of(loaded.path, folder / "baselines", folder))
+    assert written is not None
+    return written.path.relative_to(folder), written.path.read_text()
+
+
+def baselines(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged baseline, and a trace that is held against it."""
+    where, text = _stored()
+    path = folder / where
+    path.parent.mkdir(parents=True)
+    path.write_bytes(texts.broken_json(random, text))
+    gate(found, _gate(folder, AGAINST), random.choice((good(), _worse())), path)
+
+
+@functools.cache
+def _worse() -> Path:
+    return write_trace(Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "worse.sqlite", 500, edit=rich)
+
+
+@functools.cache
+def _history() -> Path:
+    """Three runs of PAST on the good trace, as a session writes them."""
+    path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
+    loaded = load_gate_file(_gate(path.parent, PAST), METRICS)
+    with contextlib.closing(Library()) as library:
+        evidence = library.evidence([str(good())], Path(), loaded.convention)
+        verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}
+        for commit in "123":
+            series = [series_facts(assertion, evidence) for assertion in loaded.assertions]
+            revision = Revision(commit * 40, "main", False)
+            facts = run_facts(evidence, {})
+            append(path, [RunEntry(loaded.path.name, "run.sqlite", revision, facts, series, {"one": verdict})])
+    return path
+
+
+def histories(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged history, listed, drawn, and asked for a limit."""
+    path = Path(shutil.copy(_history(), folder / "broken.db"))
+    databases.damage(random, path)
+    gate(found, _gate(folder, PAST), good(), path, path)
+    form = random.choice(("table", "json", "csv", "svg", "otava"))
+    one = ["--gate=gate.nsys.yaml"] if form == "otava" else []
+    command(found, ["history", f"--db={path}", f"--format={form}", *one], path)
+
+
+KINDS: Mapping[str, Callable[[Random, Path, Finding], None]] = {
+    each.__name__: each for each in (exports, kineto, jax, gates, sentences, baselines, histories)
+}
+
+
+def run(kind: str, seed: int, number: int) -> Finding:
+    """One input, the same for the same three values."""
+    found = Finding()
+    with tempfile.TemporaryDirectory(prefix="pytest-nsys-fuzz-") as folder:
+        KINDS[kind](Random(f"{seed}/{kind}/{number}"), Path(folder), found)
+    return found

@@ -1,0 +1,48 @@
+"""Does broken input end in clear lines, and never in green? Some hundred inputs; ``python -m tests.fuzz`` runs more."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.kinds import KINDS, LOOSE, good, run
+from tests.fuzz.trial import Finding, gate, total_time
+from tests.fuzz.truth import Damaged, totals
+
+INPUTS = {"exports": 25, "kineto": 40, "jax": 40, "gates": 60, "sentences": 60, "baselines": 25, "histories": 15}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_inputs_of_each_kind(kind: str) -> None:
+    found = {f"--seed 0 --kind {kind} --only {number}": run(kind, 0, number).failures for number in range(INPUTS[kind])}
+    assert {which: failures for which, failures in found.items() if failures} == {}
+
+
+def test_an_input_is_the_same_for_the_same_seed() -> None:
+    assert run("exports", 0, 3).green == run("exports", 0, 3).green
+
+
+def test_the_oracle_finds_what_the_reader_finds(tmp_path: Path) -> None:
+    found = Finding()
+    (tmp_path / "gate.nsys.yaml").write_text(LOOSE)
+    gate(found, tmp_path / "gate.nsys.yaml", good(), good())
+    assert found.failures == []
+    assert found.green is not None
+    assert sorted(totals(good()).values()) == sorted(total_time(found.green).values())
+
+
+@pytest.mark.parametrize("change", ["start = NULL", "globalPid = 'a'", "shortName = 9e999", "correlationId = X'00'"])
+def test_the_oracle_sees_damage(tmp_path: Path, change: str) -> None:
+    path = Path(shutil.copy(good(), tmp_path / "damaged.sqlite"))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE new AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute("ALTER TABLE new RENAME TO CUPTI_ACTIVITY_KIND_KERNEL")
+        database.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET {change} WHERE rowid = 2")
+        database.commit()
+    with pytest.raises(Damaged):
+        totals(path)
