@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -32,14 +33,21 @@ OF_CI = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS"
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """An empty project, in which pytest is started."""
+def project(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Project]:
+    """An empty project, in which pytest is started. Where the test passes its folder goes at once: pytest would delete
+    those of a whole run together, when the third run after it ends, and on a busy machine that takes a minute.
+    """
+    failed_before = request.session.testsfailed
     monkeypatch.setattr(sys, "executable", quick_python())
     for name in OF_CI:
         monkeypatch.delenv(name, raising=False)
     for name in [name for name in os.environ if name.startswith("GITHUB_")]:
         monkeypatch.delenv(name)
-    return Project(pytester)
+    yield Project(pytester)
+    if request.session.testsfailed == failed_before:
+        shutil.rmtree(pytester.path, ignore_errors=True)
 
 
 @pytest.fixture
