@@ -19,11 +19,8 @@ from typing import Any
 import pytest
 
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.finding import SUFFIXES, gate_files_below
 from pytest_nsys.reports.digest import By, LeftOut
-
-SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
-NOT_SEARCHED = ("build", "dist", "node_modules", "venv", "_darcs", "CVS", "{arch}")
-"""Folders, beside hidden ones and virtual environments, into which pytest does not look unless it is told to."""
 
 SELECTED, BY_OPTION, DROPPED = "selected", "by option", "dropped"
 OUTPUT = "nsys_selection"
@@ -147,21 +144,6 @@ def found_files(config: pytest.Config) -> Iterator[Path]:
     for argument in config.args:
         path = Path(os.path.abspath(config.invocation_params.dir / argument.partition("::")[0]))
         if path.is_dir():
-            yield from _below(path)
+            yield from gate_files_below(path, SUFFIXES)
         elif path.name.endswith(SUFFIXES):
             yield path
-
-
-def _below(top: Path) -> Iterator[Path]:
-    """Links are followed, as pytest does, but no folder is entered twice."""
-    entered: set[str] = set()
-    for folder, folders, names in os.walk(top, followlinks=True):
-        real = os.path.realpath(folder)
-        folders[:] = [] if real in entered else sorted(name for name in folders if _searched(folder, name))
-        yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES) and real not in entered)
-        entered.add(real)
-
-
-def _searched(folder: str, name: str) -> bool:
-    hidden = name.startswith(".") or name.endswith(".egg") or name in NOT_SEARCHED
-    return not hidden and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.gate_files import gate_files_below
 from pytest_nsys.cli.options import executor_option
 from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.noise import FEWEST_TRACES
 
 
@@ -43,7 +43,7 @@ def calibrate(
         raise UsageMistake(
             f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {len(traces)}: give more"
         )
-    found = list(gate_files) or gate_files_below(Path())
+    found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
     said = reason or f"calibrated on {len(traces)} traces"

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.cli.gate_files import gate_files_below
-from pytest_nsys.cli.shelves import SUFFIXES, Collected, collected
+from pytest_nsys.cli.shelves import Collected, collected
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.finding import SUFFIXES, gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.shelf import shelf_of
 from pytest_nsys.gates.upgrading import Upgrade, upgrades
@@ -87,7 +87,7 @@ def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[C
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"pytest collects no gate file (*{GATE_SUFFIX}) in {', '.join(values)}")
     known = {each.path.resolve() for each in found}
-    below = [Path(path) for value in values if Path(value).is_dir() for path in gate_files_below(Path(value))]
+    below = [path for value in values if Path(value).is_dir() for path in gate_files_below(Path(value))]
     return found, [path for path in below if path.resolve() not in known], said
 
 

@@ -18,7 +18,7 @@ import click
 from pytest_nsys.cli.updating import gate_run
 from pytest_nsys.errors import UsageMistake
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.gates.finding import SUFFIXES
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.shelf import Shelf, shelf_of
 from pytest_nsys.metrics import METRICS
@@ -30,7 +30,6 @@ OPTION = "--nsys-shelves"
 NOTHING_SELECTED = 5
 """As pytest exits where the project's settings leave out every item."""
 
-SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
 """A name that ends as the second is a mistake, which pytest tells."""
 
 
