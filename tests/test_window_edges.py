@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
+from pytest_nsys.analysis.lanes import in_order
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.conventions import Purpose
 from pytest_nsys.model import (
@@ -29,8 +30,9 @@ from pytest_nsys.model import (
     Stream,
     Window,
 )
+from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.workload import Workload
-from tests.measure import STEP
+from tests.measure import STEP, notes
 
 K = tuple[str, int, int, int]
 """Name, start and end in ns, and the stream of a kernel."""
@@ -272,3 +274,33 @@ def test_the_longest_kernel_says_how_far_back_to_look() -> None:
     found = track(("a", 0, 101, 7), ("b", 98, 99, 7))
     assert bisect_left(found.kernels.start_ns, LOW - found.longest_ns) == 0
     assert chosen(found, "clipped") == [0]
+
+
+def test_streams_stand_with_those_that_compute_first_and_by_what_tells_them_apart() -> None:
+    def use(device: int, number: int, purpose: str) -> StreamUse:
+        return StreamUse(Stream(device, 1, number), 1, 1, 10, 10, purpose)
+
+    uses = [use(0, 28, "a"), use(1, 7, "compute"), use(0, 9, "compute"), use(0, 7, "compute"), use(0, 20, "mixed")]
+    found = in_order(uses)
+    assert [each.name for each in found] == ["stream 0/1/7", "stream 9", "stream 1/1/7", "stream 20", "stream 28"]
+    assert [each.computes for each in found] == [True, True, True, False, False]
+
+
+def test_what_no_window_can_hold_and_what_may_swap_is_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid in (100, 101):
+        process = trace.process(pid=pid)
+        process.range("step", 0, 100)
+        process.kernel("gemm", 10, 20, launch_ns=5)
+    both = notes(trace.write(tmp_path / "both.sqlite"), "busy_ns")
+    assert any("several processes use the same device id" in note for note in both)
+    assert not any("CUDA graph" in note for note in both)
+    alone = TraceBuilder()
+    process = alone.process()
+    process.range("step", 0, 100)
+    process.kernel("gemm", 10, 20, launch_ns=5)
+    for start in (30, 40):
+        process.graph_trace(start, start + 5, launch_ns=6)
+    told = notes(alone.write(tmp_path / "alone.sqlite"), "busy_ns")
+    assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)
+    assert not any("several processes" in note for note in told)
