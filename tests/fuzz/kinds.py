@@ -155,24 +155,13 @@ def exports(random: Random, folder: Path, found: Finding) -> None:
     _check_green(found, trace, ways)
     command(found, [*random.choice(LOOKS), str(trace)], trace)
     more = (
-        ["cut", str(trace), "--output", str(folder / "cut.json")],
-        ["rows", "overlap_tax_ns", "--trace", str(trace)],
+        ["cut", str(trace), f"--output={folder / 'cut.json'}"],
+        ["rows", "overlap_tax_ns", f"--trace={trace}"],
+        ["compare", str(good()), str(trace)],
+        ["init", str(trace), "--yes", f"--output={folder / 'new.nsys.yaml'}", f"--baseline-dir={folder / 'stored'}"],
     )
     if random.random() < 0.2:
-        command(found, [*random.choice((*more, ["compare", str(good()), str(trace)]))], trace)
-    elif random.random() < 0.05:
-        command(
-            found,
-            [
-                "init",
-                str(trace),
-                "--yes",
-                "--output",
-                str(folder / "drafted.nsys.yaml"),
-                f"--baseline-dir={folder / 'stored'}",
-            ],
-            trace,
-        )
+        command(found, random.choice(more), trace)
 
 
 def _check_green(found: Finding, trace: Path, ways: int) -> None:
