@@ -30,6 +30,7 @@ from pytest_nsys.conventions import Convention
 from pytest_nsys.errors import GOES_ON, NoRows, NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.baseline_file import Key
+from pytest_nsys.gates.outlying import FEWEST, outlying
 from pytest_nsys.gates.selection import Coordinates, Table, label_key
 from pytest_nsys.gates.stored_series import pick_for, pick_under
 from pytest_nsys.gates.units import format_value
@@ -163,7 +164,16 @@ class Evidence:
         if any(metric.name == "compute_on_comm_streams" for metric in metrics):
             of_ranks = (own for each in self.captures for own in each.measured(pick).ranks.values())
             found += barrier_notes(window for own in of_ranks for window in own)
+        found += [Note(line, True) for metric in metrics for line in self.outlying(metric, pick)]
         return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
+
+    def outlying(self, metric: Metric, pick: Pick) -> tuple[str, ...]:
+        """The captures that lie far from the others, a line each: their median hides it."""
+        if metric.unit is Unit.HASH or len(self.captures) < FEWEST:
+            return ()
+        each = [dict(one.rows) for one in self.each(metric, pick)]
+        names = [f"capture {n} of {len(each)} ({run.traces[0].path.name})" for n, run in enumerate(self.captures, 1)]
+        return tuple(f"{names[far.capture]}: {far.told(metric)}" for far in outlying(each))
 
     def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
         """Raises TraceError where the traces are not good enough to judge a metric: a line for each crossed bound."""

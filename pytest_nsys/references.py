@@ -33,6 +33,7 @@ from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.history.reading import last_runs
 from pytest_nsys.metrics import METRICS, Metric
 from pytest_nsys.model import Label, Value
+from pytest_nsys.same_capture import refuse_same_capture
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
@@ -279,6 +280,13 @@ class OtherRun:
         return Unlike(Outcome.INCOMPARABLE, f"{self.name} is of another run ({how})", fields)
 
     @cached_property
+    def _two_runs(self) -> None:
+        """Looked at once, however many assertions ask. Raises UsageMistake where both sides are one capture."""
+        held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
+        asked = [(METRICS[each.metric], self.evidence.pick_of(each)) for each in held]
+        refuse_same_capture(self.evidence, self.before, asked)
+
+    @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:
         """What the captures say of every row of every assertion that is compared, taken together."""
         trials: dict[tuple[str, RowKey], Trial] = {}
@@ -312,13 +320,17 @@ class OtherRun:
         with naming(self.name):
             measured: Measured = self.before.rows(metric, pick)
             self.before.check(self.gate.quality, pick, metric)
+        _ = self._two_runs
         if measured.missing:
             labels, why = measured.missing[0]
             place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
             return Unlike(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
+        outlying = tuple(f"warning: {self.name}: {line}" for line in self.before.outlying(metric, pick))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = tuple(dict.fromkeys(found.basis for found in own.values()))
-        return Reference(runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=bases)
+        return Reference(
+            runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=(*bases, *outlying)
+        )
 
     def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""

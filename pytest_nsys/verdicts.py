@@ -111,7 +111,12 @@ def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
         rows=judgement.rows,
         windows=bench.evidence.windows(pick),
         measured_as=str(pick),
-        warnings=(*_warnings(assertion, judgement, message, waits=waits), *judgement.warnings, *_of(reference)),
+        warnings=(
+            *_warnings(assertion, judgement, message, waits=waits),
+            *judgement.warnings,
+            *_of(reference),
+            *bench.evidence.outlying(metric, pick),
+        ),
         notes=(
             *(("warning: " if note.warning else "") + note.text for note in notes),
             *bench.disagreements,

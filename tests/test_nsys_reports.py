@@ -17,9 +17,11 @@ import pytest
 
 from pytest_nsys.errors import TraceError
 from pytest_nsys.nsys_command import MAGIC, _last_words, short, version_order
+from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.traces.export_cache import CACHE
-from pytest_nsys.traces.nsys_report import exported
+from pytest_nsys.traces.nsys_report import export_to, exported
 from pytest_nsys.traces.opening import find_traces, open_trace
+from pytest_nsys.traces.report_session import _of_report, is_export_of
 from tests.fake_nsys import (
     CUT,
     FULL,
@@ -198,6 +200,71 @@ def test_an_export_older_than_its_report_is_not_read(project: Project, nsys: Fak
     shutil.rmtree(project.root / CACHE)
     said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
     assert "is not on PATH; run.sqlite beside it is older than the report, so it is not read: install" in said
+
+
+def of_session(start_ns: int) -> str:
+    """What a report says of its session, among other things."""
+    digits = f"-{start_ns}"
+    return f'of a run 9"\x0f281474976710656"\x00*{chr(len(digits))}{digits}2\x06Offset and so on'
+
+
+def export_of_session(project: Project, start_ns: int, exposed_us: int) -> Path:
+    def details(trace: TraceBuilder, _: list[Process]) -> None:
+        trace.insert("ANALYSIS_DETAILS", globalVid=1, duration=10**9, startTime=start_ns, stopTime=start_ns + 10**9)
+
+    return project.trace("run.sqlite", exposed_us, edit=details)
+
+
+def test_a_newer_export_of_another_capture_is_not_read(project: Project, nsys: FakeNsys) -> None:
+    """A green of yesterday's rows: by its time it could be the export of this report."""
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    export = export_of_session(project, 657_382_416, 200)
+    report = write_report(project.root / "run.nsys-rep", of_session(618_815_714))
+    make_older(report, export)
+    nsys.tell(content=write_trace(project.root / "bad" / "bad.sqlite", 900))
+    project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert len(nsys.asked("export")) == 1
+    (nsys.folder / "nsys").unlink()
+    shutil.rmtree(project.root / CACHE)
+    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert "run.sqlite beside it is the export of another capture, so it is not read" in said
+
+
+def test_the_export_of_the_same_session_is_read_whatever_its_time(project: Project, nsys: FakeNsys) -> None:
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    export = export_of_session(project, 657_382_416, 200)
+    make_older(export, write_report(project.root / "run.nsys-rep", of_session(657_382_416)))
+    assert "does not say" not in project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert nsys.asked("export") == []
+
+
+@pytest.mark.usefixtures("nsys")
+def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) -> None:
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
+    line = "run.nsys-rep: the rows are those of run.sqlite, which does not say that it is its export"
+    assert line in project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert line in project.command("overlap", "run.nsys-rep", code=0)
+
+
+@needs_reference_data
+def test_real_reports_state_their_session(tmp_path: Path) -> None:
+    path = shutil.copy(REAL / "mordred.qdrep", tmp_path / "run.qdrep")
+    assert _of_report(Path(path)) == {248_600_000}
+    assert _of_report(REAL / "jtb_pdl_2p2c.nsys-rep") == {1_051_102_214_536_768}
+
+
+@needs_nsys
+def test_a_real_report_and_its_export_state_the_same_session(tmp_path: Path) -> None:
+    report, other = tmp_path / "run.nsys-rep", tmp_path / "other.nsys-rep"
+    for target in (report, other):
+        words = ["nsys", "profile", "--trace=osrt", "--sample=none", "--cpuctxsw=none", f"--output={target}", "true"]
+        if subprocess.run(words, capture_output=True, check=False).returncode or not target.is_file():
+            pytest.skip("this nsys cannot profile here")
+    export = tmp_path / "run.sqlite"
+    export_to(report, export)
+    assert is_export_of(export, report) is True
+    assert is_export_of(export, other) is False
 
 
 def test_a_folder_with_reports_and_exports_counts_each_rank_once(project: Project, nsys: FakeNsys) -> None:

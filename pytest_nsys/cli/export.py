@@ -78,7 +78,7 @@ def _export(report: Path, target: Path, *, force: bool) -> str:
     """What was done, as one line. Raises TraceError, UsageMistake."""
     own = own_export(report)
     if target.exists() and not force:
-        newer = own == target or target.stat().st_mtime_ns >= report.stat().st_mtime_ns
+        newer = (own is not None and own.path == target) or target.stat().st_mtime_ns >= report.stat().st_mtime_ns
         if newer and target.is_file():
             return f"{target} is there, and not older than its report (--force exports again)"
         raise UsageMistake(f"{target}: is there, and older than {report.name}: --force replaces it")

@@ -351,6 +351,7 @@ def notes_table(comparison: Comparison) -> Table:
     ]
     said = [(gate, warning) for gate, verdict in comparison.verdicts for warning in verdict.warnings if _said(warning)]
     rows += [("head", printable(f"warning: {warning}", 400)) for _, warning in dict.fromkeys(said)]
+    rows = list(dict.fromkeys(rows))
     rows += [("", f"held against the history, not judged here: {_cell(name)}") for name in comparison.not_held]
     return Table("Notes", ("side", "note"), tuple(rows))
 

@@ -1,7 +1,8 @@
 """Reading a report (``.nsys-rep``, ``.qdrep``): where is its SQLite export, and who writes it?
 
 nsys exports a report once, into the cache of ``export_cache.py``. An export of the user's own beside the report, of
-the same name and not older, is taken as it is.
+the same name, is taken as it is where both state the same session. Where they do not say, one that is not older is
+taken, with a note: a file's time is no proof of what is in it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pytest_nsys.traces.export_cache import (
     write_export,
 )
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+from pytest_nsys.traces.report_session import is_export_of
 
 OWN_EXPORTS = (".sqlite", ".sqlite3")
 
@@ -53,7 +55,7 @@ def exported(report: Path) -> Export:
     """The SQLite export of a report, from beside it, from a cache, or written now. Raises TraceError."""
     own = own_export(report)
     if own is not None:
-        return Export(own)
+        return own
     nsys = find_nsys()
     wanted = Wanted(report, _digest(report), None if nsys is None else nsys.version)
     known = find_export(wanted)
@@ -69,8 +71,8 @@ def _write(nsys: Nsys, report: Path, target: Path) -> None:
         export_sqlite(nsys, report, target, told)
 
 
-def own_export(report: Path) -> Path | None:
-    """The user's own export beside a report: of the same name, and not older than the report.
+def own_export(report: Path) -> Export | None:
+    """The user's own export beside a report, of the same name: of its session, or not known to be of another.
 
     Raises TraceError for a report that cannot be read, or that is empty.
     """
@@ -82,8 +84,12 @@ def own_export(report: Path) -> Path | None:
         raise TraceError(f"{report}: is empty (0 bytes): the capture, or its copy, was not finished")
     for suffix in OWN_EXPORTS:
         path = report.with_suffix(suffix)
-        if path.is_file() and path.stat().st_mtime_ns >= status.st_mtime_ns:
-            return path
+        own = is_export_of(path, report) if path.is_file() else False
+        if own:
+            return Export(path)
+        if own is None and path.stat().st_mtime_ns >= status.st_mtime_ns:
+            note = f"{report}: the rows are those of {path.name}, which does not say that it is its export"
+            return Export(path, note)
     return None
 
 
@@ -110,13 +116,21 @@ def _why_not_without(report: Path) -> str:
     if not is_report(report):
         return "is no Nsight Systems report"
     target = report.with_suffix(".sqlite").name
-    older = [report.with_suffix(s).name for s in OWN_EXPORTS if report.with_suffix(s).is_file()]
-    beside = f"; {older[0]} beside it is older than the report, so it is not read" if older else ""
+    beside = "".join(_why_not(report.with_suffix(suffix), report) for suffix in OWN_EXPORTS)
     return printable(
         f"is a report, and nsys, which must export it, is not on PATH{beside}: install Nsight Systems, or run "
         f"`nsys export --type=sqlite -o {target} {report.name}` elsewhere and give that",
         1000,
     )
+
+
+def _why_not(export: Path, report: Path) -> str:
+    """Why a file beside a report is not read in its place."""
+    if not export.is_file():
+        return ""
+    other = is_export_of(export, report) is False
+    why = "the export of another capture" if other else "older than the report"
+    return f"; {export.name} beside it is {why}, so it is not read"
 
 
 class _Told:
