@@ -68,7 +68,7 @@ def write_trace(
         for k, length_ms in enumerate(chunks_ms):
             begin = every_ms * MS * k + 1_000
             late = own % 1_000 if k and k == len(chunks_ms) - 1 else 0
-            process.range(ANCHOR.format(k), begin + late, begin + length_ms * MS)
+            process.range(ANCHOR.format(k), begin + late, begin + late + length_ms * MS)
             for i, stage in enumerate(stages):
                 at = begin + MS + 4 * MS * i
                 exposed = exposed_us if isinstance(exposed_us, int) else exposed_us.get((rank, stage), 200)
