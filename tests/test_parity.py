@@ -77,10 +77,10 @@ ASSERTIONS = """
   - {id: of the run, assert: idle_ns <= 20ms, window: run}
   - {id: of the period, assert: busy_ns >= 1ms, window: steady, span: period, kernels: clipped}
   - {metric: exposed_ns, require: <= baseline, window: median}
-  - {metric: compute_ns, require: '>= baseline'}
+  - {metric: compute_ns, require: '<= baseline'}
   - {metric: sequence, require: == baseline}
 """
-FLOOR = {Unit.NS: "0ns", Unit.RATIO: "50%"}
+FLOOR = {Unit.NS: "1ns", Unit.RATIO: "50%", Unit.COUNT: "2", Unit.NUMBER: "0.5"}
 
 
 ALONE = ("trace", "pid", "device", "context", "file", "gpu")
@@ -110,7 +110,7 @@ def floors() -> str:
 
 
 def _floor(metric: Metric) -> str:
-    return FLOOR.get(metric.unit, "2" if metric.unit in (Unit.COUNT, Unit.NUMBER) else f"1 {metric.unit}")
+    return FLOOR.get(metric.unit, f"1 {metric.unit}")
 
 
 @pytest.fixture(scope="module")
