@@ -391,7 +391,8 @@ def test_a_broken_baseline_at_the_ref_is_an_error_that_says_where(branch: Projec
     git(branch.root, "switch", "-qC", "feature")
     stored(branch).write_text(good)
     said = error_line(branch, REF)
-    assert f"{stored(branch)} at {base_of(branch)} (merge base of main): is no baseline: line " in said
+    shown = stored(branch).relative_to(branch.root)
+    assert f"{shown} at {base_of(branch)} (merge base of main): is no baseline: line " in said
     assert "cannot be compared: " in branch.pytest(RUN, REF, code=1)
 
 
