@@ -186,7 +186,7 @@ def test_a_longer_step_names_the_kernels_behind_it(project: Project, against: bo
 
 def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     """In the summary of the terminal and of the job, with every row that it explains."""
-    said = judged.pytest("--nsys-trace=head.sqlite", "--nsys-summary=summary.md", code=1)
+    said = judged.pytest("--nsys-trace=head.sqlite", "--nsys-summary=summary.md", "--nsys-html=page.html", code=1)
     (told,) = re.findall(r"^one cause behind (\d) assertions: (.+)\n((?:  .+\n)+)", said, re.MULTILINE)
     assert told[:2] == ("3", "gemm")
     assert [line.split(": ")[0].strip() for line in told[2].splitlines()] == [
@@ -195,6 +195,8 @@ def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
     assert told[2].count("rank 1 stage stage2_f (+450 us)") == 3
     text = (judged.root / "summary.md").read_text()
     assert "### One cause behind 3 assertions: `gemm`" in text
+    page = (judged.root / "page.html").read_text()
+    assert "<li><b>gemm</b>\n<ul>\n<li>exposed_ns &lt;= baseline + 5%: rank 1 stage stage2_f (+450 us)</li>" in page
 
 
 def test_rows_that_are_gone_say_what_became_of_their_kernels(judged: Project) -> None:

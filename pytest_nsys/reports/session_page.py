@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.model import counted
-from pytest_nsys.reports.causes import signed
-from pytest_nsys.reports.digest import Digest, ordered_states
+from pytest_nsys.reports.causes import shared_words, signed
+from pytest_nsys.reports.digest import Digest, ordered_states, shared_causes
 from pytest_nsys.reports.drawn import Picture, Pictures
 from pytest_nsys.reports.gate_changes import change_lines
 from pytest_nsys.reports.margin_bars import MIDDLE, NUMBERS, WIDTH, RowsView, nearness, rows_view
@@ -88,6 +88,10 @@ def session_page(digest: Digest, drawn: Drawn) -> str:
         interactive=bool(views),
         digest=digest,
         gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
+        shared_causes=[
+            (cause, [(name, shared_words(rows)) for name, rows in reds.items()])
+            for cause, reds in shared_causes(digest.records)
+        ],
         chips=[(word, digest.counts[word]) for word in ordered_states(digest.counts)],
         files=[_file(name, records, drawn, views) for name, records in digest.files.items()],
         timelines=list(views.values()),
