@@ -43,7 +43,7 @@ from tests.quick_python import import_everything
 PACKAGE = Path(__file__).parents[1] / "pytest_nsys"
 MEASURED = (
     *("gates", "analysis", "traces", "verdicts.py", "references.py", "comparison.py", "refresh.py", "refresh_modes.py"),
-    *("evaluation.py", "explaining.py", "structural_change.py"),
+    *("evaluation.py", "explaining.py", "structural_change.py", "stream_change.py"),
 )
 """What is measured where no file is named."""
 

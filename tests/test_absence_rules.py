@@ -89,6 +89,13 @@ def test_kernels_without_a_stage_are_missed_only_where_they_are_asked_for() -> N
     assert absences(table(*rows), where(stage=NO_STAGE)) == [Absence(1, (NO_STAGE,), 0, False)]
 
 
+def test_kernels_without_a_stage_are_missed_where_nothing_else_could_be() -> None:
+    """Of a metric with a row for every stage of the convention, those without one among them."""
+    assert absences(table(*FULL, (0, NO_STAGE), every_stage=True)) == []
+    none = table((0, NO_STAGE), (2, NO_STAGE), (3, NO_STAGE), every_stage=True)
+    assert absences(none) == [Absence(1, (NO_STAGE,), 0, True)]
+
+
 def test_what_is_excused_by_stage_and_rank_is_not_missed() -> None:
     rows = table(*FULL, (0, "c"))
     assert absences(rows, None, {"c": frozenset({1})}) == []

@@ -8,19 +8,22 @@ import shlex
 import sqlite3
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis import straggling
 from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, KINDS, bus_factor, kind_of, message_bytes, spelt
 from pytest_nsys.analysis.collectives import Transfer
-from pytest_nsys.analysis.straggling import Matched, _split, stragglers
+from pytest_nsys.analysis.straggling import SYMMETRIC, Matched, _check, _groups, _split, stragglers
 from pytest_nsys.cli import main
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.metrics import METRICS
@@ -372,6 +375,64 @@ def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() 
         (0, "tp", "R"): 0,
     }
     assert list(stragglers(Matched({}, lags, ()))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
+
+
+def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None = 2, **more: Any) -> Transfer:
+    """A collective of a group of two, of 8 bytes."""
+    record = Collective(kind, **{"group": "dp", "members": "0,1", "group_size": size} | more)
+    return Transfer(0, at, end, end - at, kind, record, 8)
+
+
+def grouped(monkeypatch: pytest.MonkeyPatch, *windows: Sequence[Transfer]) -> Any:
+    """The groups of ranks whose windows hold these, each of its own label."""
+    monkeypatch.setattr(straggling, "transfers", lambda own: dict(enumerate([each] for each in own)))
+    return _groups(cast(Any, dict(enumerate(windows))))
+
+
+def test_collectives_of_a_group_stand_by_start_then_end_then_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a trace lists them: the n-th of one rank is held against the n-th of another."""
+    ordered = [one(end=5), one("AllGather", end=9), one("AllReduce", end=9), one(at=3, end=4), one("AllGather", at=8)]
+    found = grouped(monkeypatch, ordered, ordered[::-1])
+    assert found == {"0,1": {0: ordered, 1: ordered}}
+
+
+def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unrecorded = Transfer(0, 0, 10, 10, "AllReduce", None, None)
+    pair, four = one("SendRecv"), one("SendRecv", size=4, members="0,1,2,3")
+    reduced = one(size=4, members="0,1,2,3")
+    odd = [unrecorded, one(members=None), one(group=None), one("SendRecv", size=None)]
+    found = grouped(monkeypatch, [*odd, four, reduced, pair])
+    assert found == {"0,1": {0: [pair]}, "0,1,2,3": {0: [reduced]}}
+    monkeypatch.setattr(straggling, "transfers", lambda own: {"dp": own})
+    assert _groups(cast(Any, {0: [*odd, four, reduced, pair]})) == found
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([[one()], [one()]], None),
+        ([[one(size=None)], [one(size=None)]], "its size is not recorded"),
+        ([[one(size=3)], [one(size=3)]], "it has 3 ranks, of which 2 are here"),
+        ([[one(size=1)], [one(size=1)]], "it has 1 ranks, of which 2 are here"),
+        ([[one(size=4)], [one(size=3), one(size=None)]], "it has 3, 4 ranks, of which 2 are here"),
+        ([[one(size=3)] * n for n in (2, 1, 3)], "its ranks have from 1 to 3 collectives in their windows"),
+        ([[one("AllGather")], [one("AllReduce")]], "its ranks have different collectives in their windows"),
+    ],
+)
+def test_only_what_is_the_same_on_all_ranks_of_a_group_is_matched(
+    ranks: Sequence[Sequence[Transfer]], why: str | None
+) -> None:
+    with pytest.raises(ValueError, match=f"^{why}$") if why else nullcontext():
+        _check(dict(enumerate(ranks)))
+
+
+def test_sizes_are_held_against_each_other_where_every_rank_records_the_same() -> None:
+    for kind in KINDS:
+        ranks = {0: [one(kind)], 1: [replace(one(kind), bytes=9)]}
+        with pytest.raises(ValueError, match="different") if kind in SYMMETRIC else nullcontext():
+            _check(ranks)
 
 
 @given(

@@ -297,6 +297,11 @@ def test_percentile_is_a_value_that_occurred(percent: int, expected: int) -> Non
     assert percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == expected
 
 
+def test_of_many_values_a_percentile_is_the_smallest_that_so_many_do_not_exceed() -> None:
+    assert [percentile(range(1, 10_001), percent) for percent in (1, 50, 99)] == [100, 5_000, 9_900]
+    assert [percentile([3, 5], percent) for percent in (1, 50, 51)] == [3, 3, 5]
+
+
 # -- streams
 
 

@@ -19,7 +19,7 @@ from pytest_nsys.traces.kineto import Kineto
 from pytest_nsys.traces.kineto_columns import Columns
 from pytest_nsys.traces.kineto_content import Content
 from pytest_nsys.traces.kineto_events import column_of_ns
-from pytest_nsys.traces.kineto_facts import memories_of, setup_of, version_of
+from pytest_nsys.traces.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.kineto_kernels import joined
 from pytest_nsys.traces.nsys_columns import LaunchTable
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
@@ -403,6 +403,13 @@ def test_a_rank_is_a_number(info: object, rank: int | None) -> None:
     assert found is None or bool(found.sizes) == (rank == 3)
 
 
+def test_a_device_has_a_model_where_its_number_and_name_are_known() -> None:
+    devices = [7, {"id": 0, "name": 5}, {"id": True, "name": "A"}, {"name": "B"}, {"id": 2, "name": "H100"}, {"id": 3}]
+    assert models_of({"deviceProperties": devices}) == {2: "H100"}
+    for odd in ({}, {"deviceProperties": {"id": 0, "name": "A"}}, {"deviceProperties": 5}):
+        assert models_of(odd) == {}
+
+
 @pytest.mark.parametrize(
     ("members", "version"),
     [({"torch_version": "2.9", "schemaVersion": 1}, "2.9"), ({"schemaVersion": 1}, "1"), ({"schemaVersion": []}, None)],
@@ -514,6 +521,21 @@ def test_an_export_gives_what_touches_or_was_launched_in_a_span_edges_included(t
     assert len(starts(whole[lanes[0]])) == 6
 
 
+def test_of_two_processes_each_has_the_kernels_that_were_launched_in_its_span(tmp_path: Path) -> None:
+    trace, lanes = two_processes()
+    found = opened(tmp_path, trace).kernels_launched({lanes[0]: (199, 201), lanes[1]: (99, 150)})
+    assert [starts(found.get(lane)) for lane in lanes] == [[199, 200, 201], [40, 50, 60]]
+
+
+def test_a_kernel_between_those_that_were_launched_in_a_span_is_not_one_of_them(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for correlation, launch_ns in ((7, 110), (8, 90), (9, 120)):
+        process.kernel("gemm", correlation, 300, correlation=correlation, launch_ns=launch_ns)
+    lane = Lane(process.global_pid, None)
+    assert starts(opened(tmp_path, trace).kernels_launched({lane: SPAN})[lane]) == [7, 9]
+
+
 def test_processes_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
     trace, lanes = two_processes()
     run = opened(tmp_path, trace)
@@ -584,9 +606,11 @@ def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(tmp_path: Path) -> N
     process = trace.process()
     for name, start, end in (("a", 50, 99), ("b", 50, 100), ("c", 200, 300), ("d", 201, 300), ("e", 10, None)):
         process.range(name, start, end)
-    process.range("ncclAllReduce", 120, 130)
+    process.range("f", 150, 160, registered=True)
+    for registered in (False, True):
+        process.range("ncclAllReduce", 120, 130, registered=registered)
     found = opened(tmp_path, trace).ranges_around({process.global_pid: SPAN})[process.global_pid]
-    assert [each.name for each in found] == ["e", "b", "c"]
+    assert [each.name for each in found] == ["e", "b", "f", "c"]
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])

@@ -16,7 +16,7 @@ from pytest_nsys.gates.assertion import (
     Selector,
     Tolerance,
 )
-from pytest_nsys.gates.sentences import Sentence, SentenceMistake, parse_requirement, parse_sentence
+from pytest_nsys.gates.sentences import Sentence, SentenceMistake, aggregate_word, parse_requirement, parse_sentence
 from tests.fake_metrics import METRICS
 
 AXES = ("pp", "dp", "cp", "ep")
@@ -30,6 +30,17 @@ def parsed(text: str, tolerance: Tolerance | None = TOLERANCE) -> Sentence:
 
 def labels(sentence: Sentence) -> dict[str, tuple[str, ...]]:
     return {dimension: selector.values for dimension, selector in sentence.where.items()}
+
+
+def test_whole_percentiles_are_aggregates() -> None:
+    assert [aggregate_word(word) for word in ("p1", "p9", "p10", "p99", "median", "stage3", "p")] == [True] * 5 + [
+        False
+    ] * 2
+    for word in ("p0", "p00", "p01", "p099", "p100", "p990", "p1000", "p" + "9" * 6_000):
+        with pytest.raises(ValueError, match="percentiles are p1 to p99"):
+            aggregate_word(word)
+    with pytest.raises(ValueError, match="percentiles are whole"):
+        aggregate_word("p99.9")
 
 
 @pytest.mark.parametrize(
