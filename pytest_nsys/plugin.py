@@ -167,6 +167,16 @@ def _check_traces(config: pytest.Config, option: str) -> None:
             if _workers(config) and not _is_unicode(value):  # xdist hands options on as text
                 raise pytest.UsageError(f"{name}: the path is no UTF-8, which workers cannot take: leave -n out")
             find_traces(value, config.invocation_params.dir)
+    # Reports name traces so, and leave the machine: its folders need not.
+    typed = [_from(config.invocation_params.dir, value) for value in config.getoption(option)]
+    setattr(config.option, option, typed)
+
+
+def _from(folder: Path, value: str) -> str:
+    """A path as a person would type it from the folder, of what lies in it."""
+    path = Path(value)
+    short = str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else value
+    return value if short.startswith("~") else short  # there it would be somebody's home
 
 
 def _check_two_runs(config: pytest.Config) -> None:

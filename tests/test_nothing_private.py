@@ -185,3 +185,19 @@ def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Proje
     assert {name: found for name, found in leaks.items() if found} == {}
     del written["r.xml"]  # holds what the terminal has, which names the root directory
     assert [name for name, text in written.items() if str(project.root.parent) in text] == []
+
+
+def test_a_trace_in_the_folder_is_named_from_there_however_it_is_typed(project: Project) -> None:
+    (project.root / "private").mkdir()
+    base = nsys(project.root / "private/base.sqlite")
+    head = nsys(project.root / "private/head.sqlite", 800)
+    (project.root / "gate.nsys.yaml").write_text(GATE.format(convention="pithtrain"))
+    project.pytest(*ACCEPTING, f"--nsys-trace={base}", code=0)
+    project.pytest(f"--nsys-trace={head}", "--nsys-history=h.db", *REPORTS, code=1)
+    project.pytest(f"--nsys-trace={head}", f"--nsys-against={base}", "--nsys-json=a.json", "--nsys-html=a.html", code=1)
+    project.pytest(f"--nsys-trace={project.root}/private/h*.sqlite", "--nsys-json=g.json", code=1)
+    written = dict(texts(project.root))
+    assert "private/head.sqlite" in written["g.json"]
+    assert {"r.json", "r.md", "r.html", "h.db", "a.json", "a.html"} <= {*written}
+    del written["r.xml"]
+    assert [name for name, text in written.items() if str(project.root.parent) in text] == []
