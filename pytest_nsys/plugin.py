@@ -203,7 +203,8 @@ def _check_ref(config: pytest.Config) -> None:
         return
     if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
         raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is no ref: write --nsys-baseline-ref=origin/main")
-    if config.getoption("nsys_against") and not config.getoption("nsys_gate_changes"):
+    told = config.getoption("nsys_gate_changes") or config.getini("nsys_gate_changes")
+    if config.getoption("nsys_against") and not told:
         raise pytest.UsageError(
             "--nsys-against and --nsys-baseline-ref both say what the baseline is: give one, or --nsys-gate-changes "
             "too, for which the ref is that of the gate files alone"

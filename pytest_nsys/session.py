@@ -261,9 +261,11 @@ class NsysSession:
 
     @property
     def refuses_gate_changes(self) -> bool:
-        """Whether a branch that loosens its gate files is red: option, else ini key."""
-        said: str = self.config.getoption("nsys_gate_changes") or self.config.getini("nsys_gate_changes")
-        return said == "fail"
+        """Whether a branch that loosens its gate files is red. The stricter of option and ini key counts.
+
+        A workflow's own default must not loosen what the repository asks for.
+        """
+        return "fail" in (self.config.getoption("nsys_gate_changes"), self.config.getini("nsys_gate_changes"))
 
     def bench(self, gate: GateFile) -> Bench:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""

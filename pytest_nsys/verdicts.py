@@ -207,12 +207,12 @@ def _of_earlier_runs(assertion: Assertion, past: PastVerdicts | None, before: Ba
         since = f", since {before.runs[-1]}" if before.runs else ""
         said = f"; bad run {nth}{of} in a row on {printable(before.branch, 60)}{since} (fail_after)"
     elif after > 1:
-        no_history = past is None or past.path is None
-        counts = (
-            "in a history (--nsys-history), and none is given"
-            if no_history
-            else "the runs of a branch, and git names none"
-        )
+        if past is None or past.path is None:
+            counts = "in a history (--nsys-history), and none is given"
+        elif past.branch is None:
+            counts = "the runs of a branch, and git names none"
+        else:
+            counts = "in a history, which begins with this run"
         said = f"; fail_after counts {counts} here: the first bad run fails"
     there = past.there(assertion) if past is not None else None
     if there is None or there.red_since is None or (before is not None and before.branch == there.branch):

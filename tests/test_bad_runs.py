@@ -130,6 +130,7 @@ def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> No
     def patient(trace: str, code: int) -> str:
         return main.pytest(trace, HISTORY, "-kpatient", code=code)
 
+    patient(RUN, 0)
     first = patient(SLOW, 0)
     assert "inconclusive: 4 of 4 rows above their limit; bad run 1 of 3 in a row on main (fail_after)" in first
     assert "take more captures" not in first
@@ -139,7 +140,7 @@ def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> No
     assert "in a row" not in patient(RUN, 0)
     assert "bad run 1 of 3 in a row on main (fail_after)" in patient(SLOW, 0)
     found = [outcome for (outcome,) in ask(main.root / "perf.db", "SELECT outcome FROM runs ORDER BY id")]
-    assert found == ["delayed", "delayed", "failed", "failed", "passed", "delayed"]
+    assert found == ["passed", "delayed", "delayed", "failed", "failed", "passed", "delayed"]
 
 
 def test_a_lost_row_waits_for_nothing(main: Project) -> None:
@@ -147,19 +148,29 @@ def test_a_lost_row_waits_for_nothing(main: Project) -> None:
 
 
 def test_another_branch_counts_its_own_runs(main: Project) -> None:
-    for _ in range(2):
-        main.pytest(SLOW, HISTORY, "-kpatient", code=0)
+    for trace in (RUN, SLOW, SLOW):
+        main.pytest(trace, HISTORY, "-kpatient", code=0)
     git(main.root, "switch", "-qc", "topic")
     assert "bad run 1 of 3 in a row on topic (fail_after)" in main.pytest(SLOW, HISTORY, "-kpatient", code=0)
 
 
 def test_before_and_after_wait_as_well(main: Project) -> None:
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
     assert "bad run 1 of 3" in main.pytest(SLOW, "--nsys-against=run.sqlite", HISTORY, "-kpatient", code=0)
+
+
+def test_a_history_that_begins_anew_each_time_counts_nothing(main: Project) -> None:
+    """A job that does not keep it would otherwise wait for ever, and be green."""
+    words = "fail_after counts in a history, which begins with this run here: the first bad run fails"
+    for _ in range(2):
+        (main.root / "perf.db").unlink(missing_ok=True)
+        assert words in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
 
 
 def test_without_a_history_or_a_branch_the_first_bad_run_is_red(main: Project) -> None:
     words = "fail_after counts {} here: the first bad run fails"
     assert words.format("in a history (--nsys-history), and none is given") in main.pytest(SLOW, "-kpatient", code=1)
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
     git(main.root, "switch", "-q", "--detach")
     detached = main.pytest(SLOW, HISTORY, "-kpatient", code=1)
     assert words.format("the runs of a branch, and git names none") in detached

@@ -341,12 +341,16 @@ def test_of_many_changes_the_first_are_shown_and_the_rest_counted(branch: Projec
     assert len(checked(report)["gate_changes"]["changes"]) == 25
 
 
-def test_the_ini_key_and_the_option_that_wins(branch: Project) -> None:
+def test_the_stricter_of_ini_key_and_option_counts(branch: Project) -> None:
     loosen(branch)
     branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = fail\n")
     assert "3 passed" in branch.pytest(RUN, code=0)
     assert told(branch.pytest(RUN, REF, code=1)) == LOOSENED
-    assert told(branch.pytest(RUN, REF, "--nsys-gate-changes=warn", code=0)) == LOOSENED
+    assert told(branch.pytest(RUN, REF, "--nsys-gate-changes=warn", code=1)) == LOOSENED
+    branch.trace("base.sqlite", exposed_us=150)
+    assert told(branch.pytest(RUN, REF, "--nsys-against=base.sqlite", code=1)) == LOOSENED
+    branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = warn\n")
+    assert told(branch.pytest(RUN, REF, "--nsys-gate-changes=fail", code=1)) == LOOSENED
     branch.file("pytest.ini", "[pytest]\nnsys_gate_changes = never\n")
     assert "nsys_gate_changes is warn or fail, not 'never'" in branch.pytest(RUN, REF, code=4)
 

@@ -36,7 +36,10 @@ class PastVerdicts:
         return branch_named(self.ref, self.gate.path.parent) if self.ref else None
 
     def here(self, assertion: Assertion) -> BadRuns | None:
-        """Those on the branch that is judged; None where no history counts them. Raises HistoryError, TraceError."""
+        """Those on the branch that is judged; None where no history counts them. Raises HistoryError, TraceError.
+
+        One that begins with this run counts none: a job that begins it anew each time would wait for ever.
+        """
         return self._on(self.branch, assertion) if self.path is not None else None
 
     def there(self, assertion: Assertion) -> BadRuns | None:
@@ -46,9 +49,7 @@ class PastVerdicts:
         return self._on(follows or self._named, assertion)
 
     def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
-        if self.path is None or branch is None:
+        if self.path is None or branch is None or not self.path.exists():
             return None
-        if not self.path.exists():  # the session that begins the history
-            return BadRuns(branch)
         key = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
         return bad_in_a_row(self.path, self.name, key, assertion.name, branch, self.gate.comparable_on)
