@@ -63,6 +63,29 @@ def test_a_file_is_read_to_what_was_written() -> None:
     assert loads(baseline.dumps().encode(), "b.json") == baseline
 
 
+@pytest.mark.parametrize(
+    ("row", "mistake"),
+    [
+        ("[0, [1], [1, 2, 3, 4]]", "has 4 calibration values, and 5 are the fewest"),
+        ("[0, []]", "does not fit its dimensions"),
+        ("[0, 5]", "does not fit its dimensions"),
+        ("[0, [1], []]", "does not fit its dimensions"),
+        ("[0]", "does not fit its dimensions"),
+        ("[0, [1], [1, 2, 3, 4, 5], [6]]", "does not fit its dimensions"),
+        ("[0.5, [1]]", "has a label that is no text or number"),
+        ("[0, [1]], [0, [1]]", "comes twice"),
+    ],
+)
+def test_a_row_that_is_none_is_refused(row: str, mistake: str) -> None:
+    text = (
+        '{"format": 1, "gate": "g.nsys.yaml", "key": {}, "provenance": {}, "series": ['
+        '{"metric": "comm_ns", "definition": 1, "window": "median", "span": "anchor", "kernels": "contained",'
+        f' "unit": "ns", "better": "lower", "dimensions": ["rank"], "rows": [{row}]}}]}}'
+    )
+    with pytest.raises(BaselineError, match=mistake):
+        loads(text.encode(), "b.json")
+
+
 # The nearest of several stored keys
 
 
@@ -114,6 +137,7 @@ def test_the_own_key_is_taken_whatever_else_is_stored(tmp_path: Path) -> None:
 def test_nothing_stored_is_no_data(tmp_path: Path) -> None:
     found = why(stored(tmp_path))
     assert (found.outcome, found.differences) == (Outcome.NO_DATA, ())
+    assert stored(tmp_path).path is None
 
 
 def test_the_one_that_agrees_on_what_is_named_is_taken(tmp_path: Path) -> None:

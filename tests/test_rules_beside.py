@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -10,19 +12,28 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
+from pytest_nsys.analysis.contents import Item, Kind
+from pytest_nsys.analysis.structure import SharedStream
+from pytest_nsys.comparison import Thing, _only_in, measured_under
+from pytest_nsys.conventions import BUILT_IN
+from pytest_nsys.errors import BaselineError
+from pytest_nsys.evaluation import _key
+from pytest_nsys.gates import git_files
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Location, Requirement
 from pytest_nsys.gates.bad_runs import BadRuns, PastRun
-from pytest_nsys.gates.baseline_file import Baseline, Series, SeriesId
+from pytest_nsys.gates.baseline_changes import changes
+from pytest_nsys.gates.baseline_file import Baseline, Key, Series, SeriesId
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
-from pytest_nsys.gates.pipeline_rule import with_rule
+from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Value
+from pytest_nsys.model import KernelsMode, Label, Setup, Span, Value
 from pytest_nsys.references import StoredBaseline
 from pytest_nsys.refresh import Written
 from pytest_nsys.refresh_modes import Mode
+from pytest_nsys.stream_change import _words
 from pytest_nsys.verdicts import _of_earlier_runs, _pipeline_message
 
 KEY = (("rank", 0),)
@@ -180,3 +191,98 @@ def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_anot
         ("window", "run", "median"),
         ("kernels", "clipped", "contained"),
     ]
+
+
+def test_a_row_without_value_or_limit_is_not_off_it() -> None:
+    row = JudgedRow({}, Fraction(1, 3), Fraction(1, 2), Outcome.FAILED)
+    both = replace(RULED, require=replace(RULED.require, comparator=None))
+    assert [reaches_limit(each, RULED) for each in (row, replace(row, value=None), replace(row, limit=None))] == [
+        False,
+        True,
+        True,
+    ]
+    assert reaches_limit(row, both)
+
+
+# What only one side of a comparison has
+
+
+def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
+    def capture(*ranks: int, **launches: int) -> dict[Item, int]:
+        kernels = {Item(Kind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
+        return {Item(Kind.RANK, "", rank): 1 for rank in ranks} | kernels
+
+    here, there = capture(0, 1, 2, gemm=3), capture(0, 1, gemm=3)
+    here[Item(Kind.KERNEL, "own", 2)] = 9
+    assert list(_only_in([here], [there])) == [Thing(Kind.RANK, "", (2,), False, 1, 1)]
+    assert list(_only_in([there], [here])) == []
+    here |= {Item(Kind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
+    assert list(_only_in([here, there], [there]))[1:] == [Thing(Kind.KERNEL, "norm", (0, 1), True, 5, 1)]
+
+
+def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
+    gate = GateFile(Path("g"), (RULED, RULED), BUILT_IN["generic"])
+    found = measured_under(gate, BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
+    assert found.convention is BUILT_IN["pithtrain"]
+    ways = [(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)]
+    assert ways == [("run", Span.RANGE, KernelsMode.CLIPPED)] * 3
+
+
+def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
+    def key(stated: Mapping[str, Label], setup: Setup | None, gpu: str | None = None) -> Key:
+        capture: Any = SimpleNamespace(
+            ranks=[SimpleNamespace(setup=setup)] * 3,
+            convention=BUILT_IN["generic"],
+            libraries=frozenset(),
+            gpu_model=lambda: gpu,
+        )
+        return _key(capture, stated)
+
+    stated: dict[str, Label] = {"micro_batch": 4, "sequence_length": 8, "world": 5, "gpu": "A100", "tp": 7}
+    told = key(stated, None)
+    assert (told.micro_batch, told.sequence_length, told.world, told.gpu) == (4, 8, 5, "A100")
+    assert told.mesh == {"tp": 7}
+    own = key(stated, Setup("", 0, {"tp": 0}, {"tp": 2}, micro_batch=1, sequence_length=2), "H100")
+    assert (own.micro_batch, own.sequence_length, own.world, own.gpu, own.mesh) == (1, 2, 3, "H100", {"tp": 2})
+    none = key({}, None)
+    assert (none.micro_batch, none.sequence_length, none.world, none.gpu, none.mesh) == (None, None, 3, None, None)
+
+
+def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> None:
+    def rows(**values: int) -> dict[SeriesId, Series]:
+        return {NS: Series("ns", "lower", ("stage",), {(name,): [value] for name, value in values.items()})}
+
+    found = changes(rows(kept=1, moved=2, gone=3), rows(kept=1, moved=4, new=5))
+    assert [(each.labels["stage"], each.old, each.new) for each in found] == [
+        ("gone", 3, None),
+        ("moved", 2, 4),
+        ("new", None, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("fatal: detected dubious ownership in repository at '/x'", "does not trust the repository around"),
+        ("fatal: not a git repository (or any parent)", "lies in no git repository"),
+        ("fatal: this operation must be run in a work tree", "git finds no work tree here: this operation must"),
+        ("", "git finds no work tree here: it ended with 128"),
+    ],
+)
+def test_why_git_knows_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, told: str) -> None:
+    answer = subprocess.CompletedProcess[bytes]([], 128, b"", said.encode())
+    monkeypatch.setattr(git_files, "_git", lambda *_: answer)
+    with pytest.raises(BaselineError, match=told):
+        git_files.repository_around(tmp_path / "new" / "folder")
+    answer = subprocess.CompletedProcess[bytes]([], 0, b"/top\n", b"warning: not a git repository, says a hook")
+    assert git_files.repository_around(tmp_path) == Path("/top")
+
+
+@pytest.mark.parametrize("many", [1, 3, 4, 6])
+def test_of_the_kernels_that_make_a_compute_stream_three_are_named_the_longest_first(many: int) -> None:
+    compute = {f"k{n}": (1, 100 * n) for n in range(1, many + 1)}
+    said = _words(SharedStream(28, compute, {"nccl": 2}))
+    named = [f"k{n} (1 kernel, {100 * n} ns)" for n in range(many, max(0, many - 3), -1)]
+    more = [f"{many - 3} more"] if many > 3 else []
+    verb = "makes" if many == 1 else "make"
+    assert said.startswith(f"stream 28: {', '.join([*named, *more])} {verb} it a compute stream, so 2 ")

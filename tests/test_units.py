@@ -248,3 +248,9 @@ def test_tolerances_print_as_they_are_written(
     relative: Fraction, absolute: Fraction | None, unit: str, text: str
 ) -> None:
     assert format_tolerance(relative, absolute, unit) == text
+
+
+def test_two_values_that_no_digit_tells_apart_are_written_exactly() -> None:
+    close = Fraction(10**30 + 1, 10**30)
+    assert format_apart(5 * close, 5, "ns") == (f"{5 * close} ns", "5 ns")
+    assert format_apart(close, 1, "ratio")[0] != format_apart(close, 1, "ratio")[1]

@@ -175,7 +175,7 @@ def aggregate_word(text: str) -> bool:
     if re.fullmatch(r"p[0-9]+\.[0-9]+", text):
         raise ValueError(f"'{printable(text, 40)}': percentiles are whole, p1 to p99")
     if _PERCENTILE.fullmatch(text):
-        if not 1 <= int(text[1:4]) <= 99 or text[1] == "0" or len(text) > 3:
+        if text[1] == "0" or len(text) > 3:
             raise ValueError(f"'{printable(text, 40)}': percentiles are p1 to p99")
         return True
     return text in AGGREGATE_WORDS
