@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import gzip
+import sqlite3
 from array import array
 from collections.abc import Sequence
+from contextlib import closing
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Range
+from pytest_nsys.model import Collective as CollectiveRecord
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces import json_stream
+from pytest_nsys.traces.chrome_json import writer_of
+from pytest_nsys.traces.jax_events import Lanes
 from pytest_nsys.traces.kineto import Kineto
+from pytest_nsys.traces.kineto_collectives import _collective
 from pytest_nsys.traces.kineto_columns import Columns
 from pytest_nsys.traces.kineto_content import Content
 from pytest_nsys.traces.kineto_events import column_of_ns
 from pytest_nsys.traces.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.kineto_kernels import joined
+from pytest_nsys.traces.nsys_collectives import BYTES, Launch, _Calls
 from pytest_nsys.traces.nsys_columns import LaunchTable
+from pytest_nsys.traces.nsys_copies import _launches
+from pytest_nsys.traces.nsys_payloads import PayloadRow
 from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+from pytest_nsys.traces.opening import _reader_of
+from pytest_nsys.traces.same_bytes import given_twice
+from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.measure import notes
 
 SPAN = (100, 200)
@@ -639,3 +654,105 @@ def test_decimals_of_a_microsecond_are_whole_nanoseconds() -> None:
     for text in ("4458676522690655.123", "4458676522690655.1", "4458676522690655"):
         found = columns(event("user_annotation", text), event("user_annotation", text, tid="x"))
         assert set(found.range_start) == {int(Decimal(text) * 1000)}
+
+
+# What names a collective, a copy, and a file
+
+
+def test_a_kernel_that_no_call_of_nccl_launched_has_no_collective() -> None:
+    """Though its thread has calls: one before, one after, and one inside of which it does not start."""
+    calls = _Calls([PayloadRow(start, end, 1, "ncclAllReduce", {BYTES: 8}) for start, end in ((10, 20), (40, 50))])
+    found = calls.of([Launch(at, 1) for at in (9, 21, 39, 51)] + [Launch(15, 2), None])
+    assert found == [None] * 6
+    at_edges = calls.of([Launch(10, 1), Launch(50, 1)])
+    assert [each is not None and each.name for each in at_edges] == ["ncclAllReduce"] * 2
+
+
+def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
+    unset = {"description": None, "group": None, "ranks": None, "group_size": None}
+    sizes = {"in_elements": 3, "out_elements": True, "dtype": ""}
+    bare = _collective(SimpleNamespace(name="allreduce", **unset, **sizes))
+    assert bare == CollectiveRecord("allreduce", in_elements=3)
+    named = unset | {"group": "3", "group_size": -1}
+    assert _collective(SimpleNamespace(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
+    listed = unset | {"ranks": "[0, 1]", "description": "mesh_dp", "group_size": 2}
+    assert _collective(SimpleNamespace(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
+    undefined = named | {"description": "undefined"}
+    assert _collective(SimpleNamespace(name="x", **undefined, **sizes)).group == "3"
+
+
+def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    process.kernel("gemm", 1, 2)
+    for start in (130, 110, 120):
+        process.api("cudaMemcpyAsync", start, start + 5, correlation=7)
+    with closing(SqliteFile(trace.write(tmp_path / "a.sqlite"))) as file:
+        found = _launches(file, {Lane(process.global_pid, 0): (100, 115), Lane(process.global_pid, 1): (118, 200)})
+    assert found == {(process.global_pid, 7): 110}
+
+
+def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: Path) -> None:
+    for name, second in (("a", b"22"), ("b", b"23"), ("c", b"22")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.parquet").write_bytes(b"11")
+        (tmp_path / name / "two.parquet").write_bytes(second)
+    a, b, c = (tmp_path / name for name in "abc")
+    assert given_twice([[a], [b]]) is None
+    assert given_twice([[a], [b], [c]]) == (a, c)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", ['{"traceEvents": []}', "[1, 2, 3]"])
+def test_text_in_wide_characters_is_told(tmp_path: Path, encoding: str, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(TraceError, match=r"is text in UTF-16 or UTF-32"):
+        writer_of(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reader"),
+    [
+        (gzip.compress(b"{}"), "_json"),
+        (b"{}  ", "_json"),
+        (b"[1]", "_json"),
+        (b"SQLite", "NsysSqlite"),
+        (b"", "NsysSqlite"),
+    ],
+)
+def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, content: bytes, reader: str) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(content)
+    assert _reader_of(path).__name__ == reader
+
+
+@pytest.mark.parametrize("rest", [b" " * 900, b" " * 900 + b"{}", b"\n" * 70 + b"]"])
+def test_behind_its_end_a_file_has_nothing_but_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes
+) -> None:
+    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+        monkeypatch.setattr(json_stream, name, 64)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"traceEvents": [{"ph": "X"}]}' + rest)
+    if rest.isspace():
+        assert sum(map(len, json_stream.EventStream(path, None))) == 1
+    else:
+        with pytest.raises(TraceError, match="goes on after its end"):
+            list(json_stream.EventStream(path, None))
+
+
+def test_among_events_of_jax_only_objects_count() -> None:
+    lanes = Lanes(0)
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:3"}}
+    assert lanes.events([named, 5, "text", ["list"], {}]) == []
+    assert lanes.gpus == {1: 3}
+
+
+def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.process().range("step 0", 10, 20)
+    path = trace.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN text")
+    assert NsysSqlite(path).ranges(["step%"]) == {}
