@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.anchor_counts import Uneven, uneven_anchors
+from pytest_nsys.analysis.candidates import FEWEST, Candidate, _candidate, _Launched, _unambiguous
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
-from pytest_nsys.model import OPEN_END_NS, Range, Row
+from pytest_nsys.analysis.timeline import _Bar, _together
+from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Range, Row
+from pytest_nsys.traces.cut_process import CutProcess
 from pytest_nsys.workload import TwoStages
 
 
@@ -109,3 +112,64 @@ def test_a_stage_that_was_not_closed_counts_nothing_and_is_told() -> None:
 def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None:
     found = stage_times(("a", 100, 150), ("a", 150, 160), ("a", 155, 155), ("b", 120, 170), ("a", 159, 165))
     assert found.overlapping == 1
+
+
+def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:
+    """By start where no launch is known; kernels of 1, 2, 4 and 8 ns tell by their sum which are in it."""
+    track: Any = SimpleNamespace(
+        kernels=SimpleNamespace(start_ns=[50, 20, 60, 90], end_ns=[51, 22, 64, 98]), launch_ns=[10, NO_LAUNCH, 30, 40]
+    )
+    work = _Launched(track)
+    assert (work.times, work.total_ns) == ([10, 20, 30, 40], 15)
+    spans = ((10, 40), (11, 39), (20, 30), (30, 30), (31, 39), (0, 9), (41, 99))
+    assert [work.between(*span) for span in spans] == [15, 6, 6, 4, 0, 0, 0]
+
+
+def test_anchors_that_are_few_or_nested_or_of_two_threads_are_no_candidate() -> None:
+    track: Any = SimpleNamespace(kernels=SimpleNamespace(start_ns=[0], end_ns=[4]), launch_ns=[0])
+
+    def found(*spans: tuple[int, int], threads: Sequence[int] = (1,)) -> Candidate | None:
+        each = [Range(start, end, threads[i % len(threads)], "s") for i, (start, end) in enumerate(spans)]
+        return _candidate("s", each, _Launched(track))
+
+    touching = [(10 * n, 10 * n + 10) for n in range(FEWEST)]
+    one = found(*touching)
+    assert one is not None
+    assert (one.count, one.length_ns, one.period_ns) == (FEWEST, 10, 10)
+    assert [float(share) for share in (one.spread, one.inside, one.covered)] == [0, 1, 1]
+    assert found(*touching[1:]) is None
+    assert found(*touching, threads=(1, 2)) is None
+    assert found((0, 11), *touching[1:]) is None
+
+
+def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
+    shapes = {"a 1": "a %", "a x": "a x", "b": "b", "c": "c"}
+    each: Any = [SimpleNamespace(pattern=pattern) for pattern in ("a %", "b", "c")]
+    ranges: Any = SimpleNamespace(names=list(shapes))
+    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 5)] == ["b", "c"]
+    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 1)] == ["b"]
+
+
+def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
+    some: Any = SimpleNamespace(windows=[(20, 30), (0, 10), (10, 15), (2, 5)])
+    inside, outside = ((0, 15), (3, 12), (20, 30), (22, 25), (0, 30)), ((0, 16), (14, 21), (0, 29), (19, 30), (20, 31))
+    assert [CutProcess.holds(some, span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("bars", "joined"),
+    [
+        ([(0, 5)], [(0, 5, 1)]),
+        ([(0, 5), (9, 12)], [(0, 12, 2)]),
+        ([(0, 5), (15, 17)], [(0, 5, 1), (15, 17, 1)]),
+        ([(0, 5), (14, 17), (20, 40), (41, 42)], [(0, 17, 2), (20, 40, 1), (41, 42, 1)]),
+        ([(0, 10), (11, 20)], [(0, 10, 1), (11, 20, 1)]),  # the second is short, and alone
+    ],
+)
+def test_neighbours_too_short_for_a_cell_are_one_bar(
+    bars: Sequence[tuple[int, int]], joined: Sequence[tuple[int, int, int]]
+) -> None:
+    each = [_Bar(start, end, 1, "k", "stage", 0, False) for start, end in bars]
+    found = list(_together(each, 10))
+    assert [(bar.start, bar.end, bar.kernels) for bar in found] == list(joined)
+    assert [bar.name == "k" for bar in found] == [kernels == 1 for _, _, kernels in joined]
