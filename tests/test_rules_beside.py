@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +12,14 @@ from typing import Any, cast
 
 import pytest
 
+from pytest_nsys import evaluation
 from pytest_nsys.analysis.contents import Item, Kind
 from pytest_nsys.analysis.structure import SharedStream
-from pytest_nsys.comparison import Thing, _only_in, measured_under
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.comparison import Thing, _badness, _only_in, measured_under
 from pytest_nsys.conventions import BUILT_IN
 from pytest_nsys.errors import BaselineError
-from pytest_nsys.evaluation import _key
+from pytest_nsys.evaluation import Measured, _key
 from pytest_nsys.gates import git_files
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Location, Requirement
 from pytest_nsys.gates.bad_runs import BadRuns, PastRun
@@ -26,12 +28,13 @@ from pytest_nsys.gates.baseline_file import Baseline, Key, Series, SeriesId
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
+from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Label, Setup, Span, Value
+from pytest_nsys.model import KernelsMode, Label, Row, Setup, Span, Value
 from pytest_nsys.references import StoredBaseline
-from pytest_nsys.refresh import Written
+from pytest_nsys.refresh import Refresh, Refusal, Written
 from pytest_nsys.refresh_modes import Mode
 from pytest_nsys.stream_change import _words
 from pytest_nsys.verdicts import _of_earlier_runs, _pipeline_message
@@ -99,8 +102,10 @@ def bad_runs(branch: str, *days: int) -> BadRuns:
     return BadRuns(branch, tuple(PastRun(f"2026-01-0{day}T00:00:00Z", None, True) for day in days))
 
 
-def earlier(fail_after: int, before: BadRuns | None, there: BadRuns | None, *, history: bool = True) -> str:
-    past: Any = SimpleNamespace(path=Path("h.db") if history else None, there=lambda _: there)
+def earlier(
+    fail_after: int, before: BadRuns | None, there: BadRuns | None, *, history: bool = True, branch: str | None = None
+) -> str:
+    past: Any = SimpleNamespace(path=Path("h.db") if history else None, branch=branch, there=lambda _: there)
     return _of_earlier_runs(replace(RULED, fail_after=fail_after), past, before)
 
 
@@ -131,7 +136,9 @@ def test_without_fail_after_only_the_other_branch_is_told_of() -> None:
     assert (earlier(1, None, None), earlier(1, None, bad_runs("main"))) == ("", "")
     in_no_history = "; fail_after counts in a history (--nsys-history), and none is given here: the first bad run fails"
     assert earlier(2, None, None, history=False) == _of_earlier_runs(replace(RULED, fail_after=2), None, None)
-    assert earlier(2, None, None, history=False) == in_no_history
+    assert earlier(2, None, None, history=False, branch="dev") == in_no_history
+    begun = "; fail_after counts in a history, which begins with this run here: the first bad run fails"
+    assert earlier(2, None, None, branch="dev") == begun
 
 
 def test_a_pipeline_says_which_half_of_its_sentence_does_not_hold_and_where() -> None:
@@ -286,3 +293,81 @@ def test_of_the_kernels_that_make_a_compute_stream_three_are_named_the_longest_f
     more = [f"{many - 3} more"] if many > 3 else []
     verb = "makes" if many == 1 else "make"
     assert said.startswith(f"stream 28: {', '.join([*named, *more])} {verb} it a compute stream, so 2 ")
+
+
+def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metric = METRICS["collective_wait_ns"]
+    labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
+    found = Measured(metric, tuple(Row(each, 5) for each in labels), tuple((each, "lost") for each in labels), "why")
+    monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
+    capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
+    some = evaluation._run_rows(capture, metric, Pick(), frozenset({1, 2}))
+    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.why) == (
+        labels[1:],
+        labels[1:],
+        "why",
+    )
+    assert evaluation._run_rows(capture, metric, Pick(), None) is found
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "comparator", "badness"),
+    [
+        (6, 4, Comparator.LE, Fraction(1, 2)),
+        (2, 4, Comparator.LE, Fraction(-1, 2)),
+        (2, 4, Comparator.GE, Fraction(1, 2)),
+        (6, 4, Comparator.GE, Fraction(-1, 2)),
+        (2, 4, Comparator.EQ, Fraction(1, 2)),
+        (0, 0, Comparator.LE, 0),
+        (Fraction(1, 2), Fraction(1, 4), Comparator.LE, 1),
+        (1, 0, Comparator.LE, 1_000_000),
+        (None, 4, Comparator.LE, 0),
+        (4, None, Comparator.LE, 0),
+    ],
+)
+def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
+    value: Value | None, baseline: Value | None, comparator: Comparator, badness: Value
+) -> None:
+    row = JudgedRow({}, value, None, Outcome.FAILED, baseline=baseline)
+    assertion = replace(RULED, require=replace(RULED.require, comparator=comparator))
+    each: Any = SimpleNamespace(row=row, times_limit=None, assertion=assertion)
+    assert _badness(each) == badness
+    each.times_limit = Fraction(7, 2)
+    assert _badness(each) == (Fraction(7, 2) if value is not None and baseline is not None else 0)
+    each.times_limit, each.row = None, replace(row, margin=-3)
+    assert _badness(each) == (3_000_000 if value is not None and baseline is not None else 0)
+
+
+@dataclass
+class Captured:
+    """A bench whose evidence is so many captures."""
+
+    evidence: Any
+
+
+@pytest.mark.parametrize(
+    ("traces", "refusal"),
+    [
+        (4, Refusal("noise is measured on 5 or more traces, not on 4", Outcome.ERROR)),
+        (5, Refusal("b.sqlite: gone", Outcome.NO_DATA)),
+    ],
+)
+def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
+    monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
+) -> None:
+    bench: Any = Captured(SimpleNamespace(captures=range(traces)))
+    refresh = Refresh(cast(Any, None), bench, "why", Mode.CALIBRATE)
+    monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
+    gone = Refusal("gone", Outcome.NO_DATA)
+    monkeypatch.setattr(Refresh, "_refusal_of", lambda _, of: gone if of.evidence == 2 else None)
+    assert refresh.refusal == refusal
+
+
+def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, "g.nsys.yaml")
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text("{")
+    with pytest.raises(BaselineError, match=r"a\.json"):
+        shelf.all()
