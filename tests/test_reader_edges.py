@@ -21,6 +21,7 @@ from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces import json_stream
 from pytest_nsys.traces.chrome_json import writer_of
+from pytest_nsys.traces.export_cache import _lock
 from pytest_nsys.traces.jax_events import Lanes
 from pytest_nsys.traces.kineto import Kineto
 from pytest_nsys.traces.kineto_collectives import _collective
@@ -29,6 +30,7 @@ from pytest_nsys.traces.kineto_content import Content
 from pytest_nsys.traces.kineto_events import column_of_ns
 from pytest_nsys.traces.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.kineto_kernels import joined
+from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys_collectives import BYTES, Launch, _Calls
 from pytest_nsys.traces.nsys_columns import LaunchTable
 from pytest_nsys.traces.nsys_copies import _launches
@@ -755,3 +757,23 @@ def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> No
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN text")
     assert NsysSqlite(path).ranges(["step%"]) == {}
+
+
+def test_of_a_message_the_names_of_its_trace_are_hidden() -> None:
+    assert without_names("failed on Alpha7: no events, alpha", {"alpha7"}) == "failed on …: no events, alpha"
+    assert without_names("no events were lost", ()) == "no events were lost"
+
+
+@pytest.mark.parametrize(("answers", "held"), [([None], True), ([BlockingIOError, None], True), ([OSError], False)])
+def test_an_export_waits_for_a_lock_where_the_disk_knows_locks(
+    monkeypatch: pytest.MonkeyPatch, answers: list[type[OSError] | None], held: bool
+) -> None:
+    left = list(answers)
+
+    def flock(*_: object) -> None:
+        if (error := left.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert _lock(0, Path("a.nsys-rep")) is held
+    assert left == []

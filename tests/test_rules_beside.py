@@ -28,6 +28,7 @@ from pytest_nsys.gates.baseline_file import Baseline, Key, Series, SeriesId
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
+from pytest_nsys.gates.pruning import orphans
 from pytest_nsys.gates.shelf import Shelf
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
@@ -371,3 +372,18 @@ def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text("{")
     with pytest.raises(BaselineError, match=r"a\.json"):
         shelf.all()
+
+
+def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file(tmp_path: Path) -> None:
+    folder = tmp_path / "baselines"
+    shelf = Shelf(folder / "gone", "gone.nsys.yaml")
+    for name in ("b", "a"):
+        shelf.save(shelf.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
+    (found,) = orphans(folder, tmp_path, ())
+    assert (found.gate, [path.name for path in found.files]) == ("gone.nsys.yaml", ["a.json", "b.json"])
+    assert orphans(folder, tmp_path, [shelf.folder]) == []
+    (shelf.folder / "c.json").symlink_to(shelf.folder / "a.json")
+    assert orphans(folder, tmp_path, ()) == []
+    (shelf.folder / "c.json").unlink()
+    (shelf.folder / "notes.txt").write_text((shelf.folder / "a.json").read_text())
+    assert orphans(folder, tmp_path, ()) == []
