@@ -82,7 +82,9 @@ def _fate(window: RankWindow, stage: str) -> str:
         return f"no kernel of the window is launched in stage {name}"
     communicating = sum(window.communicates[i] for i in members)
     if not communicating:
-        return f"none of the {counted(len(members), 'kernel')} of stage {name} communicates"
+        if len(members) == 1:
+            return f"the 1 kernel of stage {name} does not communicate"
+        return f"none of the {len(members)} kernels of stage {name} communicates"
     if any(shared_streams(window)):
         return ""
     return f"the {counted(communicating, 'communication kernel')} of stage {name} run on compute streams, as barriers"

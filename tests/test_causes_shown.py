@@ -210,5 +210,5 @@ def test_rows_that_are_gone_say_what_became_of_their_kernels(judged: Project) ->
     judged.trace("head.sqlite", {(1, "stage2_f"): None, (0, "stage4_f"): None, (1, "stage4_f"): None}, edit=gemm)
     said = judged.pytest("--nsys-trace=head.sqlite", code=1)
     stages = "rank 0, 1: no kernel of the window is launched in stage stage4_f"
-    assert f"change: {stages}\n          rank 1: none of the 1 kernel of stage stage2_f communicates\n" in said
+    assert f"change: {stages}\n          rank 1: the 1 kernel of stage stage2_f does not communicate\n" in said
     assert "appeared" not in said

@@ -261,3 +261,33 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     told = "wall_overlap_all 75.0%, wall_exposed_all_ns 1 000 ns"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks"),
+    [
+        ((), True),
+        (("--rank", "0", "--rank", "1"), True),
+        (("--stage", "stage2"), True),
+        (("--rank", "0"), False),
+        (("--stage", "none"), False),
+    ],
+)
+def test_a_rank_without_a_row_that_others_have_is_warned_of(
+    tmp_path: Path, asked: tuple[str, ...], lacks: bool
+) -> None:
+    """Its kernels of communication are gone; of those without a stage it has as many as the other."""
+    builder = TraceBuilder()
+    for rank, pid in ((0, 200), (1, 100)):
+        gpu = builder.process(pid=pid, device=rank)
+        gpu.range(SETUP.format(rank, rank), 10, 20)
+        gpu.range(ANCHOR.format(0, 0), 1_000, 20_000)
+        gpu.kernel(NCCL, 2_000, 3_000, stream=28, launch_ns=1_500)
+        if rank == 0:
+            gpu.range("layer00.stage2_f", 3_000, 4_000)
+            gpu.kernel(NCCL, 4_000, 5_000, stream=28, launch_ns=3_500)
+    result = run("overlap", builder.write(tmp_path / "run.sqlite"), *asked)
+    assert result.exit_code == 0, result.stderr
+    warned = "warning: overlap: rank 1 has no row, though rank 0 has" in result.stderr
+    assert warned is lacks
+    assert ("has no row" in result.stderr) is lacks

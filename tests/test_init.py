@@ -180,7 +180,7 @@ def test_a_gpu_far_behind_is_taken_by_launches(tmp_path: Path) -> None:
 
 def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", barrier=True))
-    assert "ALL communication of this trace is barrier" in text
+    assert "All communication runs on compute streams (barrier), so overlap has no rows;" in text
     assert {"barrier_ns", "idle_ns", "window_ns"} <= {a.metric for a in gate.assertions if a.needs_baseline}
     assert not {"overlap", "wall_overlap", "exposed_ns", "comm_streams"} & {a.metric for a in gate.assertions}
 
@@ -210,7 +210,7 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
     project.command("init", "run.sqlite", code=0)
     said = " ".join((project.root / GATES).read_text().replace("#", "").split())
     assert "can never overlap" not in said
-    assert "in order with their own compute; that of other streams may hide it" in said
+    assert "It waits its turn on its own stream; only compute on other streams can hide it." in said
     green(project)
     shared_stream(project.root / "worse.sqlite", 60)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)

@@ -29,6 +29,8 @@ from tests.reference_data import REAL, expected_figures, needs_reference_data
 FALLS = "higher overlap is better, so this passes however far it falls: write "
 RISES = "lower exposed_ns is better, so this passes however far it rises: write "
 NO_FAIL = "cannot fail: overlap is never below 0%; write "
+SUCH = "did you mean a limit such as "
+NO_FLOOR = f"cannot fail: overlap is never below 0%; {SUCH}"
 
 
 def mistake(text: str, tolerance: Tolerance | None = None) -> tuple[int, str]:
@@ -70,20 +72,22 @@ def test_a_baseline_is_held_on_the_side_on_which_the_metric_gets_worse(text: str
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("overlap >= 0%", f"'>= 0%' {NO_FAIL}overlap > 0%"),
-        ("sum overlap at least 0%", f"'at least 0%' {NO_FAIL}sum overlap > 0%"),
+        ("overlap >= 0%", f"'>= 0%' {NO_FLOOR}overlap >= 60%?"),
+        ("sum overlap at least 0%", f"'at least 0%' {NO_FLOOR}sum overlap >= 60%?"),
         ("overlap >= baseline - 200%", f"'>= baseline - 200%' {NO_FAIL}overlap >= baseline - 5%"),
         ("overlap >= baseline - 100%", f"'>= baseline - 100%' {NO_FAIL}overlap >= baseline - 5%"),
         ("overlap above baseline minus 100pp", f"'above baseline minus 100pp' {NO_FAIL}overlap >= baseline - 5%"),
         ("busbw >= baseline - 100%", "'>= baseline - 100%' cannot fail: busbw is never below 0GB/s; write "),
         ("traffic_share <= baseline + 100pp", "'<= baseline + 100pp' cannot fail: traffic_share is never above 100%"),
-        ("overlap at most 100%", "'at most 100%' cannot fail: overlap is never above 100%; write overlap >= 100%"),
-        ("exposed_ns >= 0ns", "'>= 0ns' cannot fail: exposed_ns is never below 0ns; write exposed_ns <= 0ns"),
-        ("comm_streams >= 0", "'>= 0' cannot fail: comm_streams is never below 0; write comm_streams > 0"),
-        ("overlap != 101%", "'!= 101%' cannot fail: overlap is never above 100%; write overlap != 100%"),
+        ("overlap at most 100%", f"'at most 100%' cannot fail: overlap is never above 100%; {SUCH}overlap >= 60%?"),
+        ("exposed_ns >= 0ns", f"'>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?"),
+        ("comm_streams >= 0", f"'>= 0' cannot fail: comm_streams is never below 0; {SUCH}comm_streams > 0?"),
+        ("overlap != 101%", f"'!= 101%' cannot fail: overlap is never above 100%; {SUCH}overlap != 100%?"),
+        ("busbw >= 0GB/s", f"'>= 0GB/s' cannot fail: busbw is never below 0GB/s; {SUCH}busbw > 0GB/s?"),
         (
             "balance of compute_ns across pp >= 0.9",
-            "'>= 0.9' cannot fail: balance of compute_ns is never below 1; write balance of compute_ns across pp <= 1",
+            "'>= 0.9' cannot fail: balance of compute_ns is never below 1; "
+            f"{SUCH}balance of compute_ns across pp <= 1.1?",
         ),
     ],
 )
@@ -152,12 +156,12 @@ def test_both_forms_of_a_gate_file_and_an_early_limit(project: Project) -> None:
     smaller = "write a smaller tolerance, such as {rel: 5%}"
     for line in (
         f"gate.nsys.yaml:4:20: {FALLS}stage3 overlap above baseline minus tolerance",
-        "gate.nsys.yaml:5:32: '>= 0ns' cannot fail: exposed_ns is never below 0ns; write exposed_ns <= 0ns",
+        f"gate.nsys.yaml:5:32: '>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?",
         f"gate.nsys.yaml:6:40: {FALLS}>= baseline - 5%",
         f"gate.nsys.yaml:7:40: '>= baseline - 100%' cannot fail: overlap is never below 0%; {smaller}",
         "gate.nsys.yaml:8:40: '>= median of the last 3 runs - 100pp' cannot fail",
         f"gate.nsys.yaml:9:46: 'within 100pp of baseline' cannot fail: traffic_share is never below 0%; {smaller}",
-        f"gate.nsys.yaml:10:56: '>= 0%' {NO_FAIL}> 0%",
+        f"gate.nsys.yaml:10:56: '>= 0%' {NO_FLOOR}>= 60%?",
         "gate.nsys.yaml:11:56: '>= 60%' never warns where '>= 60%' holds: write a limit that is reached before it",
         "gate.nsys.yaml:12:55: '< 60%' always warns where '> 60%' holds: write a limit that is reached before it",
         "gate.nsys.yaml:13:56: '>= 50%' never warns where '== 60%' holds: write a limit that is reached before it",
@@ -186,7 +190,7 @@ def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
 
 def test_the_fixture_refuses_the_same_sentences(project: Project) -> None:
     project.pytester.makepyfile("def test_it(nsys_gate):\n    nsys_gate('overlap >= 0%')\n")
-    assert f"ValueError: 'overlap >= 0%', character 9: '>= 0%' {NO_FAIL}overlap > 0%" in project.pytest(code=1)
+    assert f"ValueError: 'overlap >= 0%', character 9: '>= 0%' {NO_FLOOR}overlap >= 60%?" in project.pytest(code=1)
 
 
 def test_what_once_cheered_a_regression_does_not_any_more(project: Project) -> None:

@@ -19,6 +19,8 @@ from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines,
 from pytest_nsys.conventions import NO_STAGE
 from pytest_nsys.errors import NothingMeasured
 from pytest_nsys.evaluation import Evidence
+from pytest_nsys.gates.absence import absences
+from pytest_nsys.gates.assertion import Selector
 from pytest_nsys.gates.selection import matches
 from pytest_nsys.gates.units import format_value
 from pytest_nsys.metrics import METRICS
@@ -176,7 +178,8 @@ def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> N
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
         shared = list(_with_barriers(windows))
-        notes = [*_notes(evidence, pick, "overlap"), *([] if rows else _why_no_overlap(windows)), *shared]
+        why = _absent(evidence, pick, windows, shown) if rows else _why_no_overlap(windows)
+        notes = [*_notes(evidence, pick, "overlap"), *why, *shared]
         _print(asked, traces, pick, OVERLAP, rows, _json_windows(windows), notes)
     if not rows and not shared:
         click.get_current_context().exit(NO_DATA)
@@ -209,6 +212,15 @@ def _overlap_rows(w: RankWindow, shown: set[str]) -> Iterator[Row]:
         if stage in shown:
             exposed, *ratios, length = (values.get(stage) for values in columns.values())
             yield (w.rank.pid, stage, exposed, *ratios, w.rank.number, length, len(members), w.window.index)
+
+
+def _absent(evidence: Evidence, pick: Pick, windows: Sequence[RankWindow], shown: set[str]) -> Iterator[Note]:
+    """The ranks of the table that lack a row which others of it have."""
+    ranks = frozenset(w.rank.number for w in windows)
+    table = evidence.rows(METRICS["overlap"], pick, ranks).table(evidence.mesh)
+    for each in absences(table, {"stage": Selector(tuple(sorted(shown)))}):
+        if each.rank in ranks:
+            yield Note(f"overlap: {each}", True)
 
 
 def _with_barriers(windows: Sequence[RankWindow]) -> Iterator[Note]:

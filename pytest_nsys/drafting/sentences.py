@@ -137,12 +137,13 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[Sentence]:
     if rows:
         shown = figures.largest("barrier_ns")
         hidden = any(window.hides_barriers for window in figures.windows)
-        how = "with their own compute; that of other streams may hide it" if hidden else "it can never overlap"
-        reasons = [f"Measured {shown} of communication on compute streams: in order{'' if hidden else ','} {how}."]
+        how = ": in order, it can never overlap."
+        if hidden:
+            how = ". It waits its turn on its own stream; only compute on other streams can hide it."
+        reasons = [f"Measured {shown} of communication on compute streams{how}"]
         if not communicates:
-            reasons.insert(
-                0, "ALL communication of this trace is barrier, so overlap has no rows, and its cost is held."
-            )
+            every = "All communication runs on compute streams (barrier), so overlap has no rows;"
+            reasons.insert(0, f"{every} a limit on barrier_ns holds its cost.")
         yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 3 if hidden else 0)
         if hidden:
             yield from _overlaps_all(figures, limited=not communicates)

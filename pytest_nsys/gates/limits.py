@@ -169,8 +169,10 @@ def _check_reach(require: Requirement, metric: MetricSpec, subject: str, at: int
     elif limit.tolerance is not None and (why := tolerates_all(comparator, limit.tolerance, metric)):
         found = why, f"{comparator} baseline {'-' if comparator is Comparator.GE else '+'} 5%"
     if found is not None:
-        what, meant = found
-        raise SentenceMistake(at, f"'{require.text}' {what}; write {' '.join(f'{subject} {meant}'.split())}")
+        what, meant = found[0], " ".join(f"{subject} {found[1]}".split())
+        example = isinstance(limit, Constant) and what.startswith("cannot fail")
+        hint = f"did you mean a limit such as {meant}?" if example else f"write {meant}"
+        raise SentenceMistake(at, f"'{require.text}' {what}; {hint}")
 
 
 def gives_something(tolerance: Tolerance, metric: MetricSpec) -> bool:

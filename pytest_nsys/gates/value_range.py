@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from pytest_nsys.gates.assertion import Comparator, Tolerance
-from pytest_nsys.gates.units import written_value
+from pytest_nsys.gates.units import BARE, COUNT, RATIO, TIME, written_value
 
 FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)
@@ -23,6 +23,14 @@ _OPPOSITE = {
     Comparator.EQ: Comparator.NE,
     Comparator.NE: Comparator.EQ,
 }
+_EXAMPLES = {
+    (TIME, "lower"): "<= 1ms",
+    (RATIO, "higher"): ">= 60%",
+    (COUNT, "lower"): "<= 10",
+    (BARE, "lower"): "<= 1.1",
+    (BARE, "higher"): ">= 0.6",
+}
+"""Limits to show where the end of the range, strict or turned round, is the weakest or the hardest there is."""
 
 
 class Ranged(Protocol):
@@ -53,18 +61,18 @@ def wrong_side(judged: Ranged, meant: str) -> str:
 
 def out_of_reach(comparator: Comparator, limit: Fraction, judged: Ranged) -> tuple[str, str] | None:
     """What is wrong with a constant that no value can miss, or none can meet, and the limit to write in its place."""
+    example = None
     if _misses_none(comparator, limit, judged):
         what, meant = "cannot fail", _STRICT.get(comparator, comparator)
-        if against_better(comparator, judged):
-            meant = Comparator.LE if comparator in FLOORS else Comparator.GE
+        if comparator is not Comparator.NE:
+            example = _EXAMPLES.get((judged.unit, judged.better or ""))
     elif _misses_none(_OPPOSITE[comparator], limit, judged):
         what, meant = "can never hold", _LOOSE.get(comparator, comparator)
     else:
         return None
     end = judged.least if judged.least is not None and limit <= judged.least else judged.greatest
     assert end is not None
-    shown = written_value(Fraction(end), judged.unit)
-    return f"{what}: {_never(judged, end)}", f"{meant} {shown}"
+    return f"{what}: {_never(judged, end)}", example or f"{meant} {written_value(Fraction(end), judged.unit)}"
 
 
 def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: Ranged) -> str | None:

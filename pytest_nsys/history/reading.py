@@ -116,7 +116,7 @@ def bad_in_a_row(
     """The last runs of a gate file on a branch in which an assertion was bad, up to one that held or was refreshed.
 
     Runs are alike as for :func:`last_runs`. Those in which the assertion could not be judged, was *inconclusive* by
-    itself or did not run neither count nor end the row. Raises HistoryError.
+    itself or did not run neither count nor end the series. Raises HistoryError.
     """
     with reading(path) as connection:
         if connection is None:
