@@ -14,10 +14,11 @@ from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
+from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Range, Row
 from pytest_nsys.traces.cut_process import CutProcess
-from pytest_nsys.workload import TwoStages
+from pytest_nsys.workload import Parallel, TwoStages, Workload
 
 
 @pytest.mark.parametrize(
@@ -173,3 +174,17 @@ def test_neighbours_too_short_for_a_cell_are_one_bar(
     found = list(_together(each, 10))
     assert [(bar.start, bar.end, bar.kernels) for bar in found] == list(joined)
     assert [bar.name == "k" for bar in found] == [kernels == 1 for _, _, kernels in joined]
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        (Workload(), ""),
+        (Workload(samples=8), "8 samples"),
+        (Workload(local_samples=2), "2 samples per replica"),
+        (Workload(local_samples=2, parallel=Parallel(4)), "2 samples per replica, dp 4xrest"),
+        (Workload(local_samples=2, parallel=Parallel(4, 2)), "2 samples per replica, dp 4x2"),
+    ],
+)
+def test_the_batch_of_a_step_is_told_as_it_was_stated(stated: Workload, words: str) -> None:
+    assert batch_words(stated) == words

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.conventions import CopyKind
 from pytest_nsys.errors import TraceError
 from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Range
 from pytest_nsys.model import Collective as CollectiveRecord
@@ -27,6 +28,7 @@ from pytest_nsys.traces.kineto import Kineto
 from pytest_nsys.traces.kineto_collectives import _collective
 from pytest_nsys.traces.kineto_columns import Columns
 from pytest_nsys.traces.kineto_content import Content
+from pytest_nsys.traces.kineto_copies import _Copies
 from pytest_nsys.traces.kineto_events import column_of_ns
 from pytest_nsys.traces.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.kineto_kernels import joined
@@ -777,3 +779,20 @@ def test_an_export_waits_for_a_lock_where_the_disk_knows_locks(
     monkeypatch.setattr("fcntl.flock", flock)
     assert _lock(0, Path("a.nsys-rep")) is held
     assert left == []
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"", "is empty"), (b"S", "is no SQLite file")])
+def test_a_file_without_a_byte_is_empty_and_one_of_another_kind_no_export(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=why):
+        SqliteFile(path)
+
+
+@pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
+def test_of_copies_only_those_with_a_length_are_kernels(phase: str, copies: int) -> None:
+    found = _Copies(Path("a.json"), frozenset(CopyKind))
+    found.add([event("gpu_memcpy", "1.000", ph=phase, name="Memcpy HtoD (Pinned -> Device)")])
+    assert len(found.kernel_start) == copies
