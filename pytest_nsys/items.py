@@ -24,7 +24,6 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.history.entries import REFRESH
 from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import from_here
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.refresh import Refusal
 from pytest_nsys.reports.drawn import Pictures
@@ -114,7 +113,8 @@ class GateItem(pytest.Item):
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._bench is not None:
                 key = self._bench.evidence.key(self._bench.stated).as_json()
-        record = replace(record, message=from_here(record.message), explanation=from_here(record.explanation))
+        told = session_of(self.config).told
+        record = replace(record, message=told(record.message), explanation=told(record.explanation))
         self.record = replace(record, traces=self._traces(), key=key)
         self.user_properties.extend(record.properties())
         self._remember(record.outcome, record.message, verdict)

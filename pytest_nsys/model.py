@@ -376,9 +376,25 @@ def printable(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def from_here(text: str) -> str:
-    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not."""
+def folders_up(here: Path, root: Path | None = None) -> tuple[Path, ...]:
+    """``here`` and the folders above it, up to ``root`` or the repository's top, whichever is higher."""
+    up = (here, *here.parents)
+    tops = [up.index(root)] if root in up else []
+    tops += [n for n, folder in enumerate(up) if (folder / ".git").exists()][:1]
+    return up[: max(tops, default=0) + 1]
+
+
+def from_here(text: str, here: Path | None = None, root: Path | None = None) -> str:
+    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not.
+
+    A folder itself, as the top of a repository, is called by its name.
+    """
     try:
-        return text.replace(f"{Path.cwd()}{os.sep}", "")
+        folders = folders_up(here or Path.cwd(), root)
     except OSError:  # the folder is gone
         return text
+    for n, folder in enumerate(folders):
+        spelled = rf"(?<![\w.~-]){re.escape(str(folder))}"
+        text = re.sub(spelled + re.escape(os.sep), (f"..{os.sep}" * n).replace("\\", "\\\\"), text)
+        text = re.sub(rf"{spelled}(?![\w.-])", folder.name.replace("\\", "\\\\"), text)
+    return text

@@ -31,7 +31,7 @@ from pytest_nsys.gates.merge_base import AtMergeBase, Snapshots
 from pytest_nsys.gates.shelf import Shelf, shelf_of
 from pytest_nsys.history.past_verdicts import PastVerdicts
 from pytest_nsys.looking import look_command, usual_of
-from pytest_nsys.model import printable
+from pytest_nsys.model import folders_up, from_here, printable
 from pytest_nsys.progress import on_terminal
 from pytest_nsys.read_ahead import ReadAhead
 from pytest_nsys.references import OtherRun, PastRuns, StoredBaseline
@@ -216,7 +216,7 @@ class NsysSession:
         for folder, gate in sorted({self.baseline_folder(gate): gate for gate in gates}.items()):
             with contextlib.suppress(BaselineError):  # said by the verdicts
                 snapshot = self.snapshots.around(gate.parent)
-                yield snapshot.words, plain_changes(file_changes(folder, snapshot), self.shown, snapshot.words)
+                yield snapshot.words, plain_changes(file_changes(folder, snapshot), self.told, snapshot.words)
 
     def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
         """Each baseline file of these gate files that this branch changes, as plain data; none without a ref."""
@@ -255,7 +255,7 @@ class NsysSession:
                     self._gate_changes[snapshot.top] = gate_changes(snapshot, self.shown)
                 found[snapshot.top] = self._gate_changes[snapshot.top]
             except BaselineError as error:
-                problems += [str(error)] if folder in folders or not folders else []
+                problems += [self.told(str(error))] if folder in folders or not folders else []
         told = tuple(change for changes in found.values() for change in changes)
         return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
 
@@ -320,7 +320,12 @@ class NsysSession:
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
         here = self.config.invocation_params.dir
-        return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+        top = folders_up(here, self.config.rootpath)[-1]
+        return os.path.relpath(path, here) if path.is_relative_to(top) else str(path)
+
+    def told(self, text: str) -> str:
+        """A message with its paths as :meth:`shown` has them."""
+        return from_here(text, self.config.invocation_params.dir, self.config.rootpath)
 
     def refresh(self, gate: GateFile) -> Refresh:
         """The refresh of a gate file's baseline, one for all of its items."""

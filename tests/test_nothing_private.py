@@ -17,6 +17,7 @@ from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.messages import names_in, without_names
 from tests.gates import ACCEPTING, MS, Project, write_trace
+from tests.git_project import commit, git, isolate, start
 
 HOST, USER = "gpu-node-4711", "alice-cooper"
 HOME = f"/home/{USER}/top-secret-model"
@@ -143,6 +144,7 @@ LOOKS = (
     *(("setup", "--format=json"), ("window", "--format=json"), ("kernels", "--format=json")),
     ("rows", "launches", "kernel_launches", "--trace"),
 )
+KINDS = {"json": "json", "summary": "md", "html": "html"}
 REPORTS = ("--nsys-json=r.json", "--nsys-summary=r.md", "--nsys-html=r.html", "--nsys-annotate", "--junitxml=r.xml")
 
 
@@ -201,3 +203,36 @@ def test_a_trace_in_the_folder_is_named_from_there_however_it_is_typed(project: 
     assert {"r.json", "r.md", "r.html", "h.db", "a.json", "a.html"} <= {*written}
     del written["r.xml"]
     assert [name for name, text in written.items() if str(project.root.parent) in text] == []
+
+
+def test_folders_above_the_repository_stay_here_wherever_pytest_starts(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolate(monkeypatch)
+    start(project)
+    project.file("pytest.ini", "[pytest]\n")
+    (project.root / "private").mkdir()
+    nsys(project.root / "private/base.sqlite")
+    (project.root / "perf").mkdir()
+    (project.root / "perf/gate.nsys.yaml").write_text(GATE.format(convention="pithtrain"))
+    project.pytest(*ACCEPTING, "--nsys-trace=private/base.sqlite", code=0)
+    commit(project.root)
+    (stored,) = (project.root / "baselines").rglob("*.json")
+    kept = stored.read_text()
+    stored.write_text("{")
+    commit(project.root, "break")
+    git(project.root, "tag", "broken")
+    stored.write_text(kept)
+    for started, up in ((project.root / "perf", "../"), (project.root, "")):
+        monkeypatch.chdir(started)
+        trace = f"--nsys-trace={up}private/base.sqlite"
+        for name, ref, code in (("green", "", 0), ("unknown", "nosuch", 1), ("broken", "broken", 1)):
+            asked = [f"--nsys-baseline-ref={ref}"] if ref else []
+            reports = [f"--nsys-{kind}={up}{name}.{end}" for kind, end in KINDS.items()]
+            project.pytest(trace, *asked, *reports, f"--nsys-history={up}h.db", code=code)
+        written = dict(texts(project.root))
+        assert f'"{up}baselines/' in written["green.json"]
+        assert f"{project.root.name} has no commit 'nosuch'" in written["unknown.json"]
+        assert f"{up}baselines/{stored.relative_to(project.root / 'baselines')} at " in written["broken.json"]
+        made = {f"{name}.{end}" for name in ("green", "unknown", "broken") for end in KINDS.values()} | {"h.db"}
+        assert [name for name in made if str(project.root.parent) in written[name]] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from pytest_nsys.gates.baseline_changes import Change, FileChange, State
@@ -16,14 +15,14 @@ from pytest_nsys.reports.text import change_words
 SHOWN_ROWS = 10
 
 
-def plain_changes(changes: Sequence[FileChange], shown: Callable[[Path], str], since: str) -> list[dict[str, Any]]:
+def plain_changes(changes: Sequence[FileChange], told: Callable[[str], str], since: str) -> list[dict[str, Any]]:
     """Each file as text, numbers, lists and dictionaries: all of its rows, worst first."""
     return [
         {
-            "file": printable(shown(change.path), 2000),
+            "file": printable(told(str(change.path)), 2000),
             "state": str(change.state),
             "since": since,
-            "about": printable(change.words, 2000),
+            "about": printable(told(change.words), 2000),
             "reason": _reason(change),
             "rows": [_plain(row) for row in worst_first(change)],
         }
