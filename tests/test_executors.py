@@ -84,8 +84,9 @@ def test_an_interruption_leaves_no_process() -> None:
 
 
 SLEEPERS = """
-import sys, time
+import signal, sys, time
 from pytest_nsys.executors.choosing import executor_of
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without
 with executor_of("processes:1") as executor:
     future = executor.submit(time.sleep, 60)
     print(executor._own.started[0].pid, flush=True)
