@@ -320,6 +320,8 @@ class NsysSession:
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
         here = self.config.invocation_params.dir
+        if path.is_relative_to(here):
+            return str(path.relative_to(here))
         top = folders_up(here, self.config.rootpath)[-1]
         return os.path.relpath(path, here) if path.is_relative_to(top) else str(path)
 
