@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_nsys.capture.profiling import profiled_step as profiled_step
+    from pytest_nsys.core.version import VERSION as __version__  # noqa: F401
     from pytest_nsys.outcomes import GateFailed as GateFailed
     from pytest_nsys.outcomes import GateNotJudged as GateNotJudged
     from pytest_nsys.outcomes import NsysWarning as NsysWarning
-    from pytest_nsys.profiling import profiled_step as profiled_step
-
-__version__ = "0.1.0"
 
 _OUTCOMES = ("GateFailed", "GateNotJudged", "NsysWarning")
 
@@ -22,7 +21,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(outcomes, name)
     if name == "profiled_step":
-        from pytest_nsys.profiling import profiled_step
+        from pytest_nsys.capture.profiling import profiled_step
 
         return profiled_step
+    if name == "__version__":
+        from pytest_nsys.core.version import VERSION
+
+        return VERSION
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.gates import Project
-from tests.quick_python import import_everything, quick_python
+from tests.support.gates import Project
+from tests.support.quick_python import import_everything, quick_python
 
 pytest_plugins = ["pytester"]
 

@@ -32,16 +32,16 @@ import click
 import pytest
 import yaml
 
-from pytest_nsys import plugin
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.cli.init import Asking, Trial, drafted
-from pytest_nsys.conventions import BUILT_IN, Convention
-from pytest_nsys.evaluation import Library
-from pytest_nsys.families import LIBRARIES, NVIDIA, TABLES
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
+from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates import gate_file
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Span
-from pytest_nsys.reports.gate_text import gate_text
+from pytest_nsys.plugin import hooks as plugin
+from pytest_nsys.reports.session.gate_text import gate_text
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -16,18 +15,18 @@ import click
 import pytest
 import yaml
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
-from pytest_nsys.conventions import BUILT_IN
-from pytest_nsys.errors import GateFileError
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.assertion import Aggregate, GateFile
 from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, load_gate_file
-from pytest_nsys.gates.units import NANOSECONDS
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Span
-from pytest_nsys.reports.record import Record
+from pytest_nsys.reports.session.record import Record
 from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, recorded, rewritten, steady
-from tests.quick_python import quick_python
+from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
@@ -189,7 +188,7 @@ def test_every_verdict() -> None:
 
 
 def test_every_field_of_the_baseline_key() -> None:
-    from pytest_nsys.gates.baseline_file import Key
+    from pytest_nsys.analysis.identity import Key
 
     text = by_hand("verdicts.md")
     assert [field for field in Key.__dataclass_fields__ if f"`{field}`" not in text] == []
@@ -204,32 +203,13 @@ def test_every_junit_property() -> None:
 def test_every_part_of_the_package() -> None:
     """Folders and modules that a person meets first; the layout names each."""
     package = ROOT / "pytest_nsys"
-    entries = [p.name + "/" if p.is_dir() else p.name for p in package.iterdir() if not p.name.startswith("_")]
+    entries = [
+        p.name + "/" if p.is_dir() else p.name
+        for p in package.iterdir()
+        if not p.name.startswith("__") and p.name != "py.typed"
+    ]
     text = page("layout.md")
-    small = {"outcomes.py", "py.typed"}
-    assert sorted(entry for entry in entries if entry not in small and f"`{entry}`" not in text) == []
-
-
-def _imports(file: Path) -> Iterator[str]:
-    """Parts of the package that a module imports, inside its functions too."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pytest_nsys."):
-            yield (node.module or "").split(".")[1]
-        elif isinstance(node, ast.ImportFrom) and node.module == "pytest_nsys":
-            yield from (name.name for name in node.names)
-
-
-def test_imports_go_one_way() -> None:
-    line = page("layout.md").partition("```text\n")[2].partition("```")[0]
-    order = [part.removesuffix("/").removesuffix(".py") for part in re.split(r"[\s→]+", line) if part]
-    package = ROOT / "pytest_nsys"
-    assert {"traces", "gates", "plugin"} <= set(order)
-    wrong = []
-    for n, part in enumerate(order):
-        files = sorted((package / part).rglob("*.py")) or [package / f"{part}.py"]
-        for file in files:
-            wrong += [f"{name_of(file)} imports {i}" for i in _imports(file) if i not in order[: n + 1]]
-    assert wrong == []
+    assert sorted(entry for entry in entries if f"`{entry}`" not in text) == []
 
 
 def test_the_changelog_tells_of_what_is_to_come() -> None:

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.statistics import exact
-from pytest_nsys.conventions import COMPUTE
-from pytest_nsys.model import Label, Row
+from pytest_nsys.core.conventions import COMPUTE
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import Label, Row
+from pytest_nsys.core.statistics import exact
 
 SYNCHRONISING_CALLS = (
     "cudaDeviceSynchronize*",

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pytest_nsys.analysis.run import Run, WindowGroup, lane_of
-from pytest_nsys.model import Range, Rank, counted
+from pytest_nsys.core.model import Range, Rank, counted
 
 
 class Empty(NamedTuple):

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.quality import FEW_ANCHORS
 from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.statistics import distance, median
 from pytest_nsys.analysis.windows import MEDIAN, Pick, periods
-from pytest_nsys.conventions import like
-from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
+from pytest_nsys.core.conventions import like
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
+from pytest_nsys.core.statistics import distance, median
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Breakdown, Communication, Compute, Wall
 from pytest_nsys.analysis.straggling import Wait
-from pytest_nsys.model import Label
+from pytest_nsys.core.model import Label
 
 PROMPT_NS = 20_000
 """A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""

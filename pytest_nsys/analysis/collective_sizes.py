@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from pytest_nsys.model import Collective
+from pytest_nsys.core.model import Collective
 
 OTHER = "Other"
 """A kernel that communicates, and is no collective that is known here: of DeepEP, say."""

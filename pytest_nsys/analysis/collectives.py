@@ -1,8 +1,8 @@
 """How often, how much and how fast do the ranks communicate? Per (rank, process group, kind of collective).
 
-Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.model.Collective`), group sizes from the
-group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and a time,
-but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
+Sizes come from what the profiler recorded of each kernel (:class:`~pytest_nsys.core.model.Collective`), group sizes
+from the group. A kernel without a record counts under group ``unknown``, its kind told by its name: it has a number and
+a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidth is that of the whole kernel.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fractions import Fraction
 from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, bus_factor, kind_of, message_bytes
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.conventions import UNKNOWN
-from pytest_nsys.errors import NoRows
-from pytest_nsys.model import Collective, Note, Row, Value, counted, printable
+from pytest_nsys.core.conventions import UNKNOWN
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.model import Collective, Note, Row, Value, counted, printable
+from pytest_nsys.core.statistics import exact, mean, median
 
 Labels = tuple[str, str]
 """(group, kind)"""

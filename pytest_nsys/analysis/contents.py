@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.core.conventions import NO_STAGE
 
 
 class Kind(enum.StrEnum):

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.model import Range
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import Range
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""

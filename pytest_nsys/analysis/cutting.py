@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, lane_of
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.model import (
+from pytest_nsys.core.model import (
     NO_LAUNCH,
     Api,
     Copy,

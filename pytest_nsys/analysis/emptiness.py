@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.windows import RUN, Pick
-from pytest_nsys.conventions import BUILT_IN, Convention, like
-from pytest_nsys.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
+from pytest_nsys.core.conventions import BUILT_IN, Convention, like
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
 
 if TYPE_CHECKING:
     from pytest_nsys.analysis.rank_window import RankTrack

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.statistics import exact, median
 from pytest_nsys.analysis.windows import periods, steady_indices
-from pytest_nsys.conventions import COPY_NAMES
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.families import OTHER, classifier, names_of, zero_filled
-from pytest_nsys.model import Row, Value, counted
+from pytest_nsys.core.conventions import COPY_NAMES
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
+from pytest_nsys.core.model import Row, Value, counted
+from pytest_nsys.core.statistics import exact, median
 
 PER_STEP = frozenset({"family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"})
 """The metrics of this module: of kernels whatever their stream, stage and launch."""

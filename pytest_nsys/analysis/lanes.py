@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
-from pytest_nsys.conventions import COMPUTE
-from pytest_nsys.model import Interval
+from pytest_nsys.core.conventions import COMPUTE
+from pytest_nsys.core.model import Interval
 
 
 class NamedStream(NamedTuple):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.statistics import exact
-from pytest_nsys.model import Row
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import Row
+from pytest_nsys.core.statistics import exact
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[str, list[int], int]]:

@@ -14,15 +14,15 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.emptiness import most_frequent
-from pytest_nsys.analysis.intervals import Intervals
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.statistics import exact, median
 from pytest_nsys.analysis.windows import periods, steady_indices
-from pytest_nsys.conventions import like
-from pytest_nsys.errors import NothingMeasured, UsageMistake
-from pytest_nsys.model import OPEN_END_NS, Interval, Note, Range, Row, Value, counted, printable
-from pytest_nsys.workload import TwoStages
+from pytest_nsys.core.conventions import like
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value, counted, printable
+from pytest_nsys.core.statistics import exact, median
+from pytest_nsys.core.workload import TwoStages
 
 STAGES = ("stage0", "stage1")
 OF_STAGES = ("overlap_score", "serialization", "pipeline_stage_ns")

@@ -11,8 +11,8 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, 
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.conventions import BUILT_IN
-from pytest_nsys.model import KernelsMode, Note, ProcessId, counted, printable
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable
 
 
 def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True, tax: bool = False) -> Iterator[Note]:

@@ -20,9 +20,9 @@ from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import Deviation, deviation
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, Pick
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.errors import TraceError
-from pytest_nsys.model import KernelsMode, Rank, Value, counted, printable
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import KernelsMode, Rank, Value, counted, printable
 
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors"})

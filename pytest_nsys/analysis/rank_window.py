@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
-from pytest_nsys.analysis.intervals import Intervals
-from pytest_nsys.analysis.statistics import median
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.conventions import COMPUTE, MIXED, UNKNOWN, Convention
-from pytest_nsys.families import Known, known_communication
-from pytest_nsys.model import (
+from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, Convention
+from pytest_nsys.core.families import Known, known_communication
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import (
     NO_LAUNCH,
     Api,
     Collective,
@@ -35,7 +34,8 @@ from pytest_nsys.model import (
     Value,
     Window,
 )
-from pytest_nsys.workload import Workload
+from pytest_nsys.core.statistics import median
+from pytest_nsys.core.workload import Workload
 
 
 @dataclass

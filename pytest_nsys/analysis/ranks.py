@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice
 from math import prod
 
-from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import TraceError
-from pytest_nsys.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace, printable
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace, printable
 
 ONCE = "give each capture its own --nsys-trace"
 SHOWN = 8

@@ -16,10 +16,10 @@ from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
 from pytest_nsys.analysis.windows import RUN, Pick, anchor_windows
-from pytest_nsys.conventions import Convention, like
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.families import known_communication
-from pytest_nsys.model import (
+from pytest_nsys.core.conventions import Convention, like
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
     Collective,
@@ -34,8 +34,8 @@ from pytest_nsys.model import (
     TraceFacts,
     Window,
 )
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies
-from pytest_nsys.workload import Workload
 
 MANY = 100_000
 """From so many kernels of a trace on, launches are read only for those that need one."""

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.statistics import distance, exact, median, percentile
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
-from pytest_nsys.model import Range, Row, Value
+from pytest_nsys.core.model import Range, Row, Value
+from pytest_nsys.core.statistics import distance, exact, median, percentile
 
 QUANTILES = (50, 90, 99)
 

@@ -17,8 +17,8 @@ from pytest_nsys.analysis.collectives import Labels, Transfer, transfers
 from pytest_nsys.analysis.quality import clocks
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.errors import NoRows
-from pytest_nsys.model import Row, printable
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.model import Row, printable
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 """Kinds in which every rank records the same size."""

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.model import Label, Note, Row, counted
+from pytest_nsys.core.model import Label, Note, Row, counted
 
 HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""

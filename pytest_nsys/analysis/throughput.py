@@ -12,12 +12,12 @@ from math import prod
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.statistics import exact, median
 from pytest_nsys.analysis.windows import periods, steady_indices
-from pytest_nsys.conventions import PARTS_OF_A_STEP
-from pytest_nsys.errors import NoRows
-from pytest_nsys.model import Row, Value, counted
-from pytest_nsys.workload import Parallel, Workload
+from pytest_nsys.core.conventions import PARTS_OF_A_STEP
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.model import Row, Value, counted
+from pytest_nsys.core.statistics import exact, median
+from pytest_nsys.core.workload import Parallel, Workload
 
 SECOND_NS = 1_000_000_000
 

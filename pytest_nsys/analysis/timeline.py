@@ -12,8 +12,8 @@ from typing import NamedTuple, TypedDict
 
 from pytest_nsys.analysis.lanes import NamedStream, exposed_parts, in_order
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.model import counted, printable
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import counted, printable
 
 MANY_KERNELS = 1_000
 """From so many on, short ones are taken together."""

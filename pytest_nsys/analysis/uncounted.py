@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.run import WindowGroup
-from pytest_nsys.conventions import BUILT_IN, Convention
-from pytest_nsys.demangled import qualified_name
-from pytest_nsys.families import Known
-from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.demangled import qualified_name
+from pytest_nsys.core.families import Known
+from pytest_nsys.core.model import Value, counted, printable
 
 SHOWN = 3
 WHY_UNCOUNTED = "communication that runs beside them looks hidden"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.model import KernelsMode, Range, Span, Window, counted, printable
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode, Range, Span, Window, counted, printable
 
 MEDIAN = "median"
 RUN = "run"
@@ -55,6 +56,25 @@ class Pick:
         span = "" if self.span is Span.RANGE or self.whole_run or self.explicit else f", span {self.span}"
         kernels = "all kernels" if self.whole_run else f"kernels {self.kernels}"
         return f"window {printable(self.window)}{span}, {kernels}"
+
+
+@dataclass(frozen=True, slots=True)
+class UsedWindow:
+    """The window that one rank of one capture was judged on."""
+
+    capture: int
+    rank: int
+    window: Window
+
+
+def pick_under(
+    convention: Convention, window: str, span: Span | None = None, kernels: KernelsMode | None = None
+) -> Pick:
+    """A pick, with what is left open as the convention has it."""
+    asked = Pick(window, span or convention.span, kernels or convention.kernels)
+    if asked.whole_run:
+        return Pick(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
+    return replace(asked, span=Span.RANGE) if asked.explicit else asked
 
 
 def steady_indices(count: int) -> range:

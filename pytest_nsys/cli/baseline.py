@@ -13,12 +13,12 @@ from pytest_nsys.cli.listing import ListingGroup
 from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.cli.updating import folder_option, update
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.baseline_file import Baseline, load
-from pytest_nsys.refresh_modes import KEPT_RUNS
-from pytest_nsys.reports.gate_text import SCHEMA_NAME
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.plugin.session import BASELINES
+from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Column, Format, Kind, Measure
-from pytest_nsys.session import BASELINES
+from pytest_nsys.stored.baselines.baseline_file import Baseline, load
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
 
 COLUMNS = (
     Column("file"),

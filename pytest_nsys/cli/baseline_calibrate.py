@@ -8,8 +8,8 @@ import click
 
 from pytest_nsys.cli.options import executor_option
 from pytest_nsys.cli.updating import folder_option, update
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.noise import FEWEST_TRACES
 

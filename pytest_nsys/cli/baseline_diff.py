@@ -10,15 +10,15 @@ import click
 
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
-from pytest_nsys.errors import BaselineError, UsageMistake
-from pytest_nsys.gates.baseline_changes import Change, FileChange, file_changes
-from pytest_nsys.gates.baseline_file import load
-from pytest_nsys.gates.git_files import snapshot_of
-from pytest_nsys.gates.units import format_value
-from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.core.errors import BaselineError, UsageMistake
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.units import format_value
+from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.tables import Cell, Column, Format, Kind, Measure
 from pytest_nsys.reports.text import change_words
-from pytest_nsys.session import BASELINES
+from pytest_nsys.stored.baselines.baseline_file import load
+from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
+from pytest_nsys.tools.git_files import snapshot_of
 
 COLUMNS = (
     Column("file"),

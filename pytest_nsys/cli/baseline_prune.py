@@ -9,11 +9,11 @@ import click
 
 from pytest_nsys.cli.shelves import Found, shelves
 from pytest_nsys.cli.updating import folder_option
-from pytest_nsys.errors import BaselineError
-from pytest_nsys.gates.pruning import Orphan, Pruned, orphans, remove
-from pytest_nsys.gates.pruning import prune as prune_shelf
-from pytest_nsys.gates.stored_series import spelled
-from pytest_nsys.model import counted, printable
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.model import counted, printable
+from pytest_nsys.stored.baselines.pruning import Orphan, Pruned, orphans, remove
+from pytest_nsys.stored.baselines.pruning import prune as prune_shelf
+from pytest_nsys.stored.baselines.series import spelled
 
 UNREADABLE = 2
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.model import counted, printable
 
 REPORT = "--nsys-json"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.capture import EXPORT, Capture, Captured, Job, job_of, run_capture
-from pytest_nsys.capture_plan import MICRO_BATCHES, Sizes, plan
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.model import printable
-from pytest_nsys.traces.nsys_report import export_to
+from pytest_nsys.capture.plan import MICRO_BATCHES, Sizes, plan
+from pytest_nsys.capture.program import EXPORT, Capture, Captured, Job, job_of, run_capture
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import printable
+from pytest_nsys.traces.nsys.report import export_to
 
 PROGRAM_FAILED = 1
 

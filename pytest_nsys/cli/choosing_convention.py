@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.conventions import BUILT_IN, DEFAULT, Convention
-from pytest_nsys.errors import UsageMistake
+from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
 from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
-from pytest_nsys.model import printable
 from pytest_nsys.traces.opening import find_traces, usual_convention
 
 convention_option = click.option(

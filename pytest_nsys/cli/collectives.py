@@ -9,20 +9,19 @@ from typing import Any
 
 import click
 
+from pytest_nsys.analysis.captures import Evidence, Library
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.asks import Ask
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.windows import Pick, pick_under
 from pytest_nsys.cli.choosing_convention import convention_for
 from pytest_nsys.cli.one_run import bandwidth_of, run_command, window_of_run
 from pytest_nsys.cli.options import chosen_of, opening_of
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.evaluation import Evidence, Library
-from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.model import KernelsMode, Note, Span
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode, Note, Span
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.reports.collective_report import COLUMNS, CollectiveReport
 from pytest_nsys.reports.tables import Format, json_rows
-from pytest_nsys.workload import Workload
 
 peak_option = click.option("--peak", metavar="GB/s", help="Bandwidth of the network per GPU, as in 400GB/s.")
 

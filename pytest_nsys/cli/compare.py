@@ -10,26 +10,26 @@ from typing import Any
 
 import click
 
-from pytest_nsys.asks import asks_of
+from pytest_nsys.analysis.captures import Evidence, Library, check_two_runs
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.gate_files import gate_files_of
 from pytest_nsys.cli.options import HOW_MEASURED, executor_option, opening_of, window_of
 from pytest_nsys.cli.output import format_of
-from pytest_nsys.comparison import Comparison, Pair, Result, measured_under
-from pytest_nsys.comparison import compare as compared
-from pytest_nsys.errors import NothingMeasured, NsysError, UsageMistake
-from pytest_nsys.evaluation import Evidence, Library, check_two_runs
+from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.model import KernelsMode, Span, printable
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Span, printable
-from pytest_nsys.report_targets import check_target
-from pytest_nsys.reports.comparison_tables import BUILT_IN_GATE, headline
-from pytest_nsys.reports.drawn import Picture
+from pytest_nsys.gates.picks import asks_of
+from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE, headline
+from pytest_nsys.reports.page.drawn import Picture
+from pytest_nsys.reports.targets import check_target
+from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.whole_file import write_whole
+from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, measured_under
+from pytest_nsys.verdicts.comparison import compare as compared
 
 BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 EXIT_CODES = {Result.NOT_WORSE: 0, Result.WORSE: 1, Result.INCOMPARABLE: 3, Result.UNDECIDED: 3}
@@ -119,7 +119,7 @@ def _deliver(report: str, output: str | None, head: str) -> None:
 
 def _check_artifacts(folder: str, sides: Sequence[Sequence[str]]) -> None:
     """Raises UsageMistake where no windows can be written into the folder."""
-    from pytest_nsys.failed_windows import check_folder
+    from pytest_nsys.plugin.failed_windows import check_folder
 
     if not folder.strip():
         raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
@@ -129,7 +129,7 @@ def _check_artifacts(folder: str, sides: Sequence[Sequence[str]]) -> None:
 
 def _keep_windows(folder: Path, pairs: Sequence[Pair], found: Comparison) -> None:
     """Write the windows of what failed, and say where, beside the report."""
-    from pytest_nsys.failed_windows import has_failed, write_window
+    from pytest_nsys.plugin.failed_windows import has_failed, write_window
 
     by_gate = {str(pair.gate.path): pair for pair in pairs}
     verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
@@ -141,7 +141,7 @@ def _keep_windows(folder: Path, pairs: Sequence[Pair], found: Comparison) -> Non
 
 def _windows(pairs: Sequence[Pair], found: Comparison) -> Sequence[Picture]:
     """The windows that a page shows: each bad assertion's worst rank, then each one's second."""
-    from pytest_nsys.pictures import windows_of
+    from pytest_nsys.reports.page.pictures import windows_of
 
     by_gate = {str(pair.gate.path): pair for pair in pairs}
     verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
@@ -152,18 +152,18 @@ def render(comparison: Comparison, format: str, *, verbose: bool, windows: Seque
     """The report in one of ``FORMATS``; what a format needs is imported here. A page shows ``windows``."""
     match format:
         case "markdown":
-            from pytest_nsys.reports.comparison_markdown import as_markdown_report
+            from pytest_nsys.reports.comparison.markdown import as_markdown_report
 
             return as_markdown_report(comparison, verbose=verbose)
         case "json":
-            from pytest_nsys.reports.comparison_json import as_json_report
+            from pytest_nsys.reports.comparison.json_report import as_json_report
 
             return as_json_report(comparison)
         case "html":
-            from pytest_nsys.reports.comparison_html import as_html
+            from pytest_nsys.reports.page.comparison_page import as_html
 
             return as_html(comparison, windows)
-    from pytest_nsys.reports.comparison_text import as_text
+    from pytest_nsys.reports.comparison.text import as_text
 
     return as_text(comparison, verbose=verbose)
 

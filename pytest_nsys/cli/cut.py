@@ -12,19 +12,19 @@ import click
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import pick_under
 from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.options import HOW_MEASURED, window_of
 from pytest_nsys.cli.output import note_lines, print_notes
-from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.model import KernelsMode, Span, counted, printable
-from pytest_nsys.report_targets import check_target
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import KernelsMode, Span, counted, printable
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+from pytest_nsys.reports.targets import check_target
+from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.folders import JSON
 from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
 from pytest_nsys.traces.same_bytes import given_twice
-from pytest_nsys.whole_file import write_whole
 
 VIEWER = "https://ui.perfetto.dev"
 

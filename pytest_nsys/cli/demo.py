@@ -8,16 +8,16 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.evaluation import Library
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import shelf_of
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.references import StoredBaseline
-from pytest_nsys.refresh import Refresh
+from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
-from pytest_nsys.session import BASELINES
-from pytest_nsys.verdicts import Bench
+from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.refresh import Refresh
 
 GATE = "dualpipe.nsys.yaml"
 GOOD, REGRESSED = "dualpipe.sqlite", "regressed.sqlite"

@@ -11,19 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_nsys.errors import NothingMeasured, NsysError
-from pytest_nsys.evaluation import Evidence
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import Shelf, shelf_of
+from pytest_nsys.gates.picks import pick_for
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.references import StoredBaseline
-from pytest_nsys.refresh import Refresh, Written
-from pytest_nsys.refresh_modes import Mode
-from pytest_nsys.reports.gate_text import Draft, gate_text
-from pytest_nsys.verdicts import Bench, evaluate
+from pytest_nsys.reports.session.gate_text import Draft, gate_text
+from pytest_nsys.stored.baselines.shelf import Shelf, shelf_of
+from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.refresh import Refresh, Written
+from pytest_nsys.verdicts.refresh_modes import Mode
 
 REASON = "first baseline by pytest-nsys init"
 
@@ -86,7 +87,7 @@ def _excused(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: st
         evidence = evidence_of(gate)
         for assertion in gate.assertions:
             with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-                measured = evidence.rows(METRICS[assertion.metric], evidence.pick_of(assertion))
+                measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
                 found += absences(measured.table(evidence.mesh), assertion.where)
     return replace(draft, allow_missing=excuse(found)) if found else draft
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_nsys.errors import IncomparableError
-from pytest_nsys.session import session_of
+from pytest_nsys.core.errors import IncomparableError
+from pytest_nsys.plugin.session import session_of
 
 UNREADABLE, NOT_JUDGED = 12, 13
 """Beyond pytest's own exit codes."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from pytest_nsys.cli.group import LONGEST_LINE, MISTAKE
-from pytest_nsys.errors import NsysError, UsageMistake
-from pytest_nsys.model import printable
-from pytest_nsys.traces.nsys_report import export_to, own_export
+from pytest_nsys.core.errors import NsysError, UsageMistake
+from pytest_nsys.core.model import printable
+from pytest_nsys.traces.nsys.report import export_to, own_export
 from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 
 

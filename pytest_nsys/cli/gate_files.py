@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.gates.finding import gate_files_below
 
 

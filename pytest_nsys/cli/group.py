@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import click
 
 from pytest_nsys.cli.listing import ListingGroup
-from pytest_nsys.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.model import printable
+from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
 
 MISTAKE, NO_DATA = 2, 3
 INTERRUPTED, BROKEN_PIPE = 130, 141

@@ -14,24 +14,24 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.statistics import median
+from pytest_nsys.analysis.table import Selector
 from pytest_nsys.cli.output import format_of, print_notes
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
-from pytest_nsys.errors import NothingMeasured, UsageMistake
-from pytest_nsys.gates.assertion import Selector
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.statistics import median
+from pytest_nsys.core.units import RATIO, format_value
 from pytest_nsys.gates.comparability import shown
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.gates.units import RATIO, format_value
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.history.entries import exact_text
-from pytest_nsys.history.reading import History, StoredRun, branches_in, gates_in, load
-from pytest_nsys.history.tracks import Track, column_names, how_measured, otava_time, tracks_of, wide
-from pytest_nsys.model import Value, counted, printable
-from pytest_nsys.report_targets import check_target
-from pytest_nsys.reports.plots import Panel, Point, sparkline, svg
+from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Kind, Row, as_json, as_table, json_value
+from pytest_nsys.reports.targets import check_target
 from pytest_nsys.reports.text import change
-from pytest_nsys.whole_file import write_whole
+from pytest_nsys.stored.history.entries import exact_text
+from pytest_nsys.stored.history.reading import History, StoredRun, branches_in, gates_in, load
+from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, tracks_of, wide
+from pytest_nsys.tools.whole_file import write_whole
 
 DATABASE = "perf.db"
 OTAVA_CSV = "perf.csv"

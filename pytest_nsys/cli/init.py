@@ -13,27 +13,27 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.candidates import Candidate
+from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.choosing_convention import check_named, convention_of
 from pytest_nsys.cli.drafts import Left, checked, judged, store
 from pytest_nsys.cli.shelves import shelves
 from pytest_nsys.cli.updating import folder_option
-from pytest_nsys.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.drafting.choice import GENERIC, Choice, candidate_words, choose, with_bounds, with_libraries
 from pytest_nsys.drafting.figures import Figures
 from pytest_nsys.drafting.margins import written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.drafting.stages import with_stages
-from pytest_nsys.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
-from pytest_nsys.evaluation import Evidence, Library
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import counted, printable
-from pytest_nsys.refresh import Written
-from pytest_nsys.reports.gate_text import SCHEMA_NAME, Draft, gate_text
-from pytest_nsys.whole_file import write_whole
+from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
+from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.verdicts.refresh import Written
 
 SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
 SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'

@@ -11,26 +11,25 @@ from typing import Any
 
 import click
 
+from pytest_nsys.analysis.captures import Evidence, Library
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.asks import Ask
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.windows import Pick, pick_under
 from pytest_nsys.cli.choosing_convention import convention_for
 from pytest_nsys.cli.one_run import run_command, time_of, window_of_run
 from pytest_nsys.cli.options import opening_of
 from pytest_nsys.cli.output import note_lines, print_notes
-from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import NothingMeasured, UsageMistake
-from pytest_nsys.evaluation import Evidence, Library
-from pytest_nsys.families import TABLES, Families, names_of
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.families import TABLES, Families, names_of
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import KernelsMode, Note, Span, counted, printable
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import read_families
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.gates.stored_series import pick_under
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
-from pytest_nsys.model import KernelsMode, Note, Span, counted, printable
 from pytest_nsys.reports.kernel_report import KernelReport
 from pytest_nsys.reports.tables import Format
-from pytest_nsys.workload import Workload
 
 _OPTIONS = (
     click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps that were taken. Default: the anchors."),

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 import click
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.shelves import Collected, collected
 from pytest_nsys.cli.updating import folder_option
-from pytest_nsys.errors import BaselineError, GateFileError, Mistake, UsageMistake
+from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.finding import SUFFIXES, gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import shelf_of
-from pytest_nsys.gates.upgrading import Upgrade, upgrades
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import counted, printable
 from pytest_nsys.reports.tables import as_json
+from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
 CHANGED, MISTAKEN = 1, 2
 GATE_SUFFIX, MISNAMED = SUFFIXES

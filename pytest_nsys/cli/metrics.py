@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
-from pytest_nsys.metrics import METRICS
 from pytest_nsys.reports.tables import Column, Format, Kind
 
 COLUMNS = (

@@ -10,16 +10,10 @@ import click
 
 from pytest_nsys.analysis.windows import RUN, STEADY
 from pytest_nsys.cli.choosing_convention import convention_option
-from pytest_nsys.cli.options import (
-    WINDOW_OPTIONS,
-    executor_option,
-    format_option,
-    window_of,
-    window_option,
-)
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.units import NANOSECONDS, UnitMistake, parse_quantity
-from pytest_nsys.model import printable
+from pytest_nsys.cli.options import WINDOW_OPTIONS, executor_option, format_option, window_of, window_option
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import NANOSECONDS, UnitMistake, parse_quantity
 
 
 def run_command(*own: Callable[..., Any], anchor: str) -> Callable[[Callable[..., None]], Any]:

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import MEDIAN, Pick
-from pytest_nsys.asks import Ask
+from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.parallel import ReadAhead
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.windows import MEDIAN, Pick, pick_under
 from pytest_nsys.cli.choosing_convention import convention_for, convention_option
-from pytest_nsys.conventions import Convention
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.evaluation import Evidence, Library
-from pytest_nsys.executors.choosing import SERIAL, WAYS, check_executor
-from pytest_nsys.gates.stored_series import pick_under
-from pytest_nsys.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
-from pytest_nsys.progress import on_terminal
-from pytest_nsys.read_ahead import ReadAhead
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.reports.tables import Format
-from pytest_nsys.workload import Workload
+from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor
+from pytest_nsys.tools.progress import on_terminal
 
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."

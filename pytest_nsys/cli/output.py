@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.model import Note, Rank, Window, printable
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import Note, Rank, Window, printable
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import Column, Format, Row
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import click
 
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
 from pytest_nsys.analysis.windows import STEADY, Pick
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.evaluation import Evidence
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import Label, Note, Span, Value, printable
+from pytest_nsys.core.units import BARE, format_value
+from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.pipeline_rule import HALFWAY
-from pytest_nsys.gates.units import BARE, format_value
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Label, Note, Span, Value, printable
 from pytest_nsys.reports.tables import Column, Format, Kind, Row
-from pytest_nsys.workload import TwoStages, Workload
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"

@@ -10,21 +10,20 @@ from typing import Any
 
 import click
 
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.table import Selector, matches
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.cli.group import NO_DATA
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.evaluation import Evidence
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
+from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.absence import absences
-from pytest_nsys.gates.assertion import Selector
-from pytest_nsys.gates.selection import matches
-from pytest_nsys.gates.units import format_value
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import KernelsMode, Note, Rank, Value, Window, printable
 from pytest_nsys.reports.tables import Column, Kind, Row
 
 SETUP = (

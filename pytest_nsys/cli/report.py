@@ -9,22 +9,21 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.windows import RUN, STEADY
-from pytest_nsys.asks import Ask
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.windows import RUN, STEADY, pick_under
 from pytest_nsys.cli.choosing_convention import convention_for, convention_option
 from pytest_nsys.cli.collectives import peak_option
 from pytest_nsys.cli.one_run import bandwidth_of
 from pytest_nsys.cli.options import executor_option, opening_of, window_of, window_option
-from pytest_nsys.errors import NoRows, UsageMistake
-from pytest_nsys.evaluation import Library
-from pytest_nsys.gates.stored_series import pick_under
+from pytest_nsys.core.errors import NoRows, UsageMistake
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.titan_config import ConfigMistake, read_config
-from pytest_nsys.model import printable
 from pytest_nsys.reports.run_report import RunReport
+from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.folders import by_number, iterations, traces_in
 from pytest_nsys.traces.opening import IN_FOLDERS, find_traces, is_parquet
-from pytest_nsys.whole_file import write_whole
-from pytest_nsys.workload import Workload
 
 MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collective_bytes", "collective_wait_ns")
 

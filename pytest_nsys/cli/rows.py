@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 
 import click
 
+from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import Pick
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
-from pytest_nsys.errors import NothingMeasured, UsageMistake
-from pytest_nsys.evaluation import Evidence, Measured
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import Label, Note, Value, printable
 from pytest_nsys.gates.absence import absences
-from pytest_nsys.gates.assertion import Selector
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.gates.selection import Labelled, NothingSelected, select
-from pytest_nsys.metrics import METRICS, Metric, Unit
-from pytest_nsys.model import Label, Note, Value, printable
 from pytest_nsys.reports.tables import Column, Kind, Measure, Row, json_value
 
 

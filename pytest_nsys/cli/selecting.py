@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import click
 
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.gates.assertion import Selector
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.model import printable
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
 
 
 def where_option(command: Callable[..., None]) -> Callable[..., None]:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.updating import gate_run
-from pytest_nsys.errors import UsageMistake
+from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.finding import SUFFIXES
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import Shelf, shelf_of
-from pytest_nsys.metrics import METRICS
+from pytest_nsys.stored.baselines.shelf import Shelf, shelf_of
 
 if TYPE_CHECKING:
     import pytest
@@ -54,7 +54,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Say of each gate file its path, its baseline folder and what its path is relative to."""
-    from pytest_nsys.session import session_of
+    from pytest_nsys.plugin.session import session_of
 
     own = session_of(session.config)
     root = str(session.config.rootpath)

@@ -25,10 +25,10 @@ from pytest_nsys.analysis.quality import CHECKS, FEW_ANCHORS, Bounds, Subject
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.uncounted import uncounted
 from pytest_nsys.analysis.windows import MEDIAN, RUN, Pick
-from pytest_nsys.conventions import BUILT_IN, Convention
-from pytest_nsys.errors import NothingMeasured
-from pytest_nsys.gates.units import TIME, format_value
-from pytest_nsys.model import KernelsMode, Span, Value, counted, printable
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import KernelsMode, Span, Value, counted, printable
+from pytest_nsys.core.units import TIME, format_value
 
 GENERIC = BUILT_IN["generic"]
 FIRST = "first"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.evaluation import Evidence
-from pytest_nsys.gates.units import format_value
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Label, Value, printable
+from pytest_nsys.core.model import Label, Value, printable
+from pytest_nsys.core.units import format_value
 
 Labels = tuple[Label, ...]
 

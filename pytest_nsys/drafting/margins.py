@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import ceil, floor
 
+from pytest_nsys.core.model import Value
 from pytest_nsys.gates.noise import FEWEST_RUNS, bound
-from pytest_nsys.model import Value
 
 GUESS = Fraction(5, 100)
 LEAST = Fraction(2, 100)

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from pytest_nsys.analysis.statistics import median
 from pytest_nsys.analysis.windows import RUN
-from pytest_nsys.conventions import NO_STAGE, UNKNOWN
+from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
+from pytest_nsys.core.model import KernelsMode, Value, printable
+from pytest_nsys.core.statistics import median
 from pytest_nsys.drafting.figures import Figures, Labels, by_stage, values_of
 from pytest_nsys.drafting.margins import (
     GUESS,
@@ -23,7 +24,6 @@ from pytest_nsys.drafting.margins import (
     smallest_ns,
     written_ns,
 )
-from pytest_nsys.model import KernelsMode, Value, printable
 
 MOST = 12
 MOST_STAGES = 4

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
+from pytest_nsys.core.model import printable
 from pytest_nsys.drafting.choice import Choice
-from pytest_nsys.model import printable
 
 EXPRESSIONS = (
     *(c.stage for c in BUILT_IN.values() if c.stage is not None),

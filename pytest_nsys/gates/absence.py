@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.gates.assertion import AllowMissing, Selector
-from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, asks_for_none, select, selected
-from pytest_nsys.model import counted
+from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, asks_for_none, select, selected
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import counted
+from pytest_nsys.gates.assertion import AllowMissing
 
 CALL = "call"
 """A dimension of what a rank may well never do: it has no row, and is no worse for it."""

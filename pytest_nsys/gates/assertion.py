@@ -10,9 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from pytest_nsys.analysis.quality import Bounds
-from pytest_nsys.conventions import Convention
-from pytest_nsys.model import KernelsMode, Label, Span, printable
-from pytest_nsys.workload import Workload
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.model import KernelsMode, Label, Span, printable
+from pytest_nsys.core.workload import Workload
 
 AllowMissing = Mapping[str, frozenset[int]]
 """Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
@@ -122,16 +123,6 @@ class Requirement:
     comparator: Comparator | None
     limit: Constant | FromBaseline
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """The labels that one dimension may have. Each of ``values`` must match a row, else there is no data.
-
-    Text matches exactly, or as a prefix before ``_``, or as a glob; numbers match as numbers.
-    """
-
-    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ from typing import Any
 
 from yaml.nodes import Node, ScalarNode
 
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import KernelsMode, Span, no_command, printable
+from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.assertion import (
     AllowMissing,
     Assertion,
@@ -18,21 +22,17 @@ from pytest_nsys.gates.assertion import (
     FromBaseline,
     Location,
     Requirement,
-    Selector,
     Severity,
     Tolerance,
 )
 from pytest_nsys.gates.baseline_keys import read_baseline, runs_of
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
 from pytest_nsys.gates.selector_keys import SelectorKeys
 from pytest_nsys.gates.sentences import Sentence, judged, not_a_quantity, parse_sentence
 from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
-from pytest_nsys.gates.units import HASH
 from pytest_nsys.gates.value_range import warns_alike
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import KernelsMode, Span, no_command, printable
 
 ASSERTION_KEYS = (
     *("id", "assert", "metric", "where", "across", "balance", "pipeline", "for", "require", "warn", "baseline"),

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import HASH, format_tolerance
 from pytest_nsys.gates.assertion import Comparator, FromBaseline, FromHistory, Requirement, Tolerance
 from pytest_nsys.gates.limits import NO_TOLERANCE, NOISE, MetricSpec, exact_alone, gives_something, nothing_for
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, tolerance_of
-from pytest_nsys.gates.units import HASH, format_tolerance
 from pytest_nsys.gates.value_range import tolerates_all
 from pytest_nsys.gates.yaml_nodes import Reader, is_empty
-from pytest_nsys.model import printable
 
 BASELINE_KEYS = (*TOLERANCE_KEYS, "history", "branch", "lag")
 

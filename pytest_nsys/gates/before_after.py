@@ -16,10 +16,10 @@ from functools import lru_cache
 from math import comb
 from typing import TypeVar
 
-from pytest_nsys.analysis.statistics import median
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.statistics import median
 from pytest_nsys.gates.noise import variance
 from pytest_nsys.gates.student import quantile
-from pytest_nsys.model import Value
 
 ALPHA = Fraction(1, 20)
 FEWEST_FOR_A_TEST = 5

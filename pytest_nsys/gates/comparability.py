@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from pytest_nsys.core.model import printable
 from pytest_nsys.gates.verdict import Difference
-from pytest_nsys.model import printable
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
 FACT_FIELDS = (

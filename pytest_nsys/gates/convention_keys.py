@@ -8,7 +8,7 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.conventions import (
+from pytest_nsys.core.conventions import (
     BUILT_IN,
     COMPUTE,
     DEFAULT,
@@ -19,10 +19,10 @@ from pytest_nsys.conventions import (
     CopyKind,
     Purpose,
 )
-from pytest_nsys.families import OTHER, TABLES, Families, Family
-from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.core.families import OTHER, TABLES, Families, Family
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import KernelsMode, Span, printable
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import KernelsMode, Span, printable
 
 CONVENTION_KEYS = (
     "extends",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
+from pytest_nsys.core.file_names import GATE_SUFFIX
 
 SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
 """The ending of a gate file, and the one that is a mistake."""

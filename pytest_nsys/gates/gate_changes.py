@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.errors import BaselineError, GateFileError
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.errors import BaselineError, GateFileError
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.baseline_file import GATE_SUFFIX
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.git_files import LINK, Entry, Snapshot
 from pytest_nsys.gates.loosening import Changed, compared
 from pytest_nsys.gates.loosening_rules import GONE, Change, Kind
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import printable
+from pytest_nsys.tools.git_files import LINK, Entry, Snapshot
 
 FILE = "gate file"
 _NO_GATE_FILE = ".nsys.yml"

@@ -14,19 +14,19 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node
 
 from pytest_nsys.analysis.quality import Bounds
-from pytest_nsys.conventions import Convention
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import KernelsMode, Label, Span, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.assertion_keys import Defaults, read_assertion
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import mesh_axes, read_convention
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.quality_keys import read_quality
 from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
-from pytest_nsys.model import KernelsMode, Label, Span, printable
 
 GATE_FILE_KEYS = (
     *("version", "trace", "convention", "window", "span", "kernels", "tolerance", "run"),

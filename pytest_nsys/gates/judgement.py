@@ -12,24 +12,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
 
-from pytest_nsys.analysis.statistics import distance, exact, median
+from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
+from pytest_nsys.core.model import Label, Value, counted
+from pytest_nsys.core.statistics import distance, exact, median
+from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.absence import absences, complete, told
-from pytest_nsys.gates.assertion import (
-    Assertion,
-    Comparator,
-    Constant,
-    FromBaseline,
-    Requirement,
-    Selector,
-    Unmatched,
-)
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
-from pytest_nsys.gates.selection import Labelled, NothingSelected, Table, fold, label_key, meant, origin, select
-from pytest_nsys.gates.units import HASH
+from pytest_nsys.gates.selection import fold, origin
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
-from pytest_nsys.model import Label, Value, counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.gates.units import (
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import (
     HASH,
     MICRO,
     RATIO,
@@ -23,8 +23,8 @@ from pytest_nsys.gates.units import (
     parse_quantity,
     relative_amount,
 )
+from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
 from pytest_nsys.gates.value_range import Ranged, against_better, out_of_reach, tolerates_all, wrong_side
-from pytest_nsys.model import printable
 
 COMPARISONS: dict[str, Comparator] = {
     **{str(c): c for c in Comparator},

@@ -13,8 +13,12 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, TypeGuard
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import AT_LEAST
-from pytest_nsys.conventions import NO_STAGE
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import format_tolerance, format_value
 from pytest_nsys.gates.assertion import (
     Aggregate,
     AllowMissing,
@@ -24,16 +28,12 @@ from pytest_nsys.gates.assertion import (
     FromBaseline,
     GateFile,
     Requirement,
-    Selector,
     Tolerance,
     Waiver,
 )
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.quality_keys import OFF, SHARES
 from pytest_nsys.gates.sentences import judged
-from pytest_nsys.gates.units import format_tolerance, format_value
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import printable
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
 SHOWN_TEXT = 120

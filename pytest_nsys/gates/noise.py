@@ -12,9 +12,9 @@ from collections.abc import Container, Sequence
 from fractions import Fraction
 from math import isqrt
 
-from pytest_nsys.analysis.statistics import exact, mean
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.statistics import exact, mean
 from pytest_nsys.gates.student import quantile
-from pytest_nsys.model import Value
 
 CALIBRATION_FREEDOM = 4
 """ν₀: what the calibrated noise counts for."""

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from pytest_nsys.analysis.statistics import exact
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.statistics import exact
 from pytest_nsys.gates.assertion import Assertion, Comparator, Requirement
 from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.model import Value
 
 WORD = "pipeline"
 RULED = "overlap_score"

@@ -9,9 +9,9 @@ from typing import Any
 from yaml.nodes import Node
 
 from pytest_nsys.analysis.quality import Bounds
-from pytest_nsys.gates.units import Quantity, UnitMistake, parse_quantity
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import Quantity, UnitMistake, parse_quantity
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import printable
 
 OFF = "off"
 SHARES = ("unlaunched", "unstaged", "unclassified", "unknown_communication", "empty_anchors")

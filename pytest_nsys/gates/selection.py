@@ -6,133 +6,14 @@ numbers, so rank 1 is not rank 10. Each element of a selector must match a row o
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 
-from pytest_nsys.analysis.statistics import aggregate, exact
-from pytest_nsys.conventions import NO_STAGE
-from pytest_nsys.gates.assertion import Aggregate, Assertion, Selector
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.model import Label, Value, counted
-
-Labelled = tuple[Mapping[str, Label], Value]
-"""A value with its dimensions by name."""
-
-Coordinates = Mapping[int, Mapping[str, int]]
-"""Mesh coordinates by rank number."""
-
-
-class NothingSelected(Exception):
-    """No row, or not a row for each element that was listed: there is no data to judge."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of one metric, as measured or as stored.
-
-    ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
-    row.
-    """
-
-    dimensions: tuple[str, ...]
-    rows: Sequence[tuple[tuple[Label, ...], Value]]
-    coordinates: Coordinates
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    every_stage: bool = False
-    without: str = ""
-
-    def labelled(self) -> list[Labelled]:
-        """The rows with their dimensions by name, in order."""
-        return [(dict(zip(self.dimensions, labels, strict=True)), value) for labels, value in self.rows]
-
-    def label(self, labels: Mapping[str, Label], dimension: str) -> Label | None:
-        """The label of a dimension, which may be a mesh axis of the row's rank."""
-        if dimension in labels:
-            return labels[dimension]
-        rank = labels.get("rank")
-        return self.coordinates.get(rank, {}).get(dimension) if isinstance(rank, int) else None
-
-
-def label_key(label: Label) -> tuple[int, int, str]:
-    """Order of labels: numbers as numbers, before text."""
-    return (0, label, "") if isinstance(label, int) else (1, 0, label)
-
-
-def matches(element: str, label: Label) -> bool:
-    """Whether one element of a selector means this label."""
-    if isinstance(label, int):
-        return re.fullmatch(r"-?[0-9]{1,18}", element) is not None and int(element) == label
-    return label == element or label.startswith(element + "_") or fnmatch.fnmatchcase(label, element)
-
-
-def meant(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
-    """The rows that every selector means; there may be none.
-
-    Kernels without a stage are left out unless a selector asks for stage ``none``, or the metric counts every stage.
-    """
-    counts = table.every_stage if "stage" not in where else asks_for_none(where)
-    staged_only = "stage" in table.dimensions and not counts
-    rows = [row for row in table.labelled() if not (staged_only and row[0]["stage"] == NO_STAGE)]
-    return [row for row in rows if all(selected(table, row, dim, s.values) for dim, s in where.items())]
-
-
-def asks_for_none(where: Mapping[str, Selector]) -> bool:
-    """Whether the kernels without a stage are asked for."""
-    return "stage" in where and NO_STAGE in where["stage"].values
-
-
-def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
-    """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
-    kept = meant(table, where)
-    alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
-    stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all
-    # What no row has at all is named before what no row has together with the rest.
-    for rows, selectors in ((alone, stage_first), (kept, where)):
-        for dimension, selector in selectors.items():
-            for element in selector.values:
-                if not any(selected(table, row, dimension, (element,)) for row in rows):
-                    others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""
-                    hint = did_you_mean(element, _labels(table, dimension)) if dimension in _LISTED else ""
-                    exist = _what_exists(table, dimension)
-                    raise NothingSelected(f"no row{others} has {dimension} {element}{hint}; {exist}")
-    if not kept:
-        raise NothingSelected(_why_no_rows(table))
-    return kept
-
-
-def _why_no_rows(table: Table) -> str:
-    if table.rows and "stage" in table.dimensions:
-        return (
-            f"its {counted(len(table.rows), 'row')} in the window have no stage: select stage {NO_STAGE} to judge them"
-        )
-    return f"it has no row in the window{f': {table.without}' if table.without else ''}"
-
-
-def selected(table: Table, row: Labelled, dimension: str, elements: Sequence[str]) -> bool:
-    """Whether one of the elements means the row's label."""
-    label = table.label(row[0], dimension)
-    return label is not None and any(matches(element, label) for element in elements)
-
-
-_LISTED = {"family": "families"}
-"""Dimensions whose labels are all known from a table, in the plural: another one is a slip of the pen."""
-
-
-def _labels(table: Table, dimension: str) -> list[str]:
-    """The labels that rows have, in order."""
-    labels = (table.label(labels, dimension) for labels, _ in meant(table, {}))
-    return [str(label) for label in sorted({label for label in labels if label is not None}, key=label_key)]
-
-
-def _what_exists(table: Table, dimension: str) -> str:
-    shown = _labels(table, dimension)
-    if not shown:
-        return f"no row has a {dimension}" if meant(table, {}) else _why_no_rows(table)
-    plural = _LISTED.get(dimension, f"{dimension}s")
-    return f"{plural} with a row: {', '.join(shown[:16])}{' …' if len(shown) > 16 else ''}"
+from pytest_nsys.analysis.table import Labelled, NothingSelected, Table
+from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.statistics import aggregate, exact
+from pytest_nsys.gates.assertion import Aggregate, Assertion
 
 
 def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[Labelled]:

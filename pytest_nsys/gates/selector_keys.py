@@ -9,18 +9,13 @@ from dataclasses import dataclass
 
 from yaml.nodes import Node, ScalarNode
 
-from pytest_nsys.gates.assertion import Aggregate, Selector
-from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.gates.assertion import Aggregate
 from pytest_nsys.gates.limits import MetricSpec
-from pytest_nsys.gates.sentences import (
-    AGGREGATE_WORDS,
-    aggregate_word,
-    check_dimension,
-    selector_value,
-    unknown_axis,
-)
+from pytest_nsys.gates.sentences import AGGREGATE_WORDS, aggregate_word, check_dimension, selector_value, unknown_axis
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import printable
 
 MAX_ITEMS = 1000
 """Most items that one ``for:`` may make."""

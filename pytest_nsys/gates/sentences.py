@@ -18,21 +18,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pytest_nsys.analysis.collective_sizes import spelt
-from pytest_nsys.gates.assertion import (
-    Aggregate,
-    Comparator,
-    Constant,
-    FromBaseline,
-    Requirement,
-    Selector,
-    Tolerance,
-    Unmatched,
-)
-from pytest_nsys.gates.hints import did_you_mean
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import BARE, COUNT, HASH, MICRO, TIME
+from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Requirement, Tolerance, Unmatched
 from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.pipeline_rule import RULED, WORD, cannot_rule
-from pytest_nsys.gates.units import BARE, COUNT, HASH, MICRO, TIME
-from pytest_nsys.model import printable
 
 __all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
 

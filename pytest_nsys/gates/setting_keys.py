@@ -9,12 +9,12 @@ from fractions import Fraction
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import Quantity, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.gates.assertion import AllowMissing, Tolerance
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import NOISE
-from pytest_nsys.gates.units import Quantity, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import printable
 
 TOLERANCE_KEYS = ("rel", "abs")
 WINDOW_KEYS = ("start", "end")

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.model import printable
-from pytest_nsys.workload import Parallel, Workload
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.workload import Parallel, Workload
 
 MAX_BYTES = 1 << 20
 TABLES = ("parallelism", "training", "experimental")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Protocol
 
+from pytest_nsys.core.units import BARE, COUNT, RATIO, TIME, written_value
 from pytest_nsys.gates.assertion import Comparator, Tolerance
-from pytest_nsys.gates.units import BARE, COUNT, RATIO, TIME, written_value
 
 FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import Assertion, Severity
-from pytest_nsys.model import Label, Value, Window
 
 
 class Outcome(enum.StrEnum):
@@ -58,15 +59,6 @@ class JudgedRow:
     def sees(self) -> Value | None:
         """The smallest change that the gate can see; None for a constant limit."""
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class UsedWindow:
-    """The window that one rank of one capture was judged on."""
-
-    capture: int
-    rank: int
-    window: Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,17 @@ from fractions import Fraction
 
 from yaml.nodes import Node
 
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Selector, Severity, Waiver
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.core.units import UnitMistake, limit_value, parse_quantity
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Severity, Waiver
 from pytest_nsys.gates.assertion_keys import Defaults, clean_name
-from pytest_nsys.gates.hints import did_you_mean
 from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.selector_keys import SelectorKeys
 from pytest_nsys.gates.sentences import judged
-from pytest_nsys.gates.units import UnitMistake, limit_value, parse_quantity
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
-from pytest_nsys.model import printable
 
 REQUIRED_KEYS: Mapping[str, str] = {
     "assertion": "the name of an assertion",

@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
-from pytest_nsys.analysis.statistics import exact
-from pytest_nsys.gates.assertion import Assertion, Comparator, Selector, Waiver
-from pytest_nsys.gates.selection import Table, matches
-from pytest_nsys.gates.units import format_apart
+from pytest_nsys.analysis.table import Selector, Table, matches
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.statistics import exact
+from pytest_nsys.core.units import format_apart
+from pytest_nsys.gates.assertion import Assertion, Comparator, Waiver
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
-from pytest_nsys.model import Value, counted, printable
 
 Means = Callable[[Labels, Mapping[str, Selector]], bool]
 """Whether selectors mean a row with these labels."""

@@ -10,12 +10,12 @@ from typing import Any
 from yaml.nodes import Node
 
 from pytest_nsys.analysis.pipeline import OF_STAGES
+from pytest_nsys.core.model import Label, printable
+from pytest_nsys.core.units import NANOSECONDS, UnitMistake, format_value, parse_quantity
+from pytest_nsys.core.workload import Parallel, TwoStages, Workload
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.titan_config import ConfigMistake, read_config
-from pytest_nsys.gates.units import NANOSECONDS, UnitMistake, format_value, parse_quantity
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader
-from pytest_nsys.model import Label, printable
-from pytest_nsys.workload import Parallel, TwoStages, Workload
 
 WORKLOAD_KEYS = ("config", "steps", "step_time", "samples", "local_samples", "data_parallel", "peak")
 PIPELINE_KEYS = ("stage0", "stage1", "warmup")

@@ -14,9 +14,9 @@ from typing import TypeVar
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pytest_nsys.errors import GateFileError, Mistake
-from pytest_nsys.gates.hints import did_you_mean
-from pytest_nsys.model import printable
+from pytest_nsys.core.errors import GateFileError, Mistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000

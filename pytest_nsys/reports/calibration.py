@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pytest_nsys.analysis.statistics import median
-from pytest_nsys.evaluation import Evidence
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.statistics import median
+from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
-from pytest_nsys.gates.baseline_file import Baseline, RowLabels, Series
 from pytest_nsys.gates.judgement import Reference, judge
 from pytest_nsys.gates.noise import deviation
-from pytest_nsys.gates.selection import label_key
-from pytest_nsys.gates.stored_series import series_for, spelled
-from pytest_nsys.gates.units import format_value
 from pytest_nsys.gates.verdict import JudgedRow
-from pytest_nsys.metrics import METRICS, Metric
-from pytest_nsys.model import Value, counted, printable
 from pytest_nsys.reports.tables import Column, Kind, as_table
-from pytest_nsys.verdicts import judged_unit
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series
+from pytest_nsys.stored.baselines.series import series_for, spelled
+from pytest_nsys.verdicts.evaluate import judged_unit
 
 COLUMNS = (Column("row"), Column("median"), Column("s0 / median", Kind.RATIO), Column("s0"))
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_nsys.analysis.causes import Cause, Explained, Explanation, Kind
-from pytest_nsys.gates.units import format_value
-from pytest_nsys.model import Label, counted, printable
+from pytest_nsys.core.model import Label, counted, printable
+from pytest_nsys.core.units import format_value
 
 MOST_LINES = 5
 MOST_CAUSES = 3

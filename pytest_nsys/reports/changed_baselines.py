@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.gates.baseline_changes import Change, FileChange, State
-from pytest_nsys.gates.selection import label_key
-from pytest_nsys.gates.units import format_apart, format_value
-from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.reports.text import change_words
+from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 
 SHOWN_ROWS = 10
 

@@ -12,9 +12,19 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import RankCut
 from pytest_nsys.analysis.lanes import exposed_parts, in_order
-from pytest_nsys.conventions import COMPUTE, NO_STAGE
-from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, KernelsMode, Range, Rank, Stream
-from pytest_nsys.traces.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
+from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Collective,
+    Interval,
+    Kernels,
+    KernelsMode,
+    Range,
+    Rank,
+    Stream,
+)
+from pytest_nsys.traces.chrome.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, RANGE
 
 WINDOW, EXPOSED = "window", "exposed"
 LAUNCH = "launch"

@@ -3,7 +3,7 @@
 One process for each rank: the window, its exposed communication, a lane for each stream with arrows from the launches,
 the calls of the API, the ranges of each CPU thread. Categories and arguments are those of torch.profiler; times are
 microseconds with three decimals, so that no nanosecond is lost. What no event shows stands in the first member, from
-which :mod:`pytest_nsys.traces.cut` reads the same ranks and windows again. The same windows give the same bytes.
+which :mod:`pytest_nsys.traces.chrome.cut` reads the same ranks and windows again. The same windows give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
-from pytest_nsys.model import OPEN_END_NS, Interval, KernelsMode
+from pytest_nsys.core.model import OPEN_END_NS, Interval, KernelsMode
 from pytest_nsys.reports.chrome_lanes import Lane, lanes_of, title
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.traces.cut import CUT, FORMAT
-from pytest_nsys.traces.cut_process import KERNEL, MACHINE_BITS
+from pytest_nsys.traces.chrome.cut import CUT, FORMAT
+from pytest_nsys.traces.chrome.cut_process import KERNEL, MACHINE_BITS
 
 PACKED = ".gz"
 PID_BITS = 24

@@ -9,10 +9,10 @@ from functools import cached_property
 
 from pytest_nsys.analysis.collectives import Transfer, lacking, shares, sized, transfers
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.straggling import Matched, matched, stragglers
-from pytest_nsys.gates.units import TIME, format_value
-from pytest_nsys.model import Value, printable
+from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.statistics import exact, mean, median
+from pytest_nsys.core.units import TIME, format_value
 from pytest_nsys.reports.tables import Column, Kind, Row
 
 COLUMNS = (

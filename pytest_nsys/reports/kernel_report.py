@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
-from pytest_nsys.analysis.statistics import exact
-from pytest_nsys.gates.units import TIME, format_value
-from pytest_nsys.model import Value, counted
+from pytest_nsys.core.model import Value, counted
+from pytest_nsys.core.statistics import exact
+from pytest_nsys.core.units import TIME, format_value
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import Column, Format, Kind, Row
 from pytest_nsys.reports.text import aligned

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cached_property
 
+from pytest_nsys.analysis.captures import Evidence
 from pytest_nsys.analysis.collectives import Labels, Transfer, shares, sized, transfers
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.statistics import exact, mean, median
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.evaluation import Evidence
-from pytest_nsys.gates.units import BARE, RATIO, SIZE, TIME, format_value
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.statistics import exact, mean, median
+from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, format_value
+from pytest_nsys.core.workload import Parallel
 from pytest_nsys.reports.collective_report import CollectiveReport
 from pytest_nsys.reports.text import aligned
-from pytest_nsys.workload import Parallel
 
 ABSENT = "-"
 UNKNOWN_TIME = "time-unknown"

@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_nsys.gates.units import BARE, format_value
-from pytest_nsys.model import Value, printable
+from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.units import BARE, format_value
 
 
 class Format(enum.StrEnum):

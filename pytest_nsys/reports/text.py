@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from pytest_nsys.analysis.statistics import distance
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.analysis.windows import UsedWindow
+from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.statistics import distance
+from pytest_nsys.core.units import BARE, HASH, format_apart, format_tolerance, format_value
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.pipeline_rule import HALFWAY
-from pytest_nsys.gates.selection import label_key
-from pytest_nsys.gates.units import BARE, HASH, format_apart, format_tolerance, format_value
-from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, UsedWindow, Verdict
-from pytest_nsys.model import Value, printable
+from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_lines
 
 SHOWN_ROWS = 10

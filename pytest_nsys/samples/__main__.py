@@ -8,13 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.dualpipe import (
-    SAMPLE_REGRESSION,
-    SAMPLE_SHAPE,
-    StepShape,
-    with_kernels,
-    write_dualpipe,
-)
+from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, StepShape, with_kernels, write_dualpipe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

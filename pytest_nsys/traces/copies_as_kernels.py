@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
-from pytest_nsys.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
-from pytest_nsys.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Trace, TraceFacts
+from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Trace, TraceFacts
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""
@@ -74,7 +74,7 @@ def with_copies(trace: Trace, kinds: Sequence[CopyKind]) -> Trace:
 
 
 class WithCopies:
-    """A :class:`~pytest_nsys.model.Trace` among whose kernels are the copies of some kinds."""
+    """A :class:`~pytest_nsys.core.model.Trace` among whose kernels are the copies of some kinds."""
 
     def __init__(self, trace: Trace, kinds: Sequence[CopyKind]) -> None:
         self._trace, self._kinds = trace, tuple(kinds)

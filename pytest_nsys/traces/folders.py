@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_nsys.errors import UsageMistake
-from pytest_nsys.model import printable
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import printable
 from pytest_nsys.traces.same_bytes import given_twice
 
 JSON = (".json", ".json.gz")
@@ -40,7 +40,7 @@ def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
 def _is_json_trace(path: Path) -> bool:
     if not path.name.endswith(JSON):
         return False
-    from pytest_nsys.traces.chrome_json import is_trace  # gates on exports of nsys do not pay for it
+    from pytest_nsys.traces.chrome.writers import is_trace  # gates on exports of nsys do not pay for it
 
     return is_trace(path)
 

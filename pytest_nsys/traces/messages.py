@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from pytest_nsys.model import Diagnostic
+from pytest_nsys.core.model import Diagnostic
 
 HIDDEN = "…"
 

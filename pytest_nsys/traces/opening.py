@@ -12,9 +12,9 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_nsys.conventions import DEFAULT
-from pytest_nsys.errors import TraceError, UsageMistake
-from pytest_nsys.model import Trace, printable
+from pytest_nsys.core.conventions import DEFAULT
+from pytest_nsys.core.errors import TraceError, UsageMistake
+from pytest_nsys.core.model import Trace, printable
 from pytest_nsys.traces.folders import (
     XPLANE,
     by_number,
@@ -25,30 +25,30 @@ from pytest_nsys.traces.folders import (
     traces_in,
     why_xplane,
 )
-from pytest_nsys.traces.nsys_sqlite import NsysSqlite
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
 
 
 def _report(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys_report import NsysReport  # it starts programs, which few runs need
+    from pytest_nsys.traces.nsys.report import NsysReport  # it starts programs, which few runs need
 
     return NsysReport(path)
 
 
 def _parquet(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys_parquet import NsysParquet
+    from pytest_nsys.traces.nsys.parquet import NsysParquet
 
     return NsysParquet(path)
 
 
 def _raw_stream(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys_report import raw_stream
+    from pytest_nsys.traces.nsys.report import raw_stream
 
     return raw_stream(path)
 
 
 def _json(path: Path) -> Trace:
-    from pytest_nsys.traces.chrome_json import open_json  # gates on exports of nsys do not pay for it
+    from pytest_nsys.traces.chrome.writers import open_json  # gates on exports of nsys do not pay for it
 
     return open_json(path)
 
@@ -167,7 +167,7 @@ def usual_convention(path: Path) -> str:
     somebody's own.
     """
     if _reader_of(path) is _json:
-        from pytest_nsys.traces.chrome_json import writer_of
+        from pytest_nsys.traces.chrome.writers import writer_of
 
         if (writer := writer_of(path)) is not None:
             return writer.convention(path)

@@ -15,11 +15,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
-from pytest_nsys.errors import NsysError
-from pytest_nsys.model import Kernels, Range, Trace
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.model import Kernels, Range, Trace
 
 Question = tuple[Hashable, ...]
-"""The name of a method of :class:`~pytest_nsys.model.Trace`, and its arguments."""
+"""The name of a method of :class:`~pytest_nsys.core.model.Trace`, and its arguments."""
 
 
 class Answer(NamedTuple):
@@ -37,7 +37,7 @@ class Recording(NamedTuple):
 
 
 class RecordedTrace:
-    """A :class:`~pytest_nsys.model.Trace` that answers what it knows, and asks the file for the rest.
+    """A :class:`~pytest_nsys.core.model.Trace` that answers what it knows, and asks the file for the rest.
 
     Every public method of the protocol is answered alike, also one that this module has never heard of.
     """

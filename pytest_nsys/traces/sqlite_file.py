@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_nsys.errors import TraceError
-from pytest_nsys.model import printable
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
 
 MAGIC = b"SQLite format 3\x00"
 WRITE_AHEAD_AT = 18

@@ -30,7 +30,7 @@ TARGET_MIB = 200
 
 PYTHON_JSON = "import gc, json, sys; gc.disable(); json.load(open(sys.argv[1]))"
 READ = (
-    "import sys; from pathlib import Path; from pytest_nsys.traces.kineto_content import Content; "
+    "import sys; from pathlib import Path; from pytest_nsys.traces.chrome.kineto_content import Content; "
     "Content(Path(sys.argv[1]))"
 )
 WITHOUT = "import sys; sys.modules['msgspec'] = None; " + READ.removeprefix("import sys; ")

@@ -32,14 +32,15 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.baseline_file import Series
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import Reference, Unlike, judge
+from pytest_nsys.gates.picks import pick_for
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Label, Value
-from pytest_nsys.references import OtherRun
+from pytest_nsys.stored.baselines.baseline_file import Series
+from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
 
 DRIFT_BETWEEN, DRIFT_WITHIN = 0.02, 0.03
@@ -205,7 +206,7 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     """
     (assertion,) = gate.assertions
     now = Drawn(example(), after)
-    pick = now.pick_of(assertion)
+    pick = pick_for(now.convention, assertion)
     reference: Reference | Unlike
     if rule.captures:
         reference = OtherRun(now, gate, Drawn(example(), before)).reference(METRIC, assertion)

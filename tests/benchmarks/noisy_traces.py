@@ -10,14 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import Pick
-from pytest_nsys.conventions import BUILT_IN
-from pytest_nsys.evaluation import Evidence, Measured
-from pytest_nsys.gates.baseline_file import Key
-from pytest_nsys.metrics import METRICS, Metric
-from pytest_nsys.model import Label, Row
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import Label, Row
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.opening import open_trace
 

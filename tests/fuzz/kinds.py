@@ -11,22 +11,22 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.drafts import store
-from pytest_nsys.evaluation import Library
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import shelf_of
-from pytest_nsys.history.entries import run_facts, series_facts
-from pytest_nsys.history.writing import RunEntry, append
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.revision import Revision
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.nccl import NcclRanges
 from pytest_nsys.samples.schema import MEMCPY
+from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.stored.history.entries import run_facts, series_facts
+from pytest_nsys.stored.history.writing import RunEntry, append
+from pytest_nsys.tools.revision import Revision
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
-from tests.gates import MS, write_trace
+from tests.support.gates import MS, write_trace
 
 LOOSE = """version: 1
 assertions:

@@ -13,18 +13,19 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
-from pytest_nsys.errors import GOES_ON, GateFileError, NsysError
-from pytest_nsys.evaluation import Evidence, Library
+from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.shelf import shelf_of
-from pytest_nsys.metrics import METRICS
-from pytest_nsys.model import Label, Value
-from pytest_nsys.references import PastRuns, StoredBaseline
-from pytest_nsys.reports.record import record_of
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.reports.text import explanation
-from pytest_nsys.verdicts import Bench, evaluate
+from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.references import PastRuns, StoredBaseline
 
 LIMIT_S = 20.0
 """Of one step of one input, of the processor's time: a hundred times what most take."""
@@ -129,7 +130,7 @@ def _judged(loaded: GateFile, evidence: Evidence, history: Path | None) -> Rows 
             record_of(verdict, "run", verdict.compared_with)
             explanation(verdict, assertion.location.at_line, ())
             good = good and verdict.good
-            measured = evidence.rows(METRICS[assertion.metric], evidence.pick_of(assertion))
+            measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}
         except NsysError as one:
             error = one

@@ -1,0 +1,73 @@
+"""Does one of several captures lie far from the others, so that their median hides it?
+
+Far is more than a tenth from the median of the others, and several times what those differ by among themselves. That
+is pooled over the rows of a metric, for two captures alone agree by chance; a small row counts on the scale of the mean
+row. The factor falls with the number of captures as their range rises: together they stand for about six deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.statistics import distance, mean, median
+from pytest_nsys.core.units import format_value
+
+FEWEST = 3
+"""Captures among which one can be the other: of two nobody knows which."""
+
+FAR = Fraction(1, 10)
+RANGES = 18
+"""Over the number of captures: how many times the range of the others is far."""
+
+Labels = tuple[Label, ...]
+Rows = Mapping[Labels, Value]
+
+
+class Outlying(NamedTuple):
+    """A capture (by its place) with ``rows`` rows far from the others; the farthest, and the median of the others."""
+
+    capture: int
+    rows: int
+    labels: Labels
+    value: Value
+    others: Value
+
+    def told(self, metric: Metric) -> str:
+        """The row and how far it is off: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
+        row = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, self.labels, strict=True))
+        value, others = (format_value(each, metric.unit) for each in (self.value, self.others))
+        more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
+        return f"{printable(f'{row} {metric.name}'.strip())} is {value}, the median of the others {others}{more}"
+
+
+def outlying(captures: Sequence[Rows]) -> list[Outlying]:
+    """The captures that lie far from the others in some row that all of them have, by their place."""
+    shared = [labels for labels in captures[0] if all(labels in capture for capture in captures)]
+    found = []
+    for place, capture in enumerate(captures if len(captures) >= FEWEST else ()):
+        others = [other for i, other in enumerate(captures) if i != place]
+        if far := list(_far({labels: capture[labels] for labels in shared}, others)):
+            labels = shared[max(far, key=lambda each: each[0])[1]]
+            found.append(Outlying(place, len(far), labels, capture[labels], median([o[labels] for o in others])))
+    return found
+
+
+def _far(capture: Rows, others: Sequence[Rows]) -> Iterator[tuple[Fraction, int]]:
+    """How many times as far as they may be the rows are that are far, and their places."""
+    each = [[other[labels] for other in others] for labels in capture]
+    middles = [Fraction(median(values)) for values in each]
+    usual = Fraction(mean([abs(middle) for middle in middles])) if middles else Fraction(0)
+    if not usual:
+        return
+    scales = [max(usual, abs(middle)) for middle in middles]
+    ranges = [Fraction(max(values) - min(values)) for values in each]
+    pooled = Fraction(median([range_ / scale for range_, scale in zip(ranges, scales, strict=True)]))
+    times = Fraction(RANGES, len(others) + 1)
+    for at, value in enumerate(capture.values()):
+        reach = max(FAR * scales[at], times * max(ranges[at], pooled * scales[at]))
+        if (apart := Fraction(distance(value, middles[at]))) > reach:
+            yield apart / reach, at

@@ -1,0 +1,214 @@
+"""What will be asked of many traces is read before it is asked, one trace at a time, wherever an executor does it.
+
+A reader opens one trace, makes every measurement that was announced, and sends what it asked the trace for. The
+measurements are then made once more here, of all traces together, and find their answers at hand. That they are made
+twice costs little: nearly all time goes into reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
+from pytest_nsys.core.model import Trace
+from pytest_nsys.core.workload import Workload
+from pytest_nsys.tools.dask_executor import this_worker, why_lost
+from pytest_nsys.tools.executors import SERIAL, executor_of
+from pytest_nsys.tools.progress import EVERY_S, Progress
+from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.recorded import RecordedTrace, Recording
+
+MANY = 16
+"""From so many traces on they are read one after another, and let go, where nobody asks for an executor."""
+
+GIVEN_UP = "the executor gave it up: its scheduler or all of its workers went away"
+
+
+class Job(NamedTuple):
+    """One trace, and what will be asked of it."""
+
+    path: Path
+    convention: Convention
+    workload: Workload
+    asks: Sequence[Ask]
+
+
+class Outcome(NamedTuple):
+    """What became of a job: the recording, or why the trace cannot be opened."""
+
+    recording: Recording | None
+    error: NsysError | None = None
+
+
+def read(job: Job) -> Outcome:
+    """Open the trace and ask it whatever the measurements ask. Runs in any process."""
+    trace = RecordedTrace(job.path, open_trace)
+    with contextlib.closing(trace):
+        try:
+            _ = trace.format
+        except NsysError as error:
+            return Outcome(None, _elsewhere(job.path, error))
+        evidence = Evidence([Run([cast(Trace, trace)], job.convention, job.workload)])
+        _measure(evidence, job.asks)
+        return Outcome(trace.recording())
+
+
+def _elsewhere(path: Path, error: NsysError) -> NsysError:
+    """A file that is not there was seen where the job comes from: the disks are not the same."""
+    if path.exists():
+        return error
+    return TraceError(f"{path}: is not there for {this_worker()}: traces must lie on a disk that all readers share")
+
+
+def _measure(evidence: Evidence, asks: Sequence[Ask]) -> None:
+    """What a gate or a command does with a run, in the order in which it does it."""
+    (run,) = evidence.captures
+    # What goes wrong here goes wrong once more where the run is judged, and is told there.
+    with contextlib.suppress(Exception):
+        evidence.key({})
+    with contextlib.suppress(Exception):
+        _ = evidence.facts
+    for ask in asks:
+        metric = METRICS.get(ask.metric or "")
+        with contextlib.suppress(Exception):
+            run.measured(ask.pick)
+        if metric is not None:
+            with contextlib.suppress(Exception):
+                _measure_rows(evidence, metric, ask.pick)
+            with contextlib.suppress(Exception):
+                evidence.check(ask.bounds, ask.pick, metric)
+        with contextlib.suppress(Exception):
+            evidence.notes(ask.pick, *([metric] if metric is not None else []))
+
+
+def _measure_rows(evidence: Evidence, metric: Metric, pick: Pick) -> None:
+    """The rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
+    try:
+        evidence.rows(metric, pick)
+    except NothingMeasured:
+        for rank in evidence.captures[0].ranks:
+            with contextlib.suppress(NothingMeasured):
+                evidence.rows(metric, pick, frozenset({rank.number}))
+
+
+Opener = Callable[[Path], Trace]
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Reads the traces of a run by an executor, which is named as for
+    :func:`~pytest_nsys.tools.executors.executor_of`; None: in this process. ``shown``: a terminal shows how far.
+    """
+
+    executor: str | None = None
+    shown: bool = False
+
+    def __call__(
+        self, paths: Sequence[Path], convention: Convention, workload: Workload, asks: Sequence[Ask]
+    ) -> Opener:
+        """What opens the traces: with what was read of them, where that was worth while. Raises UsageMistake."""
+        worth = len(paths) > 1 if self.executor not in (None, SERIAL) else len(paths) >= MANY
+        if not asks or not worth:
+            return open_trace
+        jobs = [Job(path, convention, workload, tuple(dict.fromkeys(asks))) for path in paths]
+        outcomes = dict(zip(paths, self._read(jobs), strict=False))  # one that fails is the last
+
+        def opened(path: Path) -> Trace:
+            """The trace with its answers, or the error of reading it ahead."""
+            outcome = outcomes.get(path)
+            if outcome is None:
+                return open_trace(path)
+            if outcome.error is not None:
+                raise outcome.error
+            return cast(Trace, RecordedTrace(path, open_trace, outcome.recording))
+
+        return opened
+
+    def _read(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """The outcomes in the order of the jobs, up to the first that failed."""
+        progress = Progress("reading traces", len(jobs), shown=self.shown)
+        try:
+            with executor_of(self.executor or SERIAL) as executor:
+                futures = _finished(executor, jobs, progress)
+            return _outcomes(jobs, futures, progress)
+        finally:
+            progress.end()
+
+
+def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> list[Future[Outcome]]:
+    """A future of each job, in their order; those after one that failed may be cancelled, or not begun."""
+    futures: list[Future[Outcome]] = []
+    for job in jobs:
+        futures.append(executor.submit(read, job))
+        if futures[-1].done():  # where a job is done as it is submitted
+            progress.tell(len(futures))
+            if _failed(futures[-1]):
+                return futures
+    pending = set(futures)
+    while pending:
+        wait(pending, timeout=EVERY_S)  # passes over one that is cancelled and whose executor has not noticed yet
+        done = {future for future in pending if future.done()}
+        pending -= done
+        progress.tell(len(futures) - len(pending))
+        if done and any(map(_failed, done)):
+            first = next(i for i, future in enumerate(futures) if future.done() and _failed(future))
+            for later in futures[first + 1 :]:
+                later.cancel()
+    return futures
+
+
+def _failed(future: Future[Outcome]) -> bool:
+    """Whether a future that is done brought no recording."""
+    return future.cancelled() or future.exception() is not None or future.result().error is not None
+
+
+def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[Outcome]], progress: Progress) -> list[Outcome]:
+    """What the futures brought. Where a process died nobody knows over which trace, so the rest is read alone."""
+    outcomes: list[Outcome] = []
+    for job, future in zip(jobs, futures, strict=False):
+        try:
+            outcomes.append(future.result())
+        except BrokenExecutor:
+            return outcomes + _one_at_a_time(jobs[len(outcomes) :], progress)
+        except CancelledError:
+            outcomes.append(_lost(job, GIVEN_UP))
+        except Exception as error:
+            outcomes.append(_lost(job, why_lost(error)))
+        if outcomes[-1].error is not None:
+            return outcomes
+    return outcomes
+
+
+def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[Outcome]:
+    """Each job alone in a process: up to the first over which it dies, or that fails."""
+    outcomes: list[Outcome] = []
+    from pytest_nsys.tools.processes import processes  # loaded already where it is needed
+
+    with processes(1) as executor:
+        for job in jobs:
+            future = executor.submit(read, job)
+            while not future.done():
+                wait([future], timeout=EVERY_S)
+                progress.tell(0)
+            try:
+                outcomes.append(future.result())
+            except BrokenExecutor:
+                outcomes.append(_lost(job, f"the process that read it died ({executor.how_it_died()})"))
+            if outcomes[-1].error is not None:
+                break
+    return outcomes
+
+
+def _lost(job: Job, why: str) -> Outcome:
+    return Outcome(None, TraceError(f"{job.path}: cannot be read: {why}"))

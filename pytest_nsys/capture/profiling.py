@@ -1,0 +1,167 @@
+"""Marking the profiled step of a training loop: ``profiled_step``, for any framework, or none.
+
+It starts and stops what ``nsys profile --capture-range=cudaProfilerApi`` records, and names the process and the step.
+torch is used where the program has imported it already, and is never imported here; else the tool that records the
+process, and the CUDA runtime, are called directly. Where that cannot be, one warning says so and the loop runs on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ctypes.util
+import functools
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_nsys.capture.nvtx_client import nvtx_client
+
+CUDART_LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so")
+
+
+class Marker(NamedTuple):
+    """Opens and closes a named range on this thread."""
+
+    push: Callable[[str], object]
+    pop: Callable[[], object]
+
+
+class Profiler(NamedTuple):
+    """Starts and stops the recording. ``finish`` waits for what the GPU has still to do, ``meet`` for other ranks: the
+    first that stops stops the recording of its whole node.
+    """
+
+    start: Callable[[], object]
+    stop: Callable[[], object]
+    finish: Callable[[], object]
+    meet: Callable[[], object]
+
+
+@contextlib.contextmanager
+def profiled_step(step: int, warmup: int = 5, label: str | None = None, *, steps: int = 1) -> Iterator[bool]:
+    """Profile the steps ``warmup`` … ``warmup + steps - 1`` of a loop; around every other step, do nothing.
+
+    ``step`` counts from 0. ``label`` is the setup label of this process, such as ``rank=0; pp=0/2 dp=0/1 cp=0/1
+    ep=0/1; mbs=1 seq=2048``. Each profiled step is a range ``ProfilerStep#N`` that ends when the GPU has done its work.
+    The value says whether the step is profiled. nsys ends the program after the last profiled step, unless it was
+    told otherwise: save what must be saved before. With torch.distributed all ranks meet before that.
+
+    ::
+
+        for step, batch in enumerate(batches):
+            with profiled_step(step, label=label):
+                train(batch)
+
+    Raises ValueError for a negative ``step`` or ``warmup``, for ``steps`` below 1.
+    """
+    if step < 0 or warmup < 0 or steps < 1:
+        raise ValueError(f"step {step}, warmup {warmup} and steps {steps}: at least 0, 0 and 1")
+    if not warmup <= step < warmup + steps:
+        yield False
+        return
+    marker, profiler = find_marker(), find_profiler()
+    _warn_where_nothing_is_there(marker, profiler)
+    if step == warmup:
+        profiler.finish()  # what warm-up steps left on the GPU is none of the profiled step
+        profiler.start()
+        if label is not None:  # within what is recorded: before, it would not be in the report
+            marker.push(label)
+            marker.pop()
+    try:
+        marker.push(f"ProfilerStep#{step}")
+        try:
+            yield True
+            profiler.finish()  # so that the step's kernels end within its range
+        finally:
+            marker.pop()
+    except BaseException:
+        profiler.stop()
+        raise
+    if step == warmup + steps - 1:
+        profiler.meet()
+        profiler.stop()
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+NO_MARKER = Marker(_nothing, _nothing)
+NO_PROFILER = Profiler(_nothing, _nothing, _nothing, _nothing)
+
+
+def find_marker() -> Marker:
+    """Who writes ranges: torch where it is imported, else the recording tool itself, else nobody."""
+    torch = _torch()
+    if torch is not None:
+        return Marker(torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop)
+    client = nvtx_client()
+    return NO_MARKER if client is None else Marker(client.push, client.pop)
+
+
+def find_profiler() -> Profiler:
+    """Who starts the recording: torch where it is imported, else libcudart, else nobody."""
+    torch = _torch()
+    if torch is not None:
+        cudart = torch.cuda.cudart()
+        meet = functools.partial(_meet, torch.distributed)
+        return Profiler(cudart.cudaProfilerStart, cudart.cudaProfilerStop, torch.cuda.synchronize, meet)
+    return _profiler_without_torch()
+
+
+@functools.cache
+def _profiler_without_torch() -> Profiler:
+    library = _cudart()
+    if library is None:
+        return NO_PROFILER
+    return Profiler(library.cudaProfilerStart, library.cudaProfilerStop, library.cudaDeviceSynchronize, _nothing)
+
+
+def _meet(distributed: Any) -> None:
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()
+
+
+def _torch() -> Any:
+    """torch as the program has imported it, and only with CUDA: its marks need that."""
+    torch = sys.modules.get("torch")
+    try:
+        return torch if torch is not None and torch.cuda.is_available() else None
+    except AttributeError:  # imported only in part, or another module of that name
+        return None
+
+
+def _cudart() -> Any:
+    """The CUDA runtime: the copy that the process has loaded, such as a wheel's, before one of the machine."""
+    found = ctypes.util.find_library("cudart")
+    for file in (*_loaded("cudart"), *CUDART_LIBRARIES, *([found] if found else [])):
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(file)
+    return None
+
+
+def _loaded(name: str) -> list[str]:
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return sorted(set(re.findall(rf"/\S*/lib{name}[^/\s]*\.so[^/\s]*", maps)))
+
+
+def _warn_where_nothing_is_there(marker: Marker, profiler: Profiler) -> None:
+    if marker is NO_MARKER:
+        _warn_once("profiled_step names nothing: no tool records the ranges of this process (run it under nsys)")
+    if profiler is NO_PROFILER:
+        _warn_once(
+            "profiled_step cannot start the profiler: torch with CUDA is not imported, and there is no libcudart "
+            "(capture with --whole-run)"
+        )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=5)

@@ -1,0 +1,1 @@
+"""What are the nouns that all share, and the arithmetic on them?"""

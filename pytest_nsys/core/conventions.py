@@ -1,0 +1,279 @@
+"""How frameworks name things, as data: setup label, anchor, stages, purposes, kernels that communicate, families.
+
+Three kinds of pattern, each where its users expect it:
+
+* range names and anchors: ``%`` is the only wildcard and matches anything; ``_`` is itself; case counts;
+* kernel names, stages and every selector: shell globs;
+* stage and setup expressions: regular expressions with named groups.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pytest_nsys.core.expressions import Expression
+from pytest_nsys.core.families import MAXTEXT, NVIDIA, Families, known_communication
+from pytest_nsys.core.model import KernelsMode, Setup, Span
+
+NO_STAGE = "none"
+"""Stage of a kernel that no stage range encloses."""
+
+COMPUTE = "compute"
+MIXED = "mixed"
+UNKNOWN = "unknown"
+"""Purposes that are no convention's: of a compute stream, of disagreeing kernels, of kernels nobody knows."""
+
+LONGEST_NUMBER = 18
+"""Digits that a number of a setup label may have: a trace comes from somebody else, and more is no rank or size."""
+
+COMMUNICATION_PREFIX = "nccl"
+"""A kernel whose short name starts so is communication, under every convention. Case counts."""
+
+
+class CopyKind(enum.StrEnum):
+    """Copies that a convention may count as communication, by where they go.
+
+    ``peer`` is from one GPU to another, ``collective`` any copy between or within GPUs that NCCL launched.
+    """
+
+    PEER = "peer"
+    COLLECTIVE = "collective"
+    HOST_TO_DEVICE = "host_to_device"
+    DEVICE_TO_HOST = "device_to_host"
+    DEVICE_TO_DEVICE = "device_to_device"
+
+
+COPY_NAMES: Mapping[CopyKind, str] = {kind: f"[{kind.replace('_', ' ')} copy]" for kind in CopyKind}
+"""What a copy is called among kernels, whose names never begin so."""
+
+
+class ConventionMistake(ValueError):
+    """A convention mapping that cannot be meant; ``key`` is the one that is wrong."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(what)
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
+
+    name: str
+    stages: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Convention:
+    """One framework's way of naming. Every field but ``name`` is part of the fingerprint, usual families aside;
+    ``libraries`` is where it makes a difference.
+
+    ``anchor``: pattern of the range that repeats once per unit of steady work, None where none is known.
+    ``setup``: expression of the setup label; group ``rank``, and for each mesh axis ``X`` and ``X_size``, and
+    ``micro_batch``, ``sequence_length``. ``stage``: expression whose group ``stage`` is the stage; its last match
+    in a range's name counts. ``communication``: globs on the demangled names of kernels that communicate
+    besides NCCL's; ``libraries``: those of all known libraries do. ``families``: the table that kernels are counted by.
+    ``copies``: kinds of copies that are communication, too, in the order of CopyKind.
+    """
+
+    name: str
+    anchor: str | None = None
+    setup: str | None = None
+    stage: str | None = None
+    purposes: tuple[Purpose, ...] = ()
+    communication: tuple[str, ...] = ()
+    libraries: bool = False
+    span: Span = Span.RANGE
+    kernels: KernelsMode = KernelsMode.CONTAINED
+    families: Families = NVIDIA
+    copies: tuple[CopyKind, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.stage is not None and "stage" not in _compiled("stage", self.stage).groups:
+            raise ConventionMistake("stage", "the stage expression needs a group named 'stage': (?P<stage>…)")
+        if self.setup is not None and "rank" not in _compiled("setup", self.setup).groups:
+            raise ConventionMistake("setup", "the setup expression needs a group named 'rank': (?P<rank>[0-9]+)")
+
+    @property
+    def purpose_names(self) -> tuple[str, ...]:
+        """Every purpose that a communication stream can have under this convention."""
+        return (*(p.name for p in self.purposes), MIXED, UNKNOWN)
+
+    @property
+    def setup_pattern(self) -> str | None:
+        """A range-name pattern that lets through at least the setup labels: the literal start of the expression."""
+        if self.setup is None:
+            return None
+        literal = re.match(r"[A-Za-z0-9 _=;:,/#@-]*", self.setup)
+        prefix = literal[0] if literal else ""
+        # A quantifier after the literal makes its last character optional; an alternative anywhere, all of it.
+        if self.setup[len(prefix) :][:1] in ("?", "*", "{"):
+            prefix = prefix[:-1]
+        return ("" if "|" in self.setup else prefix) + "%"
+
+    def fingerprint(self, added: Collection[str] = ()) -> str:
+        """A short hash of everything that changes what is measured; the name alone does not.
+
+        ``added`` are the libraries of which kernels ran that communicate by ``libraries`` alone: without such kernels
+        the runs of before that rule were measured alike, and their baselines stay valid.
+        """
+        facts = dataclasses.asdict(self)
+        del facts["name"], facts["libraries"]
+        if added:
+            facts["libraries"] = sorted(added)
+        if self.families == (MAXTEXT if self.anchor == _JAX_STEP else NVIDIA):
+            del facts["families"]  # the usual ones: conventions had none once, and their baselines stay valid
+        if not self.copies:
+            del facts["copies"]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+
+    def setup_of(self, name: str) -> Setup | None:
+        """The setup label that ``name`` is, or None."""
+        if self.setup is None:
+            return None
+        match = _compiled("setup", self.setup).fullmatch(name)
+        if match is None:
+            return None
+        groups = {key: text for key, text in match.groupdict().items() if text is not None}
+        numbers = {key: int(text) for key, text in groups.items() if text.isdecimal() and len(text) <= LONGEST_NUMBER}
+        if "rank" not in numbers:
+            return None
+        sizes = {key.removesuffix("_size"): n for key, n in numbers.items() if key.endswith("_size")}
+        return Setup(
+            text=name,
+            rank=numbers["rank"],
+            coordinates={axis: numbers[axis] for axis in sizes if axis in numbers},
+            sizes=sizes,
+            micro_batch=numbers.get("micro_batch"),
+            sequence_length=numbers.get("sequence_length"),
+        )
+
+    def contexts(self) -> Callable[[str], tuple[str, str | None] | None]:
+        """A function from a range's name to its (stage, purpose), None for one that says nothing.
+
+        Setup labels and the names of NCCL's own ranges say nothing. The result is remembered per name.
+        """
+        stage = _compiled("stage", self.stage) if self.stage is not None else None
+        ranges = [(p.name, like(pattern)) for p in self.purposes for pattern in p.ranges]
+        stages = [(p.name, pattern) for p in self.purposes for pattern in p.stages]
+
+        @lru_cache(maxsize=65536)
+        def context(name: str) -> tuple[str, str | None] | None:
+            """Stage and purpose that a range of this name gives."""
+            if name.startswith(COMMUNICATION_PREFIX) or self.setup_of(name) is not None:
+                return None
+            found = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
+            purpose = next((p for p, matches in ranges if matches(name)), None)
+            if purpose is None and found != NO_STAGE:
+                purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(found, pattern)), None)
+            return None if found == NO_STAGE and purpose is None else (found, purpose)
+
+        return context
+
+    def is_communication(self, short_name: str, full_name: str) -> bool:
+        """Whether a kernel communicates: one that is named so, and one of a known library where these count."""
+        if self.names_communication(short_name, full_name):
+            return True
+        return self.libraries and known_communication(short_name, full_name) is not None
+
+    def names_communication(self, short_name: str, full_name: str) -> bool:
+        """Whether a kernel is NCCL's by prefix of the short name, or like one of the convention's globs, or a copy that
+        it counts.
+        """
+        if short_name.startswith(COMMUNICATION_PREFIX) or any(short_name == COPY_NAMES[kind] for kind in self.copies):
+            return True
+        return any(fnmatch.fnmatchcase(full_name, pattern) for pattern in self.communication)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(key: str, expression: str) -> Expression:
+    try:
+        return Expression(key, expression, trusted=expression == _PITHTRAIN_SETUP)
+    except re.error as error:
+        raise ConventionMistake(key, f"not a regular expression: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def like(pattern: str) -> Callable[[str], bool]:
+    """A function that tells whether a range's name matches ``pattern``, in which ``%`` matches anything."""
+    first, *rest = (re.escape(part) for part in pattern.split("%"))
+    # The first place of each part in the middle will do: to look for others as well takes for ever.
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    matcher = re.compile(first + middle + "".join(f".*{part}" for part in rest[-1:]), re.DOTALL)
+    return lambda name: matcher.fullmatch(name) is not None
+
+
+_PITHTRAIN_SETUP = (
+    r"rank=(?P<rank>\d+); "
+    + " ".join(rf"{axis}=(?P<{axis}>\d+)/(?P<{axis}_size>\d+)" for axis in ("pp", "dp", "cp", "ep"))
+    + r"; mbs=(?P<micro_batch>\d+) seq=(?P<sequence_length>\d+)"
+)
+
+_TORCH_STEP = "ProfilerStep#%"
+"""What ``torch.profiler`` itself marks each step with."""
+
+_JAX_STEP = "% step_num=%"
+"""What the reader calls a range of JAX that has a step number: its name, and the number."""
+
+_COLLECTIVE_LIBRARIES = ("rccl*",)
+"""Kernels of AMD's library that do not keep NVIDIA's names, as most of them do. Named here since before the table."""
+
+BUILT_IN: Mapping[str, Convention] = {
+    c.name: c
+    for c in (
+        Convention(
+            name="pithtrain",
+            anchor="forward chunk%backward chunk%",
+            setup=_PITHTRAIN_SETUP,
+            stage=r"(?P<stage>stage[1-5]_[fbw])",
+            purposes=(
+                Purpose("ep_a2a", stages=("stage2_*", "stage4_*")),
+                Purpose("cp_ring", stages=("stage1_*",)),
+                Purpose("pp_p2p", ranges=("pipeline send/recv",)),
+            ),
+        ),
+        Convention(name="generic", libraries=True),
+        Convention(
+            name="kineto",
+            anchor=_TORCH_STEP,
+            communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
+            kernels=KernelsMode.LAUNCHED,
+        ),
+        Convention(
+            name="torchtitan",
+            anchor=_TORCH_STEP,
+            stage=r"FSDP::(?P<stage>[a-z_]+)",
+            purposes=(
+                Purpose("fsdp_all_gather", stages=("all_gather",)),
+                Purpose("fsdp_reduce", stages=("post_backward_reduce",)),
+                Purpose("pp_p2p", ranges=("PP:%SEND%", "PP:%RECV%")),
+            ),
+            communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
+            kernels=KernelsMode.LAUNCHED,
+        ),
+        Convention(
+            name="jax",
+            anchor=_JAX_STEP,
+            communication=_COLLECTIVE_LIBRARIES,
+            libraries=True,
+            kernels=KernelsMode.LAUNCHED,
+            families=MAXTEXT,
+        ),
+    )
+}
+
+DEFAULT = "pithtrain"
+
+PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
+"""Anchors of which a step has several: their period is not a step's length."""

@@ -1,0 +1,77 @@
+"""What can go wrong, in classes that the outside tells apart: each carries one clear line for the person.
+
+Every message says what is wrong, where, and what to do. Whoever raises one has already stripped control
+characters from the names in it (:func:`pytest_nsys.core.model.printable`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+
+class NsysError(Exception):
+    """Base of all errors that end in one line for the person, never in a traceback."""
+
+
+class UsageMistake(NsysError):
+    """An option or argument that cannot be meant: a path that does not exist, an unknown metric."""
+
+
+class TraceError(NsysError):
+    """A trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
+
+
+class CaptureError(NsysError):
+    """A capture that cannot be taken, or that left no report: no nsys, a folder that cannot be written."""
+
+
+class BaselineError(NsysError):
+    """A stored baseline that cannot be read, or must not be written."""
+
+
+class IncomparableError(BaselineError):
+    """A run that cannot be added to what is stored: nothing is, or it is of another run."""
+
+
+class HistoryError(NsysError):
+    """A history database that is not ours, cannot be read or written, or is locked."""
+
+
+class Mistake(NamedTuple):
+    """What is wrong in a file, at a line and column that count from 1."""
+
+    line: int
+    column: int
+    text: str
+
+
+class GateFileError(NsysError):
+    """All mistakes of one gate file together; ``mistakes`` are lines, ``file:line:column: what (did you mean …)``."""
+
+    def __init__(self, path: str, found: Sequence[Mistake]) -> None:
+        self.found = found
+        self.mistakes = [f"{path}:{m.line}:{m.column}: {m.text}" for m in found]
+        super().__init__("\n".join(self.mistakes))
+
+
+GOES_ON = "\n         "
+"""Between the lines of a message that has several: as they stand below each other in a red."""
+
+
+@contextlib.contextmanager
+def naming(what: str) -> Iterator[None]:
+    """A TraceError inside says which of several traces it is about."""
+    try:
+        yield
+    except TraceError as error:
+        raise type(error)(f"{what}: {error}") from error
+
+
+class NoRows(NsysError):
+    """What was asked of a metric has no row, and why: others may have rows of the same window."""
+
+
+class NothingMeasured(TraceError):
+    """The trace can be read but holds nothing to judge: no kernels, no anchor, an empty window."""

@@ -1,0 +1,104 @@
+"""Regular expressions that a stranger wrote, matched in bounded time: a gate file may come from a fork.
+
+``re`` backtracks, and a short expression can keep it busy for years on a name of 40 characters. It looks for signals
+while it does, so a timer of the processor's time stops it: the one way that needs no other engine, whose dialect
+would not be the one that gate files are written in. A thread gets no signals; there repeated groups are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
+
+LIMIT_S = 0.5
+"""Of the processor's time, that the names of a process may take together beyond ``EACH_S`` for each."""
+
+EACH_S = 50e-6
+_REPEAT = re.compile(r"[*+{]|(?<!\()\?")
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_VERBOSE = re.compile(r"\(\?[a-zA-Z]*x")
+"""There a blank or a comment may stand between a group and what repeats it."""
+
+T = TypeVar("T")
+
+
+class _TooLong(Exception):
+    """The timer's end."""
+
+
+class Expression:
+    """One expression. Its methods raise TraceError where it takes too long; ``key`` is what the gate file calls it.
+
+    Raises re.error for what is none. ``trusted``: it is our own, and needs no timer.
+    """
+
+    def __init__(self, key: str, text: str, *, trusted: bool = False) -> None:
+        self._said = f"the {key} expression '{printable(text, 100)}'"
+        self._pattern = re.compile(text)
+        self._left_s = LIMIT_S
+        self._repeats_group = _VERBOSE.search(text) is not None or _REPEATED_GROUP.search(text) is not None
+        self._many_ways = not trusted and (self._repeats_group or len(_REPEAT.findall(text)) > 1)
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The names of its groups."""
+        return frozenset(self._pattern.groupindex)
+
+    def fullmatch(self, name: str) -> re.Match[str] | None:
+        """The match of the whole name."""
+        return self._timed(name, lambda: self._pattern.fullmatch(name))
+
+    def last_group(self, name: str, group: str) -> str | None:
+        """What the group was at the last match that has it."""
+
+        def found() -> str | None:
+            return next((m[group] for m in [*self._pattern.finditer(name)][::-1] if m[group]), None)
+
+        return self._timed(name, found)
+
+    def _timed(self, name: str, ask: Callable[[], T]) -> T:
+        if not self._many_ways:
+            return ask()
+        if threading.current_thread() is not threading.main_thread():
+            if self._repeats_group:
+                why = "repeats a group, which cannot be stopped where a cluster reads: write it without (…)* and (…)+"
+                raise TraceError(f"{self._said} {why}, or read without a cluster")
+            return ask()
+        if self._left_s <= 0:
+            raise self._too_long(name)
+        try:
+            with self._timer():
+                return ask()
+        except _TooLong:
+            self._left_s = 0
+            raise self._too_long(name) from None
+
+    @contextmanager
+    def _timer(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGVTALRM, _stop)
+        began_s = time.process_time()
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, self._left_s)
+            try:
+                yield
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        finally:
+            signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
+        self._left_s = min(LIMIT_S, self._left_s + EACH_S - (time.process_time() - began_s))
+
+    def _too_long(self, name: str) -> TraceError:
+        what = f"is too slow on range names like '{printable(name, 60)}': it tries them in too many ways"
+        return TraceError(f"{self._said} {what}; write it without a repetition inside a repetition")
+
+
+def _stop(*_: object) -> None:
+    raise _TooLong

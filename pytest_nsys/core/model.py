@@ -1,0 +1,400 @@
+"""The nouns that every part shares: what a trace holds, and what a measurement is.
+
+All times are integers of nanoseconds on the clock of their trace; clocks of two traces are never compared.
+Values are integers or exact fractions until they are printed. Nothing here knows a file format, a gate or pytest.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+from array import array
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+Value = int | Fraction
+"""A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
+
+Label = int | str
+"""One coordinate of a row: a rank number, a stage name."""
+
+NO_LAUNCH = -(1 << 63)
+"""Stands for the launch time of a kernel that has no launch row."""
+
+OPEN_END_NS = (1 << 63) - 1
+"""End of a range that was never closed: it encloses everything up to the last event."""
+
+
+class KernelsMode(enum.StrEnum):
+    """Which kernels are in a window."""
+
+    CONTAINED = "contained"
+    CLIPPED = "clipped"
+    LAUNCHED = "launched"
+
+
+class Span(enum.StrEnum):
+    """What of an anchor is the window: its own range, or from its start to the next anchor's start."""
+
+    RANGE = "range"
+    PERIOD = "period"
+
+
+class ProcessId(NamedTuple):
+    """One process of one trace.
+
+    ``global_pid`` is the profiler's serialised id with the thread bits cleared (hardware 8, VM 8, process 24,
+    thread 24 bits; it may be negative): the process number alone is not unique over containers and nodes.
+    """
+
+    trace: int
+    global_pid: int
+
+    @property
+    def pid(self) -> int:
+        """The process number as the operating system (or container) gave it."""
+        return (self.global_pid >> 24) & 0xFFFFFF
+
+
+class Setup(NamedTuple):
+    """What a setup label says of its process: rank, mesh coordinates and sizes, micro-batch, sequence length."""
+
+    text: str
+    rank: int
+    coordinates: Mapping[str, int]
+    sizes: Mapping[str, int]
+    micro_batch: int | None = None
+    sequence_length: int | None = None
+
+
+class Rank(NamedTuple):
+    """One GPU worker of a run.
+
+    ``number`` is the global rank of the setup label, else the ordinal by (file, process, device). ``device`` is
+    None for a labelled process: the label makes the whole process one rank.
+    """
+
+    number: int
+    process: ProcessId
+    device: int | None
+    setup: Setup | None
+    trace: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def coordinates(self) -> Mapping[str, int]:
+        """Mesh coordinates by axis (``pp``, ``dp`` …), empty without a setup label."""
+        return self.setup.coordinates if self.setup else {}
+
+
+class Range(NamedTuple):
+    """A named span of CPU time on one thread. ``end_ns`` is OPEN_END_NS where it was never closed."""
+
+    start_ns: int
+    end_ns: int
+    thread: int
+    name: str
+
+
+class Stream(NamedTuple):
+    """What makes a stream one: its number alone is shared by devices and contexts."""
+
+    device: int
+    context: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The span of one rank that is analysed.
+
+    ``index`` of ``count`` anchors (0-based), or None where the window is no anchor (explicit span, whole run).
+    """
+
+    start_ns: int
+    end_ns: int
+    name: str
+    index: int | None = None
+    count: int | None = None
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
+
+    ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
+    ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_node`` is 1 where a CUDA graph launched
+    the kernel: those share the correlation of the one graph launch.
+    """
+
+    start_ns: array[int]
+    end_ns: array[int]
+    correlation: array[int]
+    stream: array[int]
+    name: array[int]
+    full_name: array[int]
+    streams: Sequence[Stream]
+    names: Mapping[int, str]
+    graph_node: bytearray
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def take(self, indices: Sequence[int]) -> Kernels:
+        """The kernels at ``indices``, in that order; streams and names are shared."""
+        return replace(
+            self,
+            start_ns=array("q", [self.start_ns[i] for i in indices]),
+            end_ns=array("q", [self.end_ns[i] for i in indices]),
+            correlation=array("q", [self.correlation[i] for i in indices]),
+            stream=array("q", [self.stream[i] for i in indices]),
+            name=array("q", [self.name[i] for i in indices]),
+            full_name=array("q", [self.full_name[i] for i in indices]),
+            graph_node=bytearray(self.graph_node[i] for i in indices),
+        )
+
+    def cut(self, start_ns: int, end_ns: int) -> Kernels:
+        """The same kernels, each cut at the edges of the span."""
+        return replace(
+            self,
+            start_ns=array("q", [max(t, start_ns) for t in self.start_ns]),
+            end_ns=array("q", [min(t, end_ns) for t in self.end_ns]),
+        )
+
+
+class Lane(NamedTuple):
+    """Where kernels are found: a process (serialised id) and one of its devices, None for all of them."""
+
+    global_pid: int
+    device: int | None
+
+
+class Note(NamedTuple):
+    """Something that a person should know about a measurement, as one line; ``warning`` where it casts doubt."""
+
+    text: str
+    warning: bool = False
+
+
+class Diagnostic(NamedTuple):
+    """A warning or error of the profiler: ``raw`` as it is stored, ``told`` without what names machine or user."""
+
+    raw: str
+    told: str
+
+
+class TraceFacts(NamedTuple):
+    """What a trace says of the machine and the profiler, as far as its version records it.
+
+    ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
+    say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
+    ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
+    ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
+    ``to_see_sizes``: how to capture the sizes of collectives. ``started_ns``: when it began, in ns since 1970 (UTC).
+    ``files``: how many files of the profiler are in it.
+    ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
+    """
+
+    profiler_version: str | None
+    gpus: Mapping[tuple[int, int], str]
+    models: Sequence[str]
+    whole_graphs: int
+    diagnostics: Sequence[Diagnostic]
+    session_ns: int | None = None
+    notes: Sequence[str] = ()
+    to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
+    to_see_ranges: str = "capture with --trace=cuda,nvtx and mark the step with NVTX"
+    to_see_sizes: str = "this format has no record of the sizes of collectives"
+    started_ns: int | None = None
+    files: int = 1
+    counts_gpus: bool = False
+
+
+class Api(NamedTuple):
+    """One call of the CUDA API on the CPU."""
+
+    start_ns: int
+    name: str
+
+
+class Copy(NamedTuple):
+    """One copy between memories, on the GPU's clock. ``source`` and ``target`` are kinds of memory in lower case, as
+    ``pageable``, ``pinned`` or ``device``; empty where the trace does not say. ``launch_ns``: when it was launched, its
+    start where no launch row says.
+    """
+
+    start_ns: int
+    source: str
+    target: str
+    launch_ns: int
+
+
+class Collective(NamedTuple):
+    """What a trace records of the collective that one kernel is; None where it does not say.
+
+    ``name`` is the trace's own (``_allgather_base``, ``ncclAllReduce``), ``group`` the name of the process group and
+    ``members`` what tells the group from others of that name: its ranks, or its communicator. ``in_elements`` and
+    ``out_elements`` are what this rank gives and gets, of ``dtype`` in the words of c10 (``Float``, ``BFloat16``).
+    """
+
+    name: str
+    group: str | None = None
+    members: str | None = None
+    group_size: int | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    dtype: str | None = None
+
+
+Interval = tuple[int, int]
+"""(start_ns, end_ns)"""
+
+
+class Trace(Protocol):
+    """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
+
+    Every mapping is by serialised process id or by lane; a process without anything is absent. All methods
+    raise :class:`~pytest_nsys.core.errors.TraceError` where the file cannot be read.
+    """
+
+    @property
+    def path(self) -> Path: ...
+
+    def facts(self) -> TraceFacts: ...
+
+    def setups(self) -> Mapping[int, Setup]:
+        """What the trace states of its processes by itself; a setup label among their ranges says more."""
+        ...
+
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        ...
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every (process, device) that ran a kernel, ordered."""
+        ...
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The (short name, demangled name) of each kernel that ran and is of a known communication library."""
+        ...
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The ranges, open ones too, whose name matches a ``%`` pattern, by process, ordered by (start, end)."""
+        ...
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges of each process that touch its span, NCCL's own left out, ordered by (start, end)."""
+        ...
+
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges of a process have, with their counts, to show what could be meant."""
+        ...
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        ...
+
+    def unasked(self) -> Set[int]:
+        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        ...
+
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment."""
+        ...
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        ...
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
+        ...
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls whose name matches a glob and that start in the span, one per correlation, by process.
+
+        None where the trace has no record of any call.
+        """
+        ...
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that have a launch row starting in its span, edges included, by start; without launch
+        rows those that start in it. None where the format or its version never says which memories a copy is between.
+        """
+        ...
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
+        ...
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """For each kernel what is recorded of it as a collective; None where the trace has no record of any."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Row(NamedTuple):
+    """One value of a metric with its dimensions, in the order that the metric declares them."""
+
+    labels: tuple[Label, ...]
+    value: Value
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 row``, ``3 rows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")
+
+
+def no_command(text: str) -> str:
+    """``text`` in which a CI system finds no command: ``##[…]`` and ``##name[…]`` anywhere, ``::…`` at the start."""
+    return _COMMAND.sub(r"\g<0> ", text) if "##" in text or "::" in text else text
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal, and for a log of CI.
+
+    Names in a trace come from somebody else's program and may hold escape sequences, or what CI takes for a command.
+    """
+    if len(text) > limit or not text.isprintable():
+        text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    text = no_command(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def folders_up(here: Path, root: Path | None = None) -> tuple[Path, ...]:
+    """``here`` and the folders above it, up to ``root`` or the repository's top, whichever is higher."""
+    up = (here, *here.parents)
+    tops = [up.index(root)] if root in up else []
+    tops += [n for n, folder in enumerate(up) if (folder / ".git").exists()][:1]
+    return up[: max(tops, default=0) + 1]
+
+
+def from_here(text: str, here: Path | None = None, root: Path | None = None) -> str:
+    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not.
+
+    A folder itself, as the top of a repository, is called by its name.
+    """
+    try:
+        folders = folders_up(here or Path.cwd(), root)
+    except OSError:  # the folder is gone
+        return text
+    for n, folder in enumerate(folders):
+        spelled = rf"(?<![\w.~-]){re.escape(str(folder))}"
+        text = re.sub(spelled + re.escape(os.sep), (f"..{os.sep}" * n).replace("\\", "\\\\"), text)
+        text = re.sub(rf"{spelled}(?![\w.-])", folder.name.replace("\\", "\\\\"), text)
+    return text

@@ -1,0 +1,232 @@
+"""What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how is a value written for people?
+
+A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers),
+``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). Everything is exact:
+decimals become fractions, print alone rounds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import Value, printable
+
+TIME = "ns"
+RATIO = "%"
+COUNT = "count"
+BARE = "1"
+HASH = "hash"
+
+NANOSECONDS: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""Written units of time, in rising order."""
+
+MICRO = re.compile("[\u00b5\u03bc]s")
+"""Microseconds in either of Unicode's letters, for ``us``."""
+
+POINTS = "pp"
+RATES = ("GB/s", "tokens/s", "samples/s")
+
+SIZE = "bytes"
+BYTES: Mapping[str, int] = {
+    SIZE: 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+}
+"""Written units of size."""
+
+WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES)
+
+_QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
+
+
+class UnitMistake(ValueError):
+    """A quantity that cannot be meant; the text is one clear line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number as written and the unit behind it, empty where there is none."""
+
+    value: Fraction
+    unit: str
+    text: str
+
+    @property
+    def is_time(self) -> bool:
+        return self.unit in NANOSECONDS
+
+
+def parse_quantity(text: str) -> Quantity:
+    """The quantity that ``text`` is, without regard to what it is for."""
+    written = MICRO.sub("us", " ".join(text.split()))
+    if written.startswith("-"):
+        raise UnitMistake(f"a quantity is never negative: '{printable(written, 40)}'")
+    match = _QUANTITY.fullmatch(written)
+    if match is None:
+        raise UnitMistake(f"'{printable(written, 40)}' is not a number: write it as in 60%, 1.5ms or 1000")
+    unit = match["unit"] or ""
+    if unit and unit not in WRITTEN_UNITS:
+        known = did_you_mean(unit, WRITTEN_UNITS) or f" (units are {', '.join(WRITTEN_UNITS)})"
+        raise UnitMistake(f"unknown unit '{printable(unit, 40)}'{known}")
+    return Quantity(Fraction(match["number"]), unit, written)
+
+
+def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
+    """What ``quantity`` is in the base of ``metric_unit``; ``name`` is the metric's, for the mistake."""
+    if metric_unit == TIME and quantity.is_time:
+        return quantity.value * NANOSECONDS[quantity.unit]
+    if metric_unit == RATIO and quantity.unit == RATIO:
+        return quantity.value / 100
+    if metric_unit == COUNT and not quantity.unit:
+        if quantity.value.denominator != 1:
+            raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
+        return quantity.value
+    if metric_unit == SIZE and quantity.unit in BYTES:
+        return quantity.value * BYTES[quantity.unit]
+    if metric_unit == (quantity.unit or BARE):
+        return quantity.value
+    raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
+
+
+def relative_amount(quantity: Quantity) -> Fraction:
+    """The share of its baseline that a tolerance allows, as a plain fraction."""
+    if quantity.unit != RATIO:
+        number = _decimal(quantity.value, 18)
+        raise UnitMistake(f"rel is a share of the baseline: write {number}%, not {quantity.text}")
+    return quantity.value / 100
+
+
+def absolute_amounts(quantity: Quantity) -> dict[str, Fraction]:
+    """The amount of a tolerance by the units of the metrics that it fits: a bare number fits two."""
+    if quantity.is_time:
+        return {TIME: quantity.value * NANOSECONDS[quantity.unit]}
+    if quantity.unit == POINTS:
+        return {RATIO: quantity.value / 100}
+    if quantity.unit == RATIO:
+        number = _decimal(quantity.value, 18)
+        raise UnitMistake(f"abs is an amount: write {number}pp for percentage points, not {quantity.text}")
+    if quantity.unit in BYTES:
+        return {SIZE: quantity.value * BYTES[quantity.unit]}
+    if quantity.unit:
+        return {quantity.unit: quantity.value}
+    whole = quantity.value.denominator == 1
+    return {BARE: quantity.value} | ({COUNT: quantity.value} if whole else {})
+
+
+def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
+    """The amount of a tolerance on one metric, whose unit it must fit."""
+    amounts = absolute_amounts(quantity)
+    if metric_unit in amounts:
+        return amounts[metric_unit]
+    if metric_unit == RATIO:
+        number = _decimal(quantity.value, 18)
+        raise UnitMistake(f"{name} is a ratio: write {number}pp or {number}%, not {quantity.text}")
+    raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
+
+
+def _wanted(quantity: Quantity, metric_unit: str) -> str:
+    number = _decimal(quantity.value, 18)
+    if metric_unit == TIME:
+        return "a time: write it in ns, us, ms or s"
+    if metric_unit == RATIO:
+        percent = quantity.value * 100 if not quantity.unit and quantity.value <= 1 else quantity.value
+        return f"a ratio: write {_decimal(percent, 18)}%"
+    if metric_unit == COUNT:
+        whole = quantity.value.denominator == 1
+        return f"a count: write {number}" if whole else "a count: write a whole number"
+    if metric_unit == HASH:
+        return "a fingerprint: it is the same as in the baseline, or not"
+    if metric_unit == BARE:
+        plain = _decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
+        return f"a number without unit: write {plain}"
+    if metric_unit == SIZE:
+        return f"a size: write it in {', '.join(BYTES)}"
+    return f"in {metric_unit}: write {number}{metric_unit}"
+
+
+def format_value(value: Value, unit: str, more_digits: int = 0) -> str:
+    """``value`` for people: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` than usual on demand."""
+    if unit == TIME:
+        return _format_time(value, 4 + more_digits)
+    if unit == HASH:
+        return f"{int(value):x}"
+    if unit == RATIO:
+        return _decimal(Fraction(value) * 100, 2 + more_digits, at_least=1) + "%"
+    if unit == SIZE:
+        return _format_size(value, 4 + more_digits)
+    text = _decimal(value, 3 + more_digits, thousands=" " if unit in RATES else "")
+    return text if unit in (COUNT, BARE) else f"{text} {unit}"
+
+
+def format_apart(a: Value, b: Value, unit: str) -> tuple[str, str]:
+    """Both values for people, with as many digits as it takes to tell them apart; exact where none do."""
+    for more_digits in range(5):
+        texts = format_value(a, unit, more_digits), format_value(b, unit, more_digits)
+        if a == b or texts[0] != texts[1]:
+            return texts
+    return _format_exact(a, unit), _format_exact(b, unit)
+
+
+def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *, noise: bool = False) -> str:
+    """A tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``, ``noise``."""
+    if noise:
+        return "noise"
+    parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
+    if absolute is not None:
+        points = _decimal(absolute * 100, 18) + POINTS
+        plain = _decimal(absolute, 18) + (unit if unit in (*RATES, SIZE) else "")
+        parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else plain)
+    return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
+
+
+def written_value(value: Fraction, unit: str) -> str:
+    """A limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
+    if unit == RATIO:
+        return _decimal(value * 100, 18) + RATIO
+    return _decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
+
+
+def _written(time_ns: Fraction) -> str:
+    """A time in the largest unit that it fills: ``50us``, ``1.5ms``."""
+    unit = next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if time_ns >= scale), "ns")
+    return _decimal(time_ns / NANOSECONDS[unit], 18) + unit
+
+
+def _format_time(value: Value, digits: int) -> str:
+    size = abs(Fraction(value))
+    unit = next((unit for unit, scale in NANOSECONDS.items() if size < 10_000 * scale), "s")
+    scaled = Fraction(value) / NANOSECONDS[unit]
+    decimals = max(0, digits - len(str(int(abs(scaled)))))
+    return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
+
+
+def _format_size(value: Value, digits: int) -> str:
+    size = abs(Fraction(value))
+    unit = next((unit for unit in (SIZE, "kB", "MB") if size < 10_000 * BYTES[unit]), "GB")
+    scaled = Fraction(value) / BYTES[unit]
+    decimals = max(0, digits - len(str(int(abs(scaled)))))
+    return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
+
+
+def _format_exact(value: Value, unit: str) -> str:
+    if unit == TIME:
+        return f"{value:_} ns".replace("_", " ") if isinstance(value, int) else f"{value} ns"
+    return str(value)
+
+
+def _decimal(value: Value, digits: int, at_least: int = 0, thousands: str = "") -> str:
+    """``value`` with up to ``digits`` decimals, rounded half to even, trailing zeros cut."""
+    scaled = round(Fraction(value) * 10**digits)
+    whole, rest = divmod(abs(scaled), 10**digits)
+    decimals = str(rest).rjust(digits, "0").rstrip("0").ljust(at_least, "0") if digits else ""
+    sign = "-" if scaled < 0 else ""
+    grouped = f"{whole:_}".replace("_", thousands)
+    return f"{sign}{grouped}.{decimals}" if decimals else sign + grouped

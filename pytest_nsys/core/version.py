@@ -1,0 +1,3 @@
+"""Which version is this?"""
+
+VERSION = "0.1.0"

@@ -1,0 +1,95 @@
+"""Which windows show why an assertion failed, and where do they go? The worst rank's, of base and of head.
+
+A name is made of the gate file and the assertion; where it had to be changed to be safe on every file system, a few
+digits of a hash keep it unique. The same assertion always gets the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.cutting import RunCut, cut
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import printable
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.text import rows_to_show
+from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.traces.chrome.cut import BASE, HEAD
+
+SUFFIX = ".json.gz"
+LONGEST_PART = 60
+HASH_DIGITS = 8
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+|__+")
+
+
+def file_name(gate: str, assertion: str) -> str:
+    """``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
+    plain = gate.removesuffix(GATE_SUFFIX)
+    safe = f"{_safe(plain)}__{_safe(assertion)}"
+    if safe != f"{plain}__{assertion}".lower():  # file systems may not tell capitals apart
+        safe += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
+    return safe + SUFFIX
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("-", text)[:LONGEST_PART].strip("-._") or "x"
+
+
+def has_failed(verdict: Verdict) -> bool:
+    """Whether a window is to be kept: of what fails, not of what may (``severity: warn``, ``xfail``)."""
+    return verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None
+
+
+def windows_of(verdict: Verdict, head: Evidence, base: Evidence | None = None) -> list[RunCut]:
+    """The window of the rank that is worst, of all ranks where no one rank is, in the first capture of each side.
+
+    Raises NsysError where it cannot be cut.
+    """
+    worst = next(iter(rows_to_show(verdict)), None)
+    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+    ranks = frozenset([rank]) if isinstance(rank, int) else None
+    pick = pick_for(head.convention, verdict.assertion)
+    if base is None:
+        return [cut(head.captures[0], pick, ranks)]
+    before = base.captures[0]
+    known = {each.number for each in before.ranks}
+    if ranks is not None and not ranks <= known:
+        return [cut(head.captures[0], pick, ranks, HEAD)]
+    return [cut(before, pick, ranks, BASE), cut(head.captures[0], pick, ranks, HEAD)]
+
+
+def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
+    """Raises UsageMistake where a folder, which may be new, takes no files, or where traces lie that are read."""
+    standing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not standing.is_dir():
+        raise UsageMistake(f"{shown}: {printable(str(standing))} is no folder: give another one")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        raise UsageMistake(f"{shown}: cannot be written: permission denied")
+    if folder.resolve() in {path.resolve().parent for path in traces}:
+        raise UsageMistake(
+            f"{shown}: the traces lie in it, and windows among them would be taken for more: give another"
+        )
+
+
+def write_window(folder: Path, gate: str, verdict: Verdict, head: Evidence, base: Evidence | None = None) -> Path:
+    """Write the windows of a failed assertion in place of an earlier file; the file.
+
+    Raises UsageMistake where it would replace something else, NsysError where nothing can be cut, OSError.
+    """
+    path = folder / file_name(gate, verdict.assertion.name)
+    read = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
+    check_folder(str(folder), folder, [trace for trace, _ in read])
+    check_target(str(path), path, read, cut=True)
+    text = chrome_trace(windows_of(verdict, head, base))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, packed(text, path))
+    return path

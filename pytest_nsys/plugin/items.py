@@ -1,0 +1,258 @@
+"""The two pytest nodes: a gate file, and one assertion of it.
+
+Items come from the YAML alone: no trace is opened while collecting, so that every xdist worker collects the same. A
+trace that cannot be judged is an error of the item's set-up; every other verdict is reached in ``runtest``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from pytest_nsys.analysis.kernel_families import PER_STEP
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.pipeline import RANGES_ALONE
+from pytest_nsys.core.errors import BaselineError, GateFileError, NothingMeasured, NsysError
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+from pytest_nsys.plugin.artifacts import VIEWER, Artifact, keep
+from pytest_nsys.plugin.session import session_of
+from pytest_nsys.reports.page.drawn import Pictures
+from pytest_nsys.reports.session.record import Record, error_record, record_of
+from pytest_nsys.reports.text import explanation, rows_to_show
+from pytest_nsys.stored.history.entries import REFRESH
+from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.refresh import Refusal
+
+
+class GateFileNode(pytest.File):
+    """A ``*.nsys.yaml`` file."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """One item for each assertion. All mistakes of the file are one collection error.
+
+        https://docs.pytest.org/en/stable/reference/reference.html#pytest.Collector.collect
+        """
+        shown = Path(session_of(self.config).shown(self.path))
+        if not self.path.name.endswith(GATE_SUFFIX):
+            raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+        try:
+            gate = load_gate_file(self.path, METRICS, display=shown)
+        except GateFileError as error:
+            raise self.CollectError(str(error)) from error
+        for assertion in gate.assertions:
+            # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
+            own_id = f"{self.nodeid}::{assertion.name}"
+            item = GateItem.from_parent(self, name=assertion.name, nodeid=own_id, gate=gate, assertion=assertion)
+            item.mark()
+            yield item
+
+
+class GateItem(pytest.Item):
+    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so do
+    ``history``, where one is written, and ``pictures``, where a page is.
+    """
+
+    def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gate, self.assertion = gate, assertion
+        self.record: Record | None = None
+        self.history: dict[str, Any] | None = None
+        self.pictures: Pictures | None = None
+        self.nothing_measured = False
+        self._bench: Bench | None = None
+
+    def mark(self) -> None:
+        """Marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone."""
+        self.add_marker("nsys")
+        for name in self.assertion.marks:
+            try:
+                self.add_marker(name)
+            except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
+                raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
+        updates = session_of(self.config).updates(self.assertion)
+        if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
+            self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
+
+    def setup(self) -> None:
+        """Open the trace and measure; nothing is decided here but that it can be judged."""
+        self.record = self.history = self.pictures = None  # of the last time, where a test is run again
+        self.user_properties[:] = [each for each in self.user_properties if not each[0].startswith("nsys_")]
+        session = session_of(self.config)
+        try:
+            self._bench = session.bench(self.gate)
+            evidence = self._bench.evidence
+            evidence.key(self._bench.stated)
+            metric, pick = METRICS[self.assertion.metric], pick_for(evidence.convention, self.assertion)
+            evidence.rows(metric, pick)
+            evidence.check(self.gate.quality, pick, metric)
+            if session.updates(self.assertion):
+                session.refresh(self.gate).readable()
+            else:
+                self._bench.reference(self.assertion)
+        except NsysError as error:
+            self._error(error)
+
+    def _error(self, error: NsysError) -> NoReturn:
+        self._keep(error_record(self.assertion, str(error)))
+        self.nothing_measured = isinstance(error, NothingMeasured)
+        text = f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}"
+        raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
+
+    def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
+        """The record of the verdict, with what was judged as far as that is known."""
+        key: dict[str, Any] = {}
+        with contextlib.suppress(NsysError):  # which is why there is no verdict
+            if self._bench is not None:
+                key = self._bench.evidence.key(self._bench.stated).as_json()
+        told = session_of(self.config).told
+        record = replace(record, message=told(record.message), explanation=told(record.explanation))
+        self.record = replace(record, traces=self._traces(), key=key)
+        self.user_properties.extend(record.properties())
+        self._remember(record.outcome, record.message, verdict)
+
+    def _traces(self) -> tuple[str, ...]:
+        """The captures as a person would type them; empty where nobody says."""
+        session = session_of(self.config)
+        try:
+            source = session.source(self.gate)
+        except NsysError:
+            return ()
+        here = self.config.invocation_params.dir
+        return tuple(v if source.base == here else session.shown(source.base / v) for v in source.values)
+
+    def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
+        """What goes into the history, where one is written."""
+        session = session_of(self.config)
+        if session.recording:
+            from pytest_nsys.plugin.recorder import entry_of
+
+            self.history = entry_of(session, self.gate, self.assertion, self._bench, (outcome, message), verdict)
+
+    def runtest(self) -> None:
+        """Reach the verdict."""
+        assert self._bench is not None
+        session = session_of(self.config)
+        if session.updates(self.assertion):
+            self._update()
+            return
+        try:
+            verdict = evaluate(self.assertion, self._bench)
+        except NsysError as error:
+            self._error(error)
+        record = record_of(verdict, self._run_words(), verdict.compared_with)
+        if verdict.outcome is not Outcome.PASSED:
+            artifact = self._artifact(verdict)
+            steps = self._next_steps(verdict)
+            steps += [f"{VIEWER} opens {artifact.path}  (the window alone)"] if artifact.path else []
+            explained = explanation(verdict, self.assertion.location.at_line, steps)
+            record = replace(record, next_steps=tuple(steps), explanation=explained)
+            record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
+        self._keep(record, verdict)
+        if self.config.getoption("nsys_html") is not None:
+            from pytest_nsys.plugin.page_report import draw
+
+            self.pictures = draw(session, self.gate, verdict, self._bench)
+        if not verdict.good:
+            failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            raise (GateFailed if failed else GateNotJudged)(record.explanation)
+        self._warn(verdict)
+
+    def _artifact(self, verdict: Verdict) -> Artifact:
+        assert self._bench is not None
+        return keep(session_of(self.config), self.gate, verdict, self._bench)
+
+    def _warn(self, verdict: Verdict) -> None:
+        """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
+        if verdict.outcome is Outcome.FAILED:
+            assert self.record is not None
+            details = self.record.explanation.split("\n", 2)[2]  # pytest names the item and its line by itself
+            self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{details}"))
+        for text in verdict.warnings:
+            self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
+
+    def _next_steps(self, verdict: Verdict) -> list[str]:
+        session = session_of(self.config)
+        worst = next(iter(rows_to_show(verdict)), None)
+        rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+        dimensions = METRICS[self.assertion.metric].dimensions
+        steps = []
+        if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
+            command = "overlap" if "stage" in dimensions else "streams"
+            if "collective" in dimensions or self.assertion.metric in PER_STEP:
+                command = "collectives" if "collective" in dimensions else "kernels"
+            if self.assertion.metric in RANGES_ALONE and self.gate.workload.pipeline is not None:
+                command = "pipeline"
+            if self._straggles(verdict):
+                command, rank = "collectives", None
+            steps.append(
+                session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
+            )
+        if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
+            steps.append(
+                "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
+            )
+        if verdict.next_step:
+            accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
+            what = "accept this run as the new normal" if accepts else "store a baseline"
+            nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
+            steps.insert(0 if nothing_stored else len(steps), f"{verdict.next_step}  ({what})")
+        return steps
+
+    def _straggles(self, verdict: Verdict) -> bool:
+        """Whether the worst row waits for another rank, and `collectives` can name it too."""
+        leading = verdict.causes[0].explanation.leading if verdict.causes else None
+        if leading is None or leading.straggler is None:
+            return False
+        assert self._bench is not None
+        evidence = self._bench.evidence
+        with contextlib.suppress(NsysError):
+            return bool(evidence.rows(METRICS["straggler_lag_ns"], pick_for(evidence.convention, self.assertion)).rows)
+        return False
+
+    def _update(self) -> None:
+        """Have the rows of this assertion written at the end of the session, or say why nothing is."""
+        assert self._bench is not None
+        refresh = session_of(self.config).refresh(self.gate)
+        try:
+            if self._bench.shelf is not None:
+                self._bench.shelf.writable()
+            refusal = refresh.refusal
+        except BaselineError as error:
+            refusal = Refusal(str(error), Outcome.ERROR)
+        if refusal is not None:
+            session_of(self.config).refused[self.gate.path] = refusal.reason
+            self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
+            what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
+            raise GateNotJudged(f"{what}\n  refused: {refusal.reason}")
+        refresh.wanted.append(self.assertion)
+        self._remember(REFRESH, refresh.reason)
+
+    def _run_words(self) -> str:
+        assert self._bench is not None
+        shown = ", ".join(self._traces())
+        key = self._bench.evidence.key(self._bench.stated)
+        mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
+        parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
+        return f"{shown} ({', '.join(part for part in parts if part)})"
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
+        """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
+        if isinstance(excinfo.value, GateFailed | GateNotJudged):
+            return str(excinfo.value)
+        if isinstance(excinfo.value, NsysWarning):  # what -W error makes of a warning
+            return f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  warning: {excinfo.value}"
+        return super().repr_failure(excinfo, *args, **kwargs)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The sentence's place in the gate file (0-based line)."""
+        return self.path, self.assertion.location.line - 1, self.name

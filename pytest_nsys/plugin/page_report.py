@@ -1,0 +1,90 @@
+"""``--nsys-html``: what does a judged item hand over to be drawn, and what page does the session make of it?
+
+The process that judges has the traces and draws nothing: it hands plain data to its report. The controller writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.verdict import Verdict
+from pytest_nsys.plugin.session import NsysSession
+from pytest_nsys.reports.page.drawn import Pictures
+from pytest_nsys.reports.page.pictures import pictures_of, series_of
+from pytest_nsys.reports.page.plots import Panel, Point, panel_svg
+from pytest_nsys.reports.page.session_page import Drawn, name_of, session_page, worst_first
+from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.stored.baselines.baseline_file import SeriesId
+from pytest_nsys.stored.history.entries import exact_value
+from pytest_nsys.stored.history.reading import History, StoredSeries, load
+from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.references import OtherRun
+
+MOST_PLOTS = 8
+PAST_RUNS = 50
+THIS_RUN = "this run"
+
+_SENT = pytest.StashKey[set[str]]()
+
+
+def draw(session: NsysSession, gate: GateFile, verdict: Verdict, bench: Bench) -> Pictures:
+    """What the page draws of a verdict. A window is handed over once by a process."""
+    base = bench.baseline.before if isinstance(bench.baseline, OtherRun) else None
+    sent = session.config.stash.setdefault(_SENT, set())
+    pictures = pictures_of(verdict, bench.evidence, base, sent)
+    if session.history is not None:
+        pictures["series"] = series_of(verdict, bench.evidence, bench.stated, session.shelf(gate).gate)
+    return pictures
+
+
+def page_text(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures], history: Path | None) -> str:
+    """The page of a session. ``history`` is the database of the past, which has not got this session yet."""
+    plots, why = _trend(digest, pictures, history) if history is not None else ([], "")
+    return session_page(digest, Drawn(pictures, plots, why))
+
+
+def _trend(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures], path: Path) -> tuple[Sequence[str], str]:
+    """A plot of each worst row that the history knows, what failed first; else why there is none."""
+    asked = [(record, one) for record in worst_first(digest.records) if (one := _series(record, pictures)) is not None]
+    if not asked:
+        return (), "No row of this session is one that a history keeps."
+    try:
+        gates = {series["gate"] for _, series in asked}
+        past = load(path, gates, last=PAST_RUNS) if path.exists() else History((), (), {})
+    except HistoryError as error:
+        return (), f"The history cannot be read: {error}"
+    first = {str(series): (record, series) for record, series in reversed(asked)}  # several may judge one row
+    found = [_panel(record, series, past) for record, series in asked if first[str(series)][0] is record]
+    panels = [panel for panel in found if panel is not None]
+    plots = [panel_svg(panel, f"trend-{number}") for number, panel in enumerate(panels[:MOST_PLOTS], 1)]
+    return plots, "" if plots else "The history has no earlier run of these rows."
+
+
+def _series(record: Mapping[str, Any], pictures: Mapping[tuple[str, int, str], Pictures]) -> dict[str, Any] | None:
+    drawn = pictures.get(name_of(record))
+    return drawn["series"] if drawn is not None else None
+
+
+def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -> Panel | None:
+    """The values of the past and of now; None where there is no past."""
+    labels, sid = tuple(asked["labels"]), SeriesId(*asked["sid"])
+    of_row: StoredSeries | None = next(
+        (s for s in past.series if (s.gate, s.digest, s.sid) == (asked["gate"], asked["digest"], sid)), None
+    )
+    values = of_row.rows.get(labels, {}) if of_row is not None else {}
+    points = [
+        Point(values[run.id], run.time[:16].replace("T", " "), (run.commit or "")[:8])
+        for run in past.runs
+        if run.id in values
+    ]
+    if not points or of_row is None:
+        return None
+    points.append(Point(exact_value(asked["value"]), THIS_RUN))
+    place = " ".join(f"{d} {label}" for d, label in zip(of_row.dimensions, labels, strict=True))
+    return Panel(f"{record['name']}: {place}", sid.metric, of_row.unit, tuple(points))

@@ -1,0 +1,150 @@
+"""``--nsys-history``: what does a pytest session put into the history?
+
+Every item hands plain data to its report, also from an xdist worker. The controller takes it from the reports and
+writes it at the end, in one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.errors import HistoryError, NsysError
+from pytest_nsys.core.model import counted
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.plugin.session import NsysSession, history_path, session_of
+from pytest_nsys.reports.text import row_to_name
+from pytest_nsys.stored.history.database import check_writable
+from pytest_nsys.stored.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
+from pytest_nsys.stored.history.writing import RunEntry, append
+from pytest_nsys.tools.revision import Revision, revision_of
+from pytest_nsys.verdicts.evaluate import Bench
+
+_SERIES = ("metric", "definition", "window", "span", "kernels")
+_SENT = pytest.StashKey[set[tuple[object, ...]]]()
+
+
+def start(config: pytest.Config) -> None:
+    """Have the session recorded, unless another process does it. Raises pytest.UsageError for an unfit database."""
+    path = history_path(config)
+    if path is None or hasattr(config, "workerinput"):
+        return
+    try:
+        check_writable(path)
+    except HistoryError as error:
+        raise pytest.UsageError(f"--nsys-history: {error}") from error
+    config.pluginmanager.register(Recorder(path, session_of(config)), "nsys-history")
+
+
+def entry_of(
+    session: NsysSession,
+    gate: GateFile,
+    assertion: Assertion,
+    bench: Bench | None,
+    decided: tuple[str, str],
+    verdict: Verdict | None = None,
+) -> Plain:
+    """What one assertion puts into the history. ``decided`` is its outcome and message."""
+    row = row_to_name(verdict) if verdict is not None else None
+    if verdict is not None and verdict.delayed:
+        decided = DELAYED, decided[1]
+    entry: Plain = {
+        "file": str(gate.path),
+        "gate": session.shelf(gate).gate,
+        "trace": _trace(session, gate),
+        "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row),
+        "facts": None,
+        "series": None,
+    }
+    if bench is not None:
+        with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
+            entry["facts"] = run_facts(bench.evidence, bench.stated)
+            if decided[0] != Outcome.ERROR:
+                entry["series"] = _unsent(session, gate, series_facts(assertion, bench.evidence))
+    return entry
+
+
+def _unsent(session: NsysSession, gate: GateFile, series: Plain) -> Plain | None:
+    """The rows, unless another assertion of the same process brought them along."""
+    sent = session.config.stash.setdefault(_SENT, set())
+    name = gate.path, *(series[part] for part in _SERIES)
+    if name in sent:
+        return None
+    sent.add(name)
+    return series
+
+
+def _trace(session: NsysSession, gate: GateFile) -> str:
+    try:
+        source = session.source(gate)
+    except NsysError:
+        return ""
+    return ", ".join(session.shown(source.base / value) for value in source.values)
+
+
+class Recorder:
+    """Collects what the reports bring, and writes it when the session ends."""
+
+    def __init__(self, path: Path, session: NsysSession) -> None:
+        self.path, self.session = path, session
+        self.runs: dict[str, RunEntry] = {}
+        self.line = ""
+        self._revisions: dict[Path, Revision] = {}
+        self._series: set[tuple[object, ...]] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what an item found."""
+        entry: Mapping[str, Any] | None = getattr(report, "nsys_history", None)
+        if entry is None:
+            return
+        file = str(entry["file"])
+        if file not in self.runs:
+            self.runs[file] = RunEntry(entry["gate"], entry["trace"], self._revision(Path(file).parent))
+        run = self.runs[file]
+        run.facts = run.facts or entry["facts"]
+        run.verdicts[report.nodeid] = {**entry["verdict"], "xfailed": int(entry["xfailed"])}
+        series = entry["series"]
+        if series is not None:
+            name = file, *(series[part] for part in _SERIES)
+            if name not in self._series:
+                self._series.add(name)
+                run.series.append(series)
+
+    def _revision(self, folder: Path) -> Revision:
+        """Asked for at the first verdict: what the session itself writes does not make the work tree dirty."""
+        if folder not in self._revisions:
+            self._revisions[folder] = revision_of(folder)
+        return self._revisions[folder]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write everything, or fail the session. One that was interrupted did not see all of its assertions."""
+        shown = self.session.shown(self.path)
+        if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            if self.runs:
+                self.line = f"history {shown}: not written: the session was interrupted"
+            return
+        runs = [run for _, run in sorted(self.runs.items())]
+        try:
+            append(self.path, runs)
+        except HistoryError as error:
+            self.line = f"history not written: {error}"
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            return
+        rows = sum(len(series["rows"]) for run in runs for series in run.series)
+        if runs:
+            self.line = f"history {shown}: {counted(len(runs), 'run')} added, {counted(rows, 'row')}"
+        elif not session.config.getoption("collectonly", default=False):
+            self.line = f"history {shown}: nothing added: no assertion of a gate file ran"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Say what was written, and what was not."""
+        if self.line:
+            terminalreporter.line(self.line)

@@ -1,0 +1,295 @@
+"""Which reports does a pytest session leave behind? It gathers verdicts as they come, and writes the files at the end.
+
+Written whatever happened, so that a red run has its report: all red, a gate file with a mistake, nothing judged. Under
+xdist the controller writes; it sees the records of all workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import printable
+from pytest_nsys.plugin.left_out import Account, Selection
+from pytest_nsys.plugin.session import history_path, session_of, usage_errors
+from pytest_nsys.reports.changed_baselines import change_sentences
+from pytest_nsys.reports.page.drawn import Pictures
+from pytest_nsys.reports.session.digest import (
+    BROKEN_OFF,
+    By,
+    Digest,
+    LeftOut,
+    Mistake,
+    keep,
+    left_out_groups,
+    left_out_words,
+    ordered,
+)
+from pytest_nsys.reports.targets import check_target, files_of
+from pytest_nsys.tools.whole_file import append, write_whole
+
+JSON, SUMMARY, HTML, ANNOTATE = "nsys_json", "nsys_summary", "nsys_html", "nsys_annotate"
+LEAST_ROOM = 16 * 1024
+"""Of the room that is left to others a summary takes so much all the same, where GitHub takes it."""
+
+GITHUB_TAKES_BYTES = 1024 * 1024
+FEWEST_BYTES = 1024
+"""Less holds no summary, cut or not."""
+
+NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n"
+
+
+def start(config: pytest.Config) -> None:
+    """Gather verdicts for the reports that are asked for. Raises UsageError where one cannot be written.
+
+    A session that only collects judges nothing: it leaves the reports of the last one alone.
+    """
+    if config.getoption("collectonly", default=False):
+        return
+    selection = Selection()
+    config.pluginmanager.register(selection, "nsys-selection")
+    if hasattr(config, "workerinput"):
+        return
+    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML), selection)
+    _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary, HTML: reporting.html})
+    config.pluginmanager.register(reporting, "nsys-reporting")
+
+
+def _check_targets(config: pytest.Config, targets: Mapping[str, Path | None]) -> None:
+    """Raises UsageError where a report would replace what is read, or another report."""
+    others = list(_read_and_written(config))
+    with usage_errors():
+        for option, path in targets.items():
+            if path is not None:
+                check_target(f"{_name(option)}={config.getoption(option)}", path, others)
+                others.append((path, f"is the file of {_name(option)} as well"))
+
+
+def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+    """What else the session reads and writes, as far as options and the ini file name it."""
+    here = config.invocation_params.dir
+    given = [*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())]
+    for path in files_of(given, here):
+        yield path, "is one of the traces"
+    if config.inipath is not None:
+        yield config.inipath, "is the ini file of pytest"
+        for path in files_of(config.getini("nsys_trace"), config.inipath.parent):
+            yield path, "is one of the traces"
+    if (history := history_path(config)) is not None:
+        yield history, "is the history"
+    if junit := config.getoption("xmlpath", default=None):
+        yield here / junit, "is the file of --junitxml"
+    for argument in config.args:
+        yield here / argument.partition("::")[0], "is what pytest is to run"
+
+
+def _name(option: str) -> str:
+    return "--" + option.replace("_", "-")
+
+
+def _target(config: pytest.Config, option: str) -> Path | None:
+    value = config.getoption(option)
+    if value is None:
+        return None
+    name = _name(option)
+    if not value.strip():
+        raise pytest.UsageError(f"{name} is empty: write {name}=FILE")
+    path: Path = config.invocation_params.dir / value
+    if path.is_dir():
+        raise pytest.UsageError(f"{name}={value}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise pytest.UsageError(f"{name}={value}: there is no folder {path.parent}; make it first")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise pytest.UsageError(f"{name}={value}: cannot be written: permission denied")
+    return path
+
+
+@dataclass(eq=False)
+class Reporting:
+    """The plugin of one session that writes its reports."""
+
+    config: pytest.Config
+    json: Path | None
+    summary: Path | None
+    html: Path | None
+    selection: Selection
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pictures: dict[str, Pictures] = field(default_factory=dict)
+    mistakes: dict[Mistake, None] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    not_written: list[str] = field(default_factory=list)
+    full: str = ""
+    annotations: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist tells of the assertions that it collected."""
+        self.selection.hear(getattr(node, "workeroutput", {}))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
+        record: Mapping[str, Any] | None = getattr(report, "nsys", None)
+        if record is not None and str(report.outcome) == "rerun":
+            self._keep_pictures(report)
+        elif record is not None:
+            kept = {**record, "good": not report.failed}
+            if report.failed and not record["explanation"] and record["outcome"] == "passed":
+                kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
+            keep(self.records, report.nodeid, kept)
+            self._keep_pictures(report)
+        elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
+            self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
+
+    def _keep_pictures(self, report: pytest.TestReport) -> None:
+        """Of a test that is run again the windows of the first time stay: each is handed over once."""
+        drawn: Pictures | None = getattr(report, "nsys_pictures", None)
+        before = self.pictures.pop(report.nodeid, None)
+        if drawn is not None:
+            windows = {one["key"]: one for one in before["windows"] if one["head"]} if before is not None else {}
+            self.pictures[report.nodeid] = {**drawn, "windows": [windows.get(w["key"], w) for w in drawn["windows"]]}
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep the mistakes of files that could not be collected."""
+        if report.failed:
+            self.mistakes |= dict.fromkeys(_mistakes(report.nodeid, report.longreprtext))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the files, after all that can still change the exit status."""
+        self.left_out = self._left_out(session)
+        digest = self.digest(int(session.exitstatus))
+        if self.json is not None:
+            from pytest_nsys.reports.session.json_report import report_text
+
+            self._write(self.json, report_text(digest), write_whole)
+        if self.summary is not None:
+            from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, summary
+
+            size = _size(self.summary)
+            room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
+            if room >= FEWEST_BYTES:
+                self._write(self.summary, summary(digest, room), append)
+            else:
+                self._leave_out(self.summary, size, room)
+        if self.html is not None:
+            from pytest_nsys.plugin.page_report import page_text
+            from pytest_nsys.reports.page.session_page import name_of
+
+            drawn = {name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())}
+            self._write(self.html, page_text(digest, drawn, history_path(self.config)), write_whole)
+        if self.config.getoption(ANNOTATE):
+            from pytest_nsys.reports.session.annotations import annotation_lines
+
+            self.annotations = annotation_lines(digest, self._in_the_repository)
+        if self.not_written and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def digest(self, exit_status: int) -> Digest:
+        """All that the reports show."""
+        changed = session_of(self.config).baseline_changes(r["file"] for r in self.records.values())
+        refreshed = session_of(self.config).refresh_lines() if self.config.getoption("nsys_update_baselines") else []
+        return Digest(
+            records=ordered(list(self.records.values())),
+            mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
+            exit_status=exit_status,
+            baseline_changes=tuple(change_sentences(changed)),
+            refreshed=tuple(printable(line, 400) for line in refreshed),
+            changed_baselines=tuple(changed),
+            gate_changes=session_of(self.config).gate_changes(r["file"] for r in self.records.values()),
+            left_out=self.left_out,
+        )
+
+    def _left_out(self, session: pytest.Session) -> tuple[LeftOut, ...]:
+        """What was found and got no verdict; where baselines are written nothing is to have one."""
+        if self.config.getoption("nsys_update_baselines"):
+            return ()
+        failed = session.exitstatus != pytest.ExitCode.OK
+        account = Account(
+            self.config,
+            fates=self.selection.fates,
+            judged=frozenset(self.records),
+            skipped=self.skipped,
+            mistaken=frozenset(mistake.file for mistake in self.mistakes),
+            ended=session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop)),
+        )
+        return tuple(account.left_out())
+
+    def _write(self, path: Path, text: str, write: Any) -> None:
+        shown = session_of(self.config).shown(path)
+        try:
+            write(path, text.encode("utf-8", "replace"))
+            self.written.append(shown)
+        except OSError as error:
+            self.not_written.append(f"{shown}: cannot be written: {error.strerror}")
+
+    def _leave_out(self, path: Path, size: int, room: int) -> None:
+        """Say that the file is full, in it where a line fits: GitHub shows nothing of a file that is too long."""
+        if len(NO_ROOM) <= room:
+            with contextlib.suppress(OSError):
+                append(path, NO_ROOM)
+        self.full = f"{session_of(self.config).shown(path)}: no room for the summary: the file has {size} bytes already"
+
+    def _in_the_repository(self, file: str) -> str:
+        """A file's name as GitHub knows it: relative to the checkout."""
+        workspace = os.environ.get("GITHUB_WORKSPACE")
+        if not workspace:
+            return file
+        path, top = Path(os.path.normpath(self.config.invocation_params.dir / file)), Path(workspace)
+        for folder in (top, top.resolve()):
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return file
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Where the reports are; the annotations last, a line each."""
+        for path in self.written:
+            terminalreporter.line(f"nsys: wrote {path}")
+        for why in self.not_written:
+            terminalreporter.line(f"nsys: report {why}", red=True)
+        if self.full:
+            terminalreporter.line(f"nsys: report {self.full}", yellow=True)
+        for (file, _), group in left_out_groups(self.left_out).items():
+            if group[0].by is not By.ARGUMENTS:
+                terminalreporter.line(f"nsys: left out: {file}: {left_out_words(group)}", yellow=True)
+        for line in self.annotations:
+            terminalreporter.line(line)
+
+
+def _of_gate_file(nodeid: str) -> bool:
+    return nodeid.partition("::")[0].endswith(GATE_SUFFIX)
+
+
+def _reason(text: str) -> str:
+    """The line of what pytest says that names the exception, else the last one."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
+    marked = [line[1:] for line in lines if line.startswith("E ")]
+    return printable((marked or lines)[-1].strip(), 2000)
+
+
+_MISTAKE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+):(?P<column>[0-9]+): (?P<text>.+)")
+
+
+def _mistakes(nodeid: str, text: str) -> list[Mistake]:
+    """Each mistake of a gate file; of anything else the reason that pytest gives."""
+    matches = [_MISTAKE.fullmatch(line) for line in text.splitlines()] if _of_gate_file(nodeid) else []
+    found = [Mistake(m["file"], printable(m["text"], 2000), int(m["line"]), int(m["column"])) for m in matches if m]
+    return found or [Mistake(nodeid, _reason(text))]
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,109 @@
+"""What does GitHub show at the lines of a gate file? Workflow commands, escaped, at most ten of a kind.
+
+GitHub shows ten annotations of each kind a step and drops the rest without a word; here the last one counts them.
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_nsys.core.model import printable
+from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
+from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, sentence
+from pytest_nsys.reports.session.record import state
+
+AT_MOST = 10
+SHOWN_TEXT = 4000
+KINDS = ("error", "warning", "notice")
+KIND_OF_GOOD = {
+    **dict.fromkeys(("warned", "improved", "inconclusive"), "warning"),
+    **dict.fromkeys(("waived", "xfailed"), "notice"),
+}
+"""What deserves a remark among the assertions that pytest takes as passed, by state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One remark at a line of a file; ``line`` None where nobody knows it."""
+
+    kind: str
+    file: str
+    line: int | None
+    title: str
+    text: str
+
+    def __str__(self) -> str:
+        places = {"file": self.file, "line": "" if self.line is None else str(self.line), "title": self.title}
+        shown = ",".join(f"{name}={escape_property(value)}" for name, value in places.items() if value)
+        return f"::{self.kind} {shown}::{escape_data(self.text)}"
+
+
+def escape_data(text: str) -> str:
+    """``text`` as the message of a workflow command."""
+    clean = "".join(c if c.isprintable() or c in "\r\n" else "�" for c in text)
+    return clean.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def escape_property(text: str) -> str:
+    """``text`` as the value of a property of a workflow command."""
+    return escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def annotation_lines(digest: Digest, place: Callable[[str], str] = str) -> list[str]:
+    """The workflow commands, a line each. ``place`` turns a file's name into its path in the repository."""
+    found: dict[str, list[Annotation]] = {kind: [] for kind in KINDS}
+    for annotation in _annotations(digest, place):
+        found[annotation.kind].append(annotation)
+    return [str(annotation) for each in found.values() for annotation in _cut(each)]
+
+
+def _cut(annotations: list[Annotation]) -> list[Annotation]:
+    if len(annotations) <= AT_MOST:
+        return annotations
+    last = annotations[AT_MOST - 1]
+    left = len(annotations) - AT_MOST
+    text = f"{last.text}\n… and {left} more of this kind, in the summary of the job"
+    return [*annotations[: AT_MOST - 1], Annotation(last.kind, last.file, last.line, last.title, text)]
+
+
+def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
+    if digest.gate_changes is not None:
+        yield from _of_gate_changes(digest.gate_changes, place)
+    for mistake in digest.mistakes:
+        yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
+    if not digest.records and not digest.mistakes:
+        yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
+    for (file, _), group in left_out_groups(digest.left_out).items():
+        if group[0].by is not By.ARGUMENTS:
+            text = printable(left_out_words(group), SHOWN_TEXT)
+            yield Annotation("warning", place(file), None, "nsys gate: left out", text)
+    for record in digest.records:
+        yield from _of_record(record, place(record["file"]))
+    for change in digest.baseline_changes:
+        yield Annotation("notice", "", None, "nsys gate: a baseline changes", printable(change, SHOWN_TEXT))
+
+
+def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Iterator[Annotation]:
+    kind = "error" if changes.refused else "warning"
+    for each in changes.found:
+        title, text = f"nsys gate: {TITLES[each.change.kind]}", printable(sentence(each), SHOWN_TEXT)
+        yield Annotation(kind, place(each.file), next(iter(each.lines), None), title, text)
+    if changes.problem:
+        yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
+
+
+def _of_record(record: Mapping[str, Any], file: str) -> Iterator[Annotation]:
+    how = state(record)
+    title = printable(f"{how}: {record['name']}", 300)
+    # The explanation begins with the place and the sentence, which the annotation has already.
+    text = record["explanation"].partition("\n")[2] or record["message"]
+    text = "\n".join(printable(line, 1000) for line in text.splitlines())[:SHOWN_TEXT]
+    if not record["good"]:
+        yield Annotation("error", file, record["line"], title, text)
+    elif how in KIND_OF_GOOD:
+        said = [text, *(printable(warning, 1000) for warning in record["warnings"] if warning not in text)]
+        yield Annotation(KIND_OF_GOOD[how], file, record["line"], title, "\n".join(said))

@@ -1,0 +1,199 @@
+"""What came of a whole session: how many assertions ended how, and in which one word?
+
+The plain records of :mod:`pytest_nsys.reports.session.record`, and what kept a gate file from being judged.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pytest_nsys.core.model import counted
+from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.reports.session.gate_changes import headline
+from pytest_nsys.reports.session.record import state
+
+NOTHING_JUDGED = "nothing judged"
+STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
+"""Every word that :func:`pytest_nsys.reports.session.record.state` has."""
+
+WORST_FIRST = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED, Outcome.INCONCLUSIVE)
+EXIT_WORDS = {1: "something failed", 2: "interrupted", 3: "internal error", 4: "usage error", 5: "no tests"}
+"""What pytest's exit statuses mean."""
+
+BROKEN_OFF = (2, 3, 4)
+"""Exit statuses of a session that did not get to the end."""
+
+NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
+"""States that no plugin can make good: what a person allows to fail has a state of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """Why a file could not be collected; ``line`` and ``column`` count from 1, None where nobody knows."""
+
+    file: str
+    text: str
+    line: int | None = None
+    column: int | None = None
+
+
+class By(enum.StrEnum):
+    """Who left out what was found: the command line, PYTEST_ADDOPTS, ini file, conftest or plugin, or an early end."""
+
+    ARGUMENTS = "arguments"
+    ENVIRONMENT = "environment"
+    REPOSITORY = "repository"
+    SESSION = "session"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An assertion that was found and got no verdict; without a ``name`` the whole gate file."""
+
+    file: str
+    name: str
+    by: By
+    why: str
+
+
+@dataclass(frozen=True)
+class Digest:
+    """All that reports show of a session. ``records`` come by file, line and name.
+
+    ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
+    files as plain data; ``refreshed`` are lines about baselines that this session wrote. ``gate_changes`` is what the
+    branch loosens in its gate files, None where nobody asked; ``left_out`` is what was found and got no verdict.
+    """
+
+    records: tuple[Mapping[str, Any], ...]
+    mistakes: tuple[Mistake, ...] = ()
+    exit_status: int = 0
+    baseline_changes: tuple[str, ...] = ()
+    refreshed: tuple[str, ...] = ()
+    changed_baselines: tuple[Mapping[str, Any], ...] = ()
+    gate_changes: GateChanges | None = None
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def bad(self) -> list[Mapping[str, Any]]:
+        """The assertions that pytest takes as failed."""
+        return [record for record in self.records if not record["good"] or state(record) in NEVER_GOOD]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many assertions ended in which state."""
+        return Counter(state(record) for record in self.records)
+
+    @property
+    def verdict(self) -> str:
+        """The session in one word: the worst verdict that pytest takes as failed, else what deserves a look.
+
+        *Error* where the session failed and no assertion says why: never a word of success where it is not good.
+        """
+        if self.mistakes or self.exit_status in BROKEN_OFF:
+            return str(Outcome.ERROR)
+        if not self.records:
+            return NOTHING_JUDGED
+        bad = {state(record) for record in self.bad} | ({str(Outcome.FAILED)} if self.is_loosened else set())
+        if bad:
+            return str(next((o for o in (*WORST_FIRST, Outcome.IMPROVED) if o in bad), Outcome.FAILED))
+        if self.exit_status:  # another test, a worker that crashed, a report that could not be written
+            return str(Outcome.ERROR)
+        seen = self.counts
+        return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
+
+    @property
+    def is_loosened(self) -> bool:
+        """Whether the session fails because the branch loosens its own gate."""
+        return self.gate_changes is not None and self.gate_changes.bad
+
+    @property
+    def good(self) -> bool:
+        """Whether assertions were judged and none, nor anything else of the session, was bad."""
+        well = not self.mistakes and not self.bad and not self.is_loosened
+        return bool(self.records) and well and self.exit_status == 0
+
+    @property
+    def headline(self) -> str:
+        """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
+        said = []
+        if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
+            said.append(headline(self.gate_changes))
+        if self.mistakes:
+            said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
+        if self.records:
+            counts = self.counts
+            words = ", ".join(f"{counts[word]} {word}" for word in ordered_states(counts))
+            said.append(f"{counted(len(self.records), 'assertion')}: {words}")
+        elif not self.refreshed and not self.mistakes:
+            said.append("no assertion of a gate file was judged")
+        if self.left_out:
+            whole = sum(not one.name for one in self.left_out)
+            numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
+            said.append(f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}")
+        if self.exit_status and not self.bad and not self.mistakes and not self.is_loosened:
+            words = EXIT_WORDS.get(self.exit_status, "")
+            said.append(f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else ""))
+        return "; ".join(said) or "baselines were refreshed, and nothing was judged"
+
+    @property
+    def files(self) -> dict[str, list[Mapping[str, Any]]]:
+        """The records of each gate file."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for record in self.records:
+            found.setdefault(record["file"], []).append(record)
+        return found
+
+
+def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:
+    """What was left out, by file and reason."""
+    found: dict[tuple[str, str], list[LeftOut]] = {}
+    for one in left_out:
+        found.setdefault((one.file, one.why), []).append(one)
+    return found
+
+
+def left_out_words(group: Sequence[LeftOut]) -> str:
+    """Assertions of one file that one reason left out: ``2 assertions, deselected by PYTEST_ADDOPTS``."""
+    what = counted(len(group), "assertion") if group[0].name else "the whole file"
+    return f"{what}, {group[0].why}"
+
+
+def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:
+    """Keep the record of a test that may be reported more than once: the last one, but no good one for a bad one."""
+    if nodeid not in records or records[nodeid]["good"] or not record["good"]:
+        records[nodeid] = record
+
+
+class SharedCause(NamedTuple):
+    """One cause behind several reds: by the name of the assertion the rows that it explains, as plain data."""
+
+    cause: str
+    reds: Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def shared_causes(records: Sequence[Mapping[str, Any]]) -> list[SharedCause]:
+    """What leads in rows of more than one assertion, the cause behind most of them first."""
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for record in records:
+        for row in record["causes"]:
+            if row["cause"]:
+                found.setdefault(row["cause"], {}).setdefault(record["name"], []).append(row)
+    shared = [SharedCause(cause, reds) for cause, reds in found.items() if len(reds) > 1]
+    return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
+
+
+def ordered_states(states: Mapping[str, int]) -> list[str]:
+    """The states that occur, the worst first."""
+    worst = [*map(str, WORST_FIRST), "warned", "waived", "xfailed", str(Outcome.IMPROVED), str(Outcome.PASSED)]
+    return [word for word in worst if states.get(word)]
+
+
+def ordered(records: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """By file, line and name, whichever process judged first."""
+    return tuple(sorted(records, key=lambda r: (r["file"], r["line"], r["name"])))

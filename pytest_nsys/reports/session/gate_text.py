@@ -1,0 +1,185 @@
+"""How does a drafted gate file read? YAML with a comment above every line whose reason somebody will want to know.
+
+Names come from somebody else's program: a value is quoted wherever YAML could read it otherwise, a comment is one line
+of printable text. The same draft gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
+from pytest_nsys.core.model import printable
+from pytest_nsys.drafting.choice import Choice, candidate_words
+from pytest_nsys.drafting.sentences import Entry, Sentence
+
+SCHEMA_NAME = "nsys-gate-file.schema.json"
+"""The copy of the schema beside the gate file, which editors check it by."""
+
+LINE = 118
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./()+-]*(?: (?:[A-Za-z0-9_./()+%-]|[<>=]=(?= ))+(?:, [A-Za-z0-9]+\))?)*")
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A gate file before it is text. ``about`` are comment lines for its head, ``traces`` go into ``trace:``.
+
+    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line.
+    """
+
+    about: tuple[str, ...]
+    traces: tuple[str, ...]
+    choice: Choice
+    tolerance: Fraction
+    smallest: str
+    tolerance_why: tuple[str, ...]
+    sentences: Sequence[Sentence] = field(default_factory=tuple)
+    allow_missing: str = ""
+
+
+def gate_text(draft: Draft) -> str:
+    """The file's text."""
+    return "\n".join(line.rstrip() for line in _lines(draft)) + "\n"
+
+
+def scalar(text: str) -> str:
+    """A value as YAML has it: plain where it can only be read as that text, else in double quotes."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def comment(text: str, indent: str = "") -> Iterator[str]:
+    """The lines of a comment."""
+    shown = printable(text, 400)
+    further = " " * (len(shown) - len(shown.lstrip()) + 2) if shown.startswith(" ") else ""
+    for line in textwrap.wrap(shown, LINE - len(indent), subsequent_indent=further, break_long_words=False):
+        yield f"{indent}# {line}"
+
+
+def _comments(texts: Sequence[str], indent: str = "") -> Iterator[str]:
+    for text in texts:
+        yield from comment(text, indent)
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    choice = draft.choice
+    yield f"# yaml-language-server: $schema=./{SCHEMA_NAME}"
+    yield "#"
+    yield from _comments(draft.about)
+    yield "version: 1"
+    if draft.traces:
+        yield "# The default; another run is judged with --nsys-trace=PATH."
+        values = [scalar(trace) for trace in draft.traces]
+        yield f"trace: {values[0]}" if len(values) == 1 else "trace:"
+        yield from (f"  - {value}" for value in values if len(values) > 1)
+    yield ""
+    yield from _convention_lines(choice)
+    yield from _comments(choice.reasons.get("window", ()))
+    yield f"window: {scalar(choice.window)}"
+    if choice.quality:
+        yield ""
+        yield from comment(
+            "Set on purpose, or nothing would be judged on this trace; take a line out once it is mended."
+        )
+        yield from _comments(choice.reasons.get("quality", ()))
+        yield f"quality: {{{', '.join(f'{check}: {value}' for check, value in choice.quality.items())}}}"
+    yield ""
+    yield from _comments(draft.tolerance_why)
+    yield f"tolerance: {{rel: {int(100 * draft.tolerance)}%, abs: [{draft.smallest}, 1pp, 2]}}"
+    if draft.allow_missing:
+        yield ""
+        yield from comment("Ranks without rows that other ranks have, as it is in this trace. Is that right?")
+        yield draft.allow_missing
+    yield ""
+    yield "assertions:"
+    yield from _assertion_lines(draft.sentences)
+
+
+def _convention_lines(choice: Choice) -> Iterator[str]:
+    convention, base, generic = choice.convention, choice.base, BUILT_IN["generic"]
+    yield from _comments(choice.reasons.get("convention", ()))
+    others = choice.candidates[1:] if convention.anchor else choice.candidates
+    if others:
+        yield from comment("Other ranges that could anchor:" if convention.anchor else "Ranges that were looked at:")
+        yield from _comments([f"  {candidate_words(other)}" for other in others])
+    if convention == BUILT_IN.get(convention.name):
+        yield f"convention: {convention.name}"
+        return
+    named = generic if convention.libraries else Convention("custom")
+    extended = base if BUILT_IN.get(base.name) == base else named
+    yield "convention:"
+    if extended.name in BUILT_IN:
+        yield f"  extends: {extended.name}"
+    for key, lines in _differing(convention, extended):
+        yield from _comments(choice.reasons.get(key, ()), "  ")
+        yield from (f"  {line}" for line in lines)
+
+
+def _differing(convention: Convention, base: Convention) -> Iterator[tuple[str, list[str]]]:
+    """The keys of a convention that are not those of its base, each with its lines."""
+    for key in ("anchor", "setup", "stage"):
+        value = getattr(convention, key)
+        if value is not None and value != getattr(base, key):
+            yield key, [f"{key}: {scalar(value)}"]
+    if convention.purposes != base.purposes:
+        yield "purposes", ["purposes:", *(f"  {_purpose(purpose)}" for purpose in convention.purposes)]
+    if convention.communication != base.communication:
+        yield "communication", [f"communication: [{', '.join(_quoted(glob) for glob in convention.communication)}]"]
+    if convention.copies != base.copies:
+        yield "copies", [f"copies: [{', '.join(convention.copies)}]"]
+    for key in ("span", "kernels"):
+        if getattr(convention, key) is not getattr(base, key) or base.name in ("custom", "generic"):
+            yield key, [f"{key}: {getattr(convention, key)}"]
+
+
+def _purpose(purpose: Purpose) -> str:
+    parts = [("stage", purpose.stages), ("range", purpose.ranges)]
+    inside = ", ".join(f"{key}: [{', '.join(_quoted(v) for v in values)}]" for key, values in parts if values)
+    return f"{scalar(purpose.name)}: {{{inside}}}"
+
+
+def _quoted(text: str) -> str:
+    """In double quotes whatever it is: inside brackets more characters have a meaning."""
+    plain = scalar(text)
+    return plain if plain.startswith('"') else f'"{plain}"'
+
+
+def _assertion_lines(sentences: Sequence[Sentence]) -> Iterator[str]:
+    group = ""
+    for sentence in sentences:
+        if sentence.group != group:
+            if group:
+                yield ""
+            group = sentence.group
+            yield from comment(f"{group}.", "  ")
+            yield ""
+        yield from _comments(sentence.why, "  ")
+        yield from _entry_lines(sentence.entry)
+
+
+def _entry_lines(entry: Entry) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield f"  - {scalar(entry)}"
+        return
+    for place, (key, value) in enumerate(entry.items()):
+        yield f"  {'- ' if not place else '  '}{key}: {_value(value)}"
+
+
+def _value(value: str | Mapping[str, str]) -> str:
+    if isinstance(value, str):
+        return scalar(value)
+    return "{" + ", ".join(f"{key}: {_quoted(own) if ' ' in own else scalar(own)}" for key, own in value.items()) + "}"

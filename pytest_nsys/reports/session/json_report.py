@@ -1,0 +1,123 @@
+"""How does a session leave as JSON? Every assertion and every row of it, in the shape of ``report.schema.json``.
+
+A value comes twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
+number or ``"a/b"``; and ``text``, as people read it. There are no times in it: the same traces give the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+from pytest_nsys.core.units import format_value
+from pytest_nsys.core.version import VERSION
+from pytest_nsys.reports.session.digest import STATES, Digest
+from pytest_nsys.reports.session.gate_changes import plain
+from pytest_nsys.reports.session.record import Exact, from_exact, state
+from pytest_nsys.reports.tables import without_halves
+from pytest_nsys.reports.text import change_words
+
+FORMAT = 1
+
+AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
+DIFFERENCES = ("tolerance", "noise", "sees", "margin")
+"""Amounts that are distances: of a ratio, percentage points."""
+
+
+def report_text(digest: Digest) -> str:
+    """The file's text; ASCII alone, so that no name reaches a terminal as more than itself."""
+    return without_halves(json.dumps(report(digest), indent=1)) + "\n"
+
+
+def report(digest: Digest) -> dict[str, Any]:
+    """The session as ``report.schema.json`` describes it."""
+    counts = digest.counts
+    return {
+        "format": FORMAT,
+        "pytest_nsys": VERSION,
+        "verdict": digest.verdict,
+        "good": digest.good,
+        "headline": digest.headline,
+        "exit_status": digest.exit_status,
+        "counts": {word: counts[word] for word in STATES},
+        "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
+        "gate_changes": plain(digest.gate_changes),
+        "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
+        "baseline_changes": list(digest.baseline_changes),
+        "changed_baselines": [dict(each) for each in digest.changed_baselines],
+        "refreshed": list(digest.refreshed),
+        "gate_files": [_gate_file(name, records) for name, records in digest.files.items()],
+    }
+
+
+def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One file; what its assertions share stands here once."""
+    windows: dict[str, Any] = {}
+    for record in records:
+        if record["measured_as"]:
+            windows.setdefault(record["measured_as"], record["used_windows"])
+    return {
+        "file": name,
+        "run": next((r["run"] for r in records if r["run"]), ""),
+        "traces": next((r["traces"] for r in records if r["traces"]), []),
+        "key": next((r["key"] for r in records if r["key"]), None),
+        "windows": [{"measured_as": how, "windows": used} for how, used in windows.items()],
+        "assertions": [_assertion(record) for record in records],
+    }
+
+
+_AS_THEY_ARE = (
+    "name",
+    "line",
+    "sentence",
+    "metric",
+    "unit",
+    "comparator",
+    "severity",
+    "outcome",
+    "message",
+    "baseline",
+    "artifact",
+)
+_LISTS = ("differences", "details", "causes", "notes", "warnings", "next_steps")
+
+
+def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: record[name] for name in _AS_THEY_ARE},
+        "state": state(record),
+        "good": record["good"],
+        "measured_as": record["measured_as"],
+        "worst": {name: record[name] for name in ("row", "value", "limit", "margin", "ceiling", "sees")},
+        **{name: list(record[name]) for name in _LISTS},
+        "explanation": record["explanation"],
+        "rows": [_row(row, record["unit"]) for row in record["judged"]],
+    }
+
+
+def _row(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
+    amounts = {name: amount(row[name], unit, distance=name in DIFFERENCES) for name in AMOUNTS}
+    plain = {name: value for name, value in row.items() if name not in AMOUNTS}
+    return {**plain, **amounts, "change": _change(row, unit)}
+
+
+def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
+    """A value, exact and as people read it; a ``distance`` between ratios is in percentage points."""
+    number = from_exact(value)
+    if number is None:
+        return None
+    text = f"{float(100 * number):.2f} pp" if distance and unit == "%" else format_value(number, unit)
+    return {"exact": value, "text": text}
+
+
+def _change(row: Mapping[str, Any], unit: str) -> dict[str, Any] | None:
+    value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
+    if value is None or baseline is None:
+        return None
+    moved = Fraction(value) - baseline
+    exact = int(moved) if moved.denominator == 1 else str(moved)
+    return {"exact": exact, "text": change_words(value, baseline, unit)}

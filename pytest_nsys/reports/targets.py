@@ -1,0 +1,93 @@
+"""May a report be written into this file? Not where that would replace what is read, or another report.
+
+Told by what the file is (also by another name or link), by what it holds, and by its name, so that a trace, a gate
+file, a baseline or a history outlives a slip in an option.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import printable
+
+NAMES = {
+    GATE_SUFFIX: "a gate file",
+    ".sqlite": "a trace",
+    ".sqlite3": "a trace",
+    ".nsys-rep": "a trace",
+    ".qdrep": "a trace",
+    ".qdstrm": "a trace",
+    ".db": "a database",
+}
+"""What is never a report, by how its name ends."""
+
+YAML = (".yaml", ".yml")
+SQLITE, BASELINE = b"SQLite format 3\x00", b'{\n"format": '
+
+
+def check_target(
+    shown: str, path: Path, others: Iterable[tuple[Path, str]], *, yaml: bool = False, cut: bool = False
+) -> None:
+    """Raises UsageMistake where a report must not be written. ``shown`` is the option with its value.
+
+    ``others`` are the files that are read or written besides, each with what it is; ``yaml``: the report is YAML;
+    ``cut``: it is the cut of a trace, and may replace an earlier one.
+    """
+    why = next((what for other, what in others if same_file(path, other)), None) or _why_not(path, yaml=yaml, cut=cut)
+    if why is not None:
+        raise UsageMistake(f"{printable(shown)}: {why}: give another file")
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether both are one file, by whatever names; a pipe or a device may well be both."""
+    with contextlib.suppress(OSError, RuntimeError):
+        if one.exists() and not one.is_file():
+            return False
+        return one.resolve() == other.resolve() or (one.exists() and other.exists() and os.path.samefile(one, other))
+    return False
+
+
+def files_of(values: Iterable[str], base: Path) -> list[Path]:
+    """The files that traces mean, none for what means none: that is said where it is read."""
+    from pytest_nsys.traces.opening import find_traces
+
+    found: list[Path] = []
+    for value in values:
+        with contextlib.suppress(NsysError):
+            found += find_traces(value, base)
+    return found
+
+
+def _why_not(path: Path, *, yaml: bool, cut: bool) -> str | None:
+    is_file = path.is_file()
+    start = _start(path) if is_file else b""
+    if start == SQLITE:
+        return "is a SQLite database"
+    for suffix, what in NAMES.items():
+        if path.name.endswith(suffix):
+            return f"is {what}" if is_file else f"is the name of {what}"
+    if is_file and path.name.endswith(YAML) and not yaml:
+        return "is YAML, which no report is"
+    if start.startswith(BASELINE):
+        return "is a baseline"
+    return "is a trace of a profiler" if is_file and _is_profile(path, cut=cut) else None
+
+
+def _start(path: Path) -> bytes:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(SQLITE))
+    return b""
+
+
+def _is_profile(path: Path, *, cut: bool) -> bool:
+    from pytest_nsys.traces.chrome.writers import WRITERS, writer_of  # only a file that is there pays for this import
+
+    with contextlib.suppress(TraceError):
+        writer = writer_of(path)
+        return writer is not None and not (cut and writer is WRITERS["pytest-nsys cut"])
+    return False

@@ -1,0 +1,1 @@
+"""The baselines of a gate file, as they lie in the repository."""

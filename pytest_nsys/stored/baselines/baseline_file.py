@@ -1,0 +1,243 @@
+"""What does a baseline file hold? Rows of accepted runs, the key that makes runs comparable, and their origin.
+
+Raw rows are stored, of every rank; aggregates are formed at the verdict, now and for each accepted run alike. A file
+is sorted, a row a line, without time stamps: the same rows give the same bytes, and a changed row is a changed line in
+review. What is read may have been merged by hand into nonsense: every mistake is one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.analysis.structure import KernelSequence
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.statistics import exact, median
+from pytest_nsys.core.units import HASH
+from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
+from pytest_nsys.stored.baselines import kernel_order
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns
+
+FORMAT = 1
+_RATIO = re.compile(r"(-?\d{1,40})/([1-9]\d{0,40})")
+
+RowLabels = tuple[Label, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeriesId:
+    """What was measured, and how: rows of another definition, window, span or mode are never compared."""
+
+    metric: str
+    definition: int
+    window: str
+    span: str
+    kernels: str
+
+
+@dataclass(slots=True)
+class Series:
+    """The rows of one measurement; of each row the value in every accepted run, oldest first.
+
+    ``calibration`` holds, for rows whose noise was measured, the value in each trace of one commit, ``sequences``
+    what the values stand for where they are fingerprints.
+    """
+
+    unit: str
+    better: str | None
+    dimensions: tuple[str, ...]
+    rows: dict[RowLabels, list[Value]] = field(default_factory=dict)
+    calibration: dict[RowLabels, list[Value]] = field(default_factory=dict)
+    sequences: dict[int, KernelSequence] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[dict[RowLabels, Value]]:
+        """The rows of each accepted run, oldest first."""
+        return _by_run(self.rows)
+
+    @property
+    def middles(self) -> dict[RowLabels, Value]:
+        """The stored baseline of each row: the median over its accepted runs, of fingerprints the newest."""
+        if self.unit == HASH:
+            return {labels: values[-1] for labels, values in self.rows.items()}
+        return {labels: median(values) for labels, values in self.rows.items()}
+
+    @property
+    def calibration_runs(self) -> list[dict[RowLabels, Value]]:
+        """The rows of each trace that the noise was measured on."""
+        return _by_run(self.calibration)
+
+    @property
+    def among_calibration(self) -> frozenset[int]:
+        """The places of the accepted runs that the noise was measured on as well."""
+        calibrated = self.calibration_runs
+        return frozenset(place for place, run in enumerate(self.runs) if run in calibrated)
+
+
+def _by_run(rows: Mapping[RowLabels, Sequence[Value]]) -> list[dict[RowLabels, Value]]:
+    count = max((len(values) for values in rows.values()), default=0)
+    return [{labels: values[k] for labels, values in rows.items()} for k in range(count)]
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One file. ``provenance`` says where its values came from; it is shown and never compared.
+
+    ``facts`` are circumstances of the run that are compared, but do not name the file. ``breakdowns`` are of the run
+    that was written last; they explain what is worse, and decide nothing.
+    """
+
+    key: dict[str, Any]
+    gate: str
+    provenance: dict[str, Any] = field(default_factory=dict)
+    series: dict[SeriesId, Series] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    breakdowns: Breakdowns = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """The file's text: sorted, one row a line. Breakdowns that no series has a use for are left out."""
+        head: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
+        head |= {"facts": self.facts} if self.facts else {}
+        head["provenance"] = self.provenance
+        lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
+        blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
+        read = {
+            stored_breakdown.explaining(stored_breakdown.Measured(sid.window, sid.span, sid.kernels), series.dimensions)
+            for sid, series in self.series.items()
+        }
+        kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
+        parts = f',\n"breakdowns": {stored_breakdown.as_text(kept)}' if kept else ""
+        return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
+
+
+def _series_text(sid: SeriesId, series: Series) -> str:
+    head = {
+        "metric": sid.metric,
+        "definition": sid.definition,
+        "window": sid.window,
+        "span": sid.span,
+        "kernels": sid.kernels,
+        "unit": series.unit,
+        "better": series.better,
+        "dimensions": list(series.dimensions),
+    }
+    ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
+    rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
+    listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
+    return json.dumps(head, ensure_ascii=False)[:-1] + listed + kernel_order.as_text(series.sequences) + "}"
+
+
+def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
+    numbers = [[_written(v) for v in each] for each in (values, calibration) if each is not None]
+    return json.dumps([*labels, *numbers], ensure_ascii=False)
+
+
+def _written(value: Value) -> int | str:
+    return value if isinstance(value, int) else f"{value.numerator}/{value.denominator}"
+
+
+def _value(text: object) -> Value:
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text
+    if isinstance(text, str) and (match := _RATIO.fullmatch(text)):
+        return exact(Fraction(int(match[1]), int(match[2])))
+    raise ValueError(f'{text!r} is no value: a whole number or "a/b"')
+
+
+def load(path: Path) -> Baseline:
+    """The baseline in a file. Raises BaselineError with what is wrong in it and what to do."""
+    try:
+        return loads(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def loads(content: bytes, shown: str) -> Baseline:
+    """The baseline that ``content`` holds; ``shown`` names it in the error. Raises BaselineError."""
+    data: Any = None
+    try:
+        text = content.decode("utf-8")
+        data = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
+        if not isinstance(data, dict):
+            raise ValueError("the file is no object")
+        if data.get("format") != FORMAT or isinstance(data["format"], bool):  # True is 1 to Python
+            raise ValueError(
+                f"format {data.get('format')!r} is not {FORMAT}: written by another version of pytest-nsys"
+            )
+        series = dict(_series(entry) for entry in data["series"])
+        if len(series) != len(data["series"]):
+            raise ValueError("a series comes twice")
+        facts, parts = dict(data.get("facts", {})), stored_breakdown.from_json(data.get("breakdowns", ()))
+        return Baseline(dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise BaselineError(
+            f"{shown}: is no baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
+        ) from error
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no value")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _no_constant(printable(text, 40))
+
+
+def _problem(error: Exception, data: Any) -> str:
+    """What is wrong, in words: of a wrong shape the schema knows the place better than an exception does."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}: {error.msg}"
+    if isinstance(error, KeyError | TypeError | IndexError):
+        import jsonschema  # only a broken file pays for this import
+
+        schema = json.loads(Path(__file__).with_name("baseline.schema.json").read_text(encoding="utf-8"))
+        found = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(data))
+        if found is not None:
+            return printable(f"{found.json_path}: {found.message}", 300)
+    return str(error)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key comes twice, as after a merge by hand")
+    return found
+
+
+def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
+    sid = SeriesId(
+        metric=str(entry["metric"]),
+        definition=int(entry["definition"]),
+        window=str(entry["window"]),
+        span=str(entry["span"]),
+        kernels=str(entry["kernels"]),
+    )
+    dimensions = tuple(str(d) for d in entry["dimensions"])
+    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=kernel_order.from_json(entry))
+    for row in entry["rows"]:
+        labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
+        if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
+            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} does not fit its dimensions")
+        if not all(isinstance(label, int | str) for label in labels):
+            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is no text or number")
+        if tuple(labels) in series.rows:
+            raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
+        series.rows[tuple(labels)], *calibration = ([_value(v) for v in each] for each in numbers)
+        if calibration and len(calibration[0]) < FEWEST_TRACES:
+            few = counted(len(calibration[0]), "calibration value")
+            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has {few}, and {FEWEST_TRACES} are the fewest")
+        if calibration:
+            series.calibration[tuple(labels)] = calibration[0]
+    for what, rows in (("accepted runs", series.rows), ("calibration traces", series.calibration)):
+        if len({len(values) for values in rows.values()}) > 1:
+            raise ValueError(f"the rows of {sid.metric} hold different numbers of {what}")
+    return sid, series

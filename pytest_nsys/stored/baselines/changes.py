@@ -1,0 +1,188 @@
+"""What changed between two states of the stored baselines: which files, which rows, and from what to what?
+
+The value of a row is what it is judged by: the median over its accepted runs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.file_names import BASELINE_SUFFIX
+from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.statistics import median
+from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
+from pytest_nsys.stored.baselines.shelf import WorkTree
+from pytest_nsys.tools.git_files import Snapshot
+
+SHOWN, SHOWN_NEW = 24, 8
+"""Changes of one series on a terminal; the second where all of them are new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of a baseline that changed: ``old`` None where it is new, ``new`` None where it is gone."""
+
+    series: SeriesId
+    unit: str
+    labels: Mapping[str, object]
+    old: Value | None
+    new: Value | None
+
+    @property
+    def where(self) -> str:
+        """The row's labels in words."""
+        return " ".join(f"{d} {label}" for d, label in self.labels.items())
+
+    def __str__(self) -> str:
+        old = "new" if self.old is None else format_value(self.old, self.unit)
+        new = "gone" if self.new is None else format_value(self.new, self.unit)
+        if self.old is not None and self.new is not None:
+            old, new = format_apart(self.old, self.new, self.unit)
+        return printable(f"{self.series.metric} {self.where}: {old} → {new}")
+
+
+def changes(old: Mapping[SeriesId, Series], new: Mapping[SeriesId, Series]) -> Iterator[Change]:
+    """The rows whose baseline is another one in ``new``, by series and labels."""
+    for sid in sorted({*old, *new}):
+        before, after = old.get(sid), new.get(sid)
+        if before is not None and after is not None and _shape(before) != _shape(after):
+            yield from _of_series(sid, before, None)  # a label or number of the one says nothing in the other
+            yield from _of_series(sid, None, after)
+        else:
+            yield from _of_series(sid, before, after)
+
+
+def row_lines(found: Iterable[Change], *, folded: bool) -> Iterator[str]:
+    """A line for each change; ``folded``: for the first of each series, fewer where nothing has an old value."""
+    for sid, same in groupby(found, key=lambda change: change.series):
+        own = list(same)
+        shown = SHOWN if any(change.old is not None for change in own) else SHOWN_NEW
+        if not folded or len(own) <= shown + 1:
+            shown = len(own)
+        yield from map(str, own[:shown])
+        if len(own) > shown:
+            yield f"… and {len(own) - shown} more rows of {sid.metric} (pytest -v shows them)"
+
+
+def _of_series(sid: SeriesId, before: Series | None, after: Series | None) -> Iterator[Change]:
+    either = after or before
+    assert either is not None
+    was, now = _middles(before), _middles(after)
+    for labels in sorted({*was, *now}, key=lambda row: [label_key(label) for label in row]):
+        if was.get(labels) != now.get(labels):
+            named = dict(zip(either.dimensions, labels, strict=True))
+            yield Change(sid, either.unit, named, was.get(labels), now.get(labels))
+
+
+def _shape(series: Series) -> tuple[tuple[str, ...], str]:
+    return series.dimensions, series.unit
+
+
+def _middles(series: Series | None) -> dict[RowLabels, Value]:
+    return series.middles if series is not None else {}
+
+
+class State(enum.StrEnum):
+    """What happened to a baseline file. ``BROKEN``: one of its two states cannot be read."""
+
+    ADDED = "added"
+    DELETED = "deleted"
+    CHANGED = "changed"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A baseline file that is another one now. ``besides`` tells of what changed beside the value of a row."""
+
+    path: Path
+    state: State
+    rows: tuple[Change, ...] = ()
+    besides: tuple[str, ...] = ()
+    new: Baseline | None = None
+    broken: str = ""
+
+    @property
+    def words(self) -> str:
+        """What happened, in a few words: ``2 rows changed, 1 row gone; accepted runs 1 → 2``."""
+        if self.state is State.BROKEN:
+            return f"cannot be compared: {self.broken}"
+        if self.state is not State.CHANGED:
+            return f"{self.state}, {counted(len(self.rows), 'row')}"
+        added = sum(row.old is None for row in self.rows)
+        gone = sum(row.new is None for row in self.rows)
+        moved = len(self.rows) - added - gone
+        counts = [
+            f"{counted(n, 'row')} {what}" for n, what in ((moved, "changed"), (added, "new"), (gone, "gone")) if n
+        ]
+        return "; ".join([", ".join(counts) or "no row changed", *self.besides])
+
+
+def file_changes(folder: Path, then: Snapshot) -> list[FileChange]:
+    """The baseline files below a folder that are not as they were at a commit, sorted. Raises BaselineError.
+
+    A file that cannot be read is one of them; what is wrong with it is no reason to be silent of the others.
+    """
+    before = then.below(folder)
+    now = [path for path in folder.rglob(f"*{BASELINE_SUFFIX}") if path.is_file() or path.is_symlink()]
+    found = (_file_change(path, then) for path in sorted({*before, *now}))
+    return [change for change in found if change is not None]
+
+
+def _file_change(path: Path, then: Snapshot) -> FileChange | None:
+    try:
+        content = WorkTree().read(path)
+        if content is not None and then.holds(path, content):
+            return None
+        previous = then.read(path)
+        old = loads(previous, f"{path}{then.origin}") if previous is not None else None
+        new = loads(content, str(path)) if content is not None else None
+    except BaselineError as error:
+        return FileChange(path, State.BROKEN, broken=str(error))
+    if old is None or new is None:
+        if old is new:
+            return None  # a link that leads nowhere, then and now
+        rows = tuple(changes(old.series if old else {}, new.series if new else {}))
+        return FileChange(path, State.ADDED if old is None else State.DELETED, rows, new=new)
+    rows, besides = tuple(changes(old.series, new.series)), tuple(_besides(old, new))
+    return FileChange(path, State.CHANGED, rows, besides, new) if rows or besides else None
+
+
+def _besides(old: Baseline, new: Baseline) -> Iterator[str]:
+    """What else is another one: the gate file, the circumstances, the accepted runs, the noise, the origin."""
+    for what, was, now in (("gate", old.gate, new.gate), *_pairs(old.key, new.key), *_pairs(old.facts, new.facts)):
+        if was != now:
+            yield printable(f"{what} {was} → {now}")
+    shared = [(series, new.series[sid]) for sid, series in old.series.items() if sid in new.series]
+    runs = {(len(was.runs), len(now.runs)) for was, now in shared if len(was.runs) != len(now.runs)}
+    for counts in sorted(runs):
+        yield f"accepted runs {counts[0]} → {counts[1]}"
+    if not runs and any(_values(was, now) for was, now in shared):
+        yield "values of accepted runs changed under the same median"
+    if any(was.calibration != now.calibration for was, now in shared):
+        yield "noise measured anew"
+    if any((was.better, _shape(was)) != (now.better, _shape(now)) for was, now in shared):
+        yield "direction, unit or dimensions changed"
+    changed = [name for name, was, now in _pairs(old.provenance, new.provenance) if was != now]
+    if changed and old.series == new.series:
+        yield f"provenance changed: {printable(', '.join(changed))}"
+
+
+def _values(was: Series, now: Series) -> bool:
+    return any(
+        values != now.rows[labels] and median(values) == median(now.rows[labels])
+        for labels, values in was.rows.items()
+        if labels in now.rows
+    )
+
+
+def _pairs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    return [(name, old.get(name), new.get(name)) for name in sorted({*old, *new})]

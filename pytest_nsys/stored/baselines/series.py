@@ -1,0 +1,46 @@
+"""Which series of a baseline file does an assertion read, and which does no assertion of its gate file read any more?
+
+The gate file alone says it, without a trace: the metric with its definition, and how the assertion has it measured.
+"""
+
+from __future__ import annotations
+
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.core.model import printable
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId
+from pytest_nsys.stored.baselines.breakdowns import Measured, explaining
+
+
+def series_id(metric: Metric, pick: Pick) -> SeriesId:
+    """What the rows of a metric are stored under."""
+    return SeriesId(metric.name, metric.definition, pick.window, str(pick.span), str(pick.kernels))
+
+
+def explained_by(metric: Metric, pick: Pick) -> Measured:
+    """What the breakdowns behind the rows of a metric are stored under."""
+    return explaining(Measured(pick.window, str(pick.span), str(pick.kernels)), metric.dimensions)
+
+
+def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
+    """What an assertion of the gate file reads, or would read, of a baseline."""
+    return series_id(METRICS[assertion.metric], pick_for(gate.convention, assertion))
+
+
+def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
+    """The series that no assertion of the gate file reads any more, sorted."""
+    read = {series_for(gate, assertion) for assertion in gate.assertions if assertion.reads_stored}
+    return sorted(sid for sid in baseline.series if sid not in read)
+
+
+def spelled(sid: SeriesId) -> str:
+    """A series in words: ``exposed_ns (window median, span range, kernels contained)``."""
+    definition = f"definition {sid.definition}, " if _redefined(sid) else ""
+    return printable(f"{sid.metric} ({definition}window {sid.window}, span {sid.span}, kernels {sid.kernels})")
+
+
+def _redefined(sid: SeriesId) -> bool:
+    """Whether the metric is not, or is no longer, defined as it was for this series."""
+    return sid.metric not in METRICS or METRICS[sid.metric].definition != sid.definition

@@ -1,0 +1,179 @@
+"""Is a file our history database, what is in it, and how is it opened so that nobody's work is lost?
+
+Everything here is the standard library's sqlite3: reading stands on the gate's path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.core.model import printable
+
+APPLICATION_ID = 0x4E535953
+"""``NSYS``: how a history tells itself from any other SQLite database."""
+
+FORMAT = 1
+"""Kept as SQLite's ``user_version``; rises when the tables change."""
+
+BUSY_S = 30
+"""How long a database that somebody else is writing is waited for."""
+
+TABLES: Mapping[str, Mapping[str, type]] = {
+    "runs": {
+        "id": int,
+        "time": str,
+        "commit_id": str,
+        "branch": str,
+        "dirty": int,
+        "gate": str,
+        "key": str,
+        "key_json": str,
+        "facts": str,
+        "coordinates": str,
+        "trace": str,
+        "profiler": str,
+        "captures": int,
+        "outcome": str,
+        "version": str,
+    },
+    "rows": {
+        "id": int,
+        "run": int,
+        "metric": str,
+        "definition": int,
+        "window": str,
+        "span": str,
+        "kernels": str,
+        "unit": str,
+        "better": str,
+        "dimensions": str,
+        "labels": str,
+        "value": str,
+        "number": float,
+    },
+    "verdicts": {
+        "id": int,
+        "run": int,
+        "assertion": str,
+        "line": int,
+        "outcome": str,
+        "xfailed": int,
+        "severity": str,
+        "message": str,
+        "unit": str,
+        "value": str,
+        "limit_value": str,
+        "margin": str,
+        "row": str,
+    },
+}
+"""Columns of each table. ``commit`` and ``limit`` are words of SQL, which nobody should have to quote."""
+
+NEVER_NULL: Mapping[str, frozenset[str]] = {
+    "runs": frozenset({"id", "time", "gate", "outcome"}),
+    "rows": frozenset(TABLES["rows"]) - {"better", "number"},
+    "verdicts": frozenset({"id", "run", "assertion", "outcome"}),
+}
+
+INDEXES = (
+    ("runs", ("gate", "key", "branch")),
+    ("rows", ("run", "metric")),
+    ("rows", ("metric",)),
+    ("verdicts", ("run",)),
+    ("verdicts", ("assertion",)),
+)
+
+
+def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file holds a history; False where it is empty and may become one. Raises HistoryError."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if application == 0 and version == 0 and not names:
+        return False
+    if application != APPLICATION_ID:
+        raise HistoryError(f"{path}: is a database of another program, not a history: give another file")
+    if version > FORMAT:
+        raise HistoryError(f"{path}: is of format {version}, written by a newer pytest-nsys: update this one")
+    if missing := sorted(set(TABLES) - names):
+        raise HistoryError(f"{path}: is damaged: it has no table {missing[0]}; restore it, or give another file")
+    return True
+
+
+def check_writable(path: Path) -> None:
+    """Raises HistoryError where the file is no history, or cannot be written, before anything is measured in vain."""
+    with _told_of(path):
+        if not path.parent.is_dir():
+            raise HistoryError(f"{path}: there is no folder {path.parent}: make it first")
+        if not path.exists():
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise HistoryError(f"{path}: cannot be written: no permission for {path.parent}")
+            return
+        with writing(path):
+            pass
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """A transaction that nobody else writes beside; undone whole where anything goes wrong. Raises HistoryError."""
+    with _told_of(path):
+        _plain_file(path)
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                is_ours(connection, path)
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:  # a full disk has SQLite undo it by itself
+                    connection.execute("ROLLBACK")
+                raise
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """The history, read-only and as it is at one moment; None where the file is empty. Raises HistoryError."""
+    with _told_of(path):
+        if not path.exists():
+            raise HistoryError(f"{path}: there is no such file: pytest --nsys-history={path} writes it")
+        _plain_file(path)
+        uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            yield connection if is_ours(connection, path) else None
+
+
+def _plain_file(path: Path) -> None:
+    if path.is_dir():
+        raise HistoryError(f"{path}: is a folder: give the file of the history")
+    if path.exists() and not path.is_file():
+        raise HistoryError(f"{path}: is no plain file: give the file of the history")
+
+
+@contextlib.contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """SQLite's errors inside, as one line that says what to do."""
+    try:
+        yield
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is no UTF-8 cannot even be named
+        said = str(error)
+        if "locked" in said:
+            why = f"another program is writing it, and did not end within {BUSY_S} s: try again"
+        elif "not a database" in said or "malformed" in said or not isinstance(error, sqlite3.Error):
+            why = f"is no SQLite database, or a damaged one ({said}): restore it, or give another file"
+        elif "no such table" in said or "no column" in said or "no such column" in said:
+            why = f"is damaged: {said}; restore it, or give another file"
+        elif "unable to open" in said:
+            why = "cannot be opened: look at its permissions and those of its folder"
+        else:
+            why = f"cannot be read or written: {said}"
+        raise HistoryError(f"{path}: {printable(why)}") from error
+    except OSError as error:
+        raise HistoryError(f"{path}: cannot be read or written: {error.strerror}") from error

@@ -1,0 +1,96 @@
+"""What is kept of one judged assertion? Plain data, which survives the way from an xdist worker: no Fraction, no enum.
+
+Exact values are text: ``123`` or ``a/b``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.core.model import Label, Value, printable
+from pytest_nsys.core.statistics import exact
+from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.verdict import JudgedRow
+from pytest_nsys.stored.baselines.series import series_id
+
+REFRESH = "refresh"
+"""Stands where an outcome does, for an assertion that was to be written as the new baseline instead of judged."""
+
+DELAYED = "delayed"
+"""Stands where an outcome does, for a bad run that ``fail_after`` left *inconclusive*: the next one counts it."""
+
+_EXACT = re.compile(r"-?[0-9]{1,40}(?:/[1-9][0-9]{0,40})?")
+
+Plain = dict[str, Any]
+
+
+def storable(text: str) -> str:
+    """``text`` as UTF-8 can hold it: a file name need not be text at all."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def exact_text(value: Value | None) -> str | None:
+    """``123`` or ``a/b``."""
+    return None if value is None else str(value)
+
+
+def exact_value(text: str) -> Value:
+    """The value that :func:`exact_text` wrote. Raises HistoryError."""
+    if not isinstance(text, str) or _EXACT.fullmatch(text) is None:
+        raise HistoryError(f"{printable(str(text), 40)!r} is no value: the history is damaged; restore it")
+    return exact(Fraction(text))
+
+
+def run_facts(evidence: Evidence, stated: Mapping[str, Label]) -> Plain:
+    """What the traces say of the run, and the gate file where they do not. Raises TraceError."""
+    key = evidence.key(stated)
+    return {
+        "key": key.as_json(),
+        "digest": key.digest,
+        "facts": {name: None if found is None else list(found) for name, found in evidence.facts.items()},
+        "coordinates": {str(rank): dict(where) for rank, where in sorted(evidence.mesh.coordinates.items())},
+        "profiler": list(evidence.profilers()),
+        "captures": len(evidence.captures),
+    }
+
+
+def series_facts(assertion: Assertion, evidence: Evidence) -> Plain:
+    """The rows that an assertion reads, of every rank. Raises TraceError."""
+    metric = METRICS[assertion.metric]
+    pick = pick_for(evidence.convention, assertion)
+    sid = series_id(metric, pick)
+    return {
+        "metric": sid.metric,
+        "definition": sid.definition,
+        "window": sid.window,
+        "span": sid.span,
+        "kernels": sid.kernels,
+        "unit": str(metric.unit),
+        "better": str(metric.better) if metric.better else None,
+        "dimensions": list(metric.dimensions),
+        "rows": [[list(row.labels), exact_text(row.value)] for row in evidence.rows(metric, pick).rows],
+    }
+
+
+def verdict_facts(assertion: Assertion, outcome: str, message: str, unit: str, row: JudgedRow | None) -> Plain:
+    """What was decided; ``row`` is the one that a summary would name."""
+    labels = row.labels if row is not None else {}
+    return {
+        "assertion": assertion.name,
+        "line": assertion.location.line,
+        "outcome": str(outcome),
+        "severity": str(assertion.severity),
+        "message": printable(message, 2000),
+        "unit": unit,
+        "value": exact_text(row.value) if row is not None else None,
+        "limit_value": exact_text(row.limit) if row is not None else None,
+        "margin": exact_text(row.margin) if row is not None else None,
+        "row": " ".join(f"{d} {label}" for d, label in labels.items()),
+    }

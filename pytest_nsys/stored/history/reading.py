@@ -1,0 +1,322 @@
+"""What were the values of the past? The last runs for a limit, or everything that is stored for a person.
+
+Standard library alone: a limit may be read from here in every gate run.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.core.model import Value, printable
+from pytest_nsys.gates.assertion import Severity
+from pytest_nsys.gates.bad_runs import BadRuns, PastRun
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
+from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
+from pytest_nsys.stored.history.entries import DELAYED, REFRESH, exact_value, storable
+
+_SERIES = ("metric", "definition", "window", "span", "kernels")
+_BAD = (Outcome.FAILED, DELAYED)
+_ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
+_AT_ONCE = 500
+"""Runs whose rows one query asks for: SQLite takes so many parameters everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One gate file in one session. ``key`` and ``digest`` are None where its traces could not be judged."""
+
+    id: int
+    time: str
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+    gate: str
+    digest: str | None
+    key: Mapping[str, Any] | None
+    facts: Mapping[str, Any]
+    coordinates: Mapping[int, Mapping[str, int]]
+    trace: str
+    profiler: str
+    captures: int | None
+    outcome: str
+    version: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSeries:
+    """The rows of one measurement of one gate file and key: of each row its value by number of the run."""
+
+    gate: str
+    digest: str
+    sid: SeriesId
+    unit: str
+    better: str | None
+    dimensions: tuple[str, ...]
+    rows: dict[RowLabels, dict[int, Value]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Runs, oldest first; measurements by gate file, key and name, their rows by label; verdicts by run."""
+
+    runs: tuple[StoredRun, ...]
+    series: tuple[StoredSeries, ...]
+    verdicts: Mapping[int, Sequence[Mapping[str, Any]]]
+
+
+def last_runs(
+    path: Path,
+    gate: str,
+    key: Mapping[str, Any],
+    sid: SeriesId,
+    count: int,
+    branch: str | None = None,
+    on: Collection[str] | None = None,
+    lag: int = 0,
+) -> list[dict[RowLabels, Value]]:
+    """The rows of the last ``count`` runs of a gate file that hold this measurement, oldest first.
+
+    Runs of the same key, or alike in what is compared ``on``; ``key`` may hold the facts as well. ``branch`` None: of
+    any branch. Runs that ended in error do not count, and the newest ``lag`` that do are left out. Raises HistoryError.
+    """
+    with reading(path) as connection:
+        if connection is None:
+            return []
+        where, values = ["gate = ?", "outcome <> ?", "key IS NOT NULL"], [gate, str(Outcome.ERROR)]
+        if branch is not None:
+            where.append("branch = ?")
+            values.append(branch)
+        names = " AND ".join(f'"{name}" = ?' for name in _SERIES)
+        found: list[dict[RowLabels, Value]] = []
+        for run in _runs(connection, path, where, values, newest_first=True):
+            if len(found) == count + lag:
+                break
+            if differences(key, {**(run.key or {}), **run.facts}, on):
+                continue
+            wanted = (run.id, sid.metric, sid.definition, sid.window, sid.span, sid.kernels)
+            stored = _dicts(connection, path, "rows", f"run = ? AND {names} ORDER BY id", wanted)
+            rows = {_labels(row["labels"], path): _value(row["value"], path) for row in stored}
+            found += [rows] if rows else []
+        return found[lag:][::-1]
+
+
+def bad_in_a_row(
+    path: Path, gate: str, key: Mapping[str, Any], assertion: str, branch: str, on: Collection[str] | None = None
+) -> BadRuns:
+    """The last runs of a gate file on a branch in which an assertion was bad, up to one that held or was refreshed.
+
+    Runs are alike as for :func:`last_runs`. Those in which the assertion could not be judged, was *inconclusive* by
+    itself or did not run neither count nor end the series. Raises HistoryError.
+    """
+    with reading(path) as connection:
+        if connection is None:
+            return BadRuns(branch)
+        where = ["gate = ?", "branch = ?", "key IS NOT NULL"]
+        found: list[PastRun] = []
+        for run in _runs(connection, path, where, [gate, branch], newest_first=True):
+            if differences(key, {**(run.key or {}), **run.facts}, on):
+                continue
+            for verdict in _dicts(connection, path, "verdicts", "run = ? AND assertion = ?", (run.id, assertion)):
+                if verdict["outcome"] in _ENDING:
+                    return BadRuns(branch, tuple(found))
+                if verdict["outcome"] in _BAD:
+                    failed = verdict["outcome"] == Outcome.FAILED and not verdict["xfailed"]
+                    red = failed and verdict["severity"] == Severity.FAIL
+                    found.append(PastRun(run.time, run.commit, red))
+        return BadRuns(branch, tuple(found))
+
+
+def load(
+    path: Path, gates: Collection[str] | None = None, branch: str | None = None, last: int | None = None
+) -> History:
+    """The runs of these gate files and this branch (None: of all), the ``last`` of each gate file and key.
+
+    Raises HistoryError.
+    """
+    with reading(path) as connection:
+        if connection is None:
+            return History((), (), {})
+        where: list[str] = []
+        values: list[str] = []
+        if gates is not None:
+            where.append(f"gate IN ({', '.join('?' * len(gates))})")
+            values += gates
+        if branch is not None:
+            where.append("branch = ?")
+            values.append(branch)
+        runs = _newest(list(_runs(connection, path, where, values)), last)
+        series: dict[tuple[str, str, SeriesId], StoredSeries] = {}
+        verdicts: dict[int, list[Mapping[str, Any]]] = {}
+        for start in range(0, len(runs), _AT_ONCE):
+            some = {run.id: run for run in runs[start : start + _AT_ONCE]}
+            _read_rows(connection, path, some, series)
+            for verdict in _dicts(connection, path, "verdicts", _of(some), tuple(some)):
+                verdicts.setdefault(verdict["run"], []).append(verdict)
+        ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
+        return History(tuple(runs), tuple(_by_label(each) for each in ordered), verdicts)
+
+
+def gates_in(path: Path) -> list[str]:
+    """The gate files that have a run. Raises HistoryError."""
+    return _distinct(path, "gate")
+
+
+def branches_in(path: Path) -> list[str]:
+    """The branches that have a run. Raises HistoryError."""
+    return _distinct(path, "branch")
+
+
+def _distinct(path: Path, column: str) -> list[str]:
+    with reading(path) as connection:
+        if connection is None:
+            return []
+        found = connection.execute(f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY 1")
+        return [str(value) for (value,) in found]
+
+
+def _newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
+    """Without the older runs of a gate file and key that has more than ``last``."""
+    seen: dict[tuple[str, str | None], int] = {}
+    kept = []
+    for run in reversed(runs):
+        place = run.gate, run.digest
+        seen[place] = seen.get(place, 0) + 1
+        if last is None or seen[place] <= last:
+            kept.append(run)
+    return kept[::-1]
+
+
+def _by_label(series: StoredSeries) -> StoredSeries:
+    ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
+    series.rows.clear()
+    series.rows.update(ordered)
+    return series
+
+
+def _runs(
+    connection: sqlite3.Connection,
+    path: Path,
+    where: Sequence[str],
+    values: Sequence[str],
+    *,
+    newest_first: bool = False,
+) -> Iterator[StoredRun]:
+    direction = "DESC" if newest_first else "ASC"
+    asked = f"{' AND '.join(where) or '1'} ORDER BY time {direction}, id {direction}"
+    return (_run(row, path) for row in _dicts(connection, path, "runs", asked, values))
+
+
+def _run(row: Mapping[str, Any], path: Path) -> StoredRun:
+    _check_time(row["time"], path)
+    return StoredRun(
+        id=row["id"],
+        time=row["time"],
+        commit=row["commit_id"],
+        branch=row["branch"],
+        dirty=None if row["dirty"] is None else bool(row["dirty"]),
+        gate=row["gate"],
+        digest=row["key"],
+        key=_object(row["key_json"], path),
+        facts=_object(row["facts"], path) or {},
+        coordinates=_coordinates(row["coordinates"], path),
+        trace=row["trace"] or "",
+        profiler=row["profiler"] or "",
+        captures=row["captures"],
+        outcome=row["outcome"],
+        version=row["version"],
+    )
+
+
+def _read_rows(
+    connection: sqlite3.Connection,
+    path: Path,
+    runs: Mapping[int, StoredRun],
+    into: dict[tuple[str, str, SeriesId], StoredSeries],
+) -> None:
+    for row in _dicts(connection, path, "rows", _of(runs), tuple(runs)):
+        run = runs[row["run"]]
+        sid = SeriesId(row["metric"], row["definition"], row["window"], row["span"], row["kernels"])
+        place = run.gate, run.digest or "", sid
+        if place not in into:
+            dimensions = tuple(map(str, _list(row["dimensions"], path)))
+            into[place] = StoredSeries(*place, row["unit"], row["better"], dimensions)
+        labels = _labels(row["labels"], path)
+        if len(labels) != len(into[place].dimensions):
+            raise HistoryError(f"{path}: is damaged: a row of {sid.metric} does not fit its dimensions; restore it")
+        into[place].rows.setdefault(labels, {})[run.id] = _value(row["value"], path)
+
+
+def _of(runs: Iterable[int]) -> str:
+    return f"run IN ({', '.join('?' for _ in runs)}) ORDER BY run, id"
+
+
+def _dicts(
+    connection: sqlite3.Connection, path: Path, table: str, where: str, values: Sequence[str | int]
+) -> Iterator[dict[str, Any]]:
+    """Rows of a table, each value of its column's type: SQLite itself keeps any type in any column."""
+    ask = f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE {where}"
+    for row in connection.execute(ask, [storable(value) if isinstance(value, str) else value for value in values]):
+        for (name, kind), value in zip(TABLES[table].items(), row, strict=True):
+            if name in NEVER_NULL[table] if value is None else type(value) is not kind:
+                shown = printable(repr(value), 60)
+                raise HistoryError(f"{path}: is damaged: {name} in the table {table} is {shown}; restore it")
+        yield dict(zip(TABLES[table], row, strict=True))
+
+
+def _check_time(text: str, path: Path) -> None:
+    try:
+        datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise HistoryError(f"{path}: is damaged: '{printable(text, 40)}' is no time; restore it") from error
+
+
+def _coordinates(text: str | None, path: Path) -> dict[int, dict[str, int]]:
+    try:
+        return {
+            int(rank): {str(axis): int(place) for axis, place in axes.items()}
+            for rank, axes in (_object(text, path) or {}).items()
+        }
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise HistoryError(f"{path}: is damaged: the coordinates of a run are none; restore it") from error
+
+
+def _value(text: str, path: Path) -> Value:
+    try:
+        return exact_value(text)
+    except HistoryError as error:
+        raise HistoryError(f"{path}: {error}") from None
+
+
+def _labels(text: str, path: Path) -> RowLabels:
+    return tuple(label if isinstance(label, int) else str(label) for label in _list(text, path))
+
+
+def _list(text: object, path: Path) -> list[Any]:
+    found = _parsed(text, path)
+    if not isinstance(found, list):
+        raise HistoryError(f"{path}: is damaged: the labels of a row are no list; restore it")
+    return found
+
+
+def _object(text: object, path: Path) -> dict[str, Any] | None:
+    found = None if text is None else _parsed(text, path)
+    if found is not None and not isinstance(found, dict):
+        raise HistoryError(f"{path}: is damaged: the key of a run is no object; restore it")
+    return found
+
+
+def _parsed(text: object, path: Path) -> Any:
+    try:
+        return json.loads(str(text))
+    except (ValueError, RecursionError) as error:
+        raise HistoryError(f"{path}: is damaged: {error}; restore it, or give another file") from error

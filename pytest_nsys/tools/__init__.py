@@ -1,0 +1,1 @@
+"""Which other programs do we call, and how do we run in parallel?"""

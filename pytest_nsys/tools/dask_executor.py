@@ -1,0 +1,167 @@
+"""A cluster that reads traces through Dask: is somebody there, of our version, and why does it give no answer?"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from typing import Any, ParamSpec, TypeVar
+
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import printable
+
+CONNECT_S = 5
+WORKERS_S = 30
+LOOK_S = 1
+LAST_PORT = 65_535
+_PLACE = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):[0-9]{1,5}")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def cluster(address: str) -> Iterator[Executor]:
+    """The executor of a cluster whose scheduler is at ``address``. Raises UsageMistake where nobody there can read."""
+    with _quiet():
+        client = _client(address)
+        try:
+            _check_workers(client, address)
+            executor = Cluster(client)
+            try:
+                yield executor
+            finally:
+                executor.shutdown(wait=False)
+        finally:
+            client.close()
+
+
+class Cluster(Executor):
+    """Dask's own executor, but that it cancels what is pending where the scheduler, or for WORKERS_S every worker, is
+    away: Dask would wait for workers for ever, and forgets a result that was under way when the scheduler died.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._own: Executor = client.get_executor()
+        self._futures: list[Future[Any]] = []
+        self._done = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """A future that is cancelled where nobody is there any more to fulfil it."""
+        future = self._own.submit(fn, *args, **kwargs)
+        self._futures.append(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002  Dask's has none
+        """Cancel what is pending, or wait for it."""
+        self._done.set()
+        self._own.shutdown(wait=wait)
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_S):
+            try:
+                self._client.wait_for_workers(1, timeout=WORKERS_S)
+            except Exception:  # whatever Dask says, nobody is there
+                with contextlib.suppress(RuntimeError):  # closed meanwhile
+                    self._client.loop.add_callback(self._give_up)
+                return
+
+    def _give_up(self) -> None:
+        """Runs in the thread in which Dask fulfils futures."""
+        for future in self._futures:
+            if not future.done() and future.cancel():
+                future.set_running_or_notify_cancel()  # wakes up who waits for it
+
+
+def _client(address: str) -> Any:
+    where = f"dask:{printable(address, 80)}"
+    try:
+        import distributed
+    except ImportError:
+        raise UsageMistake(f"{where}: Dask is not installed: pip install 'pytest-nsys[dask]'") from None
+    client: Any = distributed.Client
+    try:
+        _check_address(address)
+        return client(address, timeout=CONNECT_S, set_as_default=False, name="pytest-nsys")
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        why = f"no scheduler answers within {CONNECT_S} s" if isinstance(error, OSError) else "is no address"
+        raise UsageMistake(f"{where}: {why}: give the address that `dask scheduler` prints") from None
+
+
+def _check_address(address: str) -> None:
+    """Raises ValueError or ImportError: a client that finds out by itself takes ten seconds to end, in a traceback."""
+    from distributed.comm.registry import get_backend
+
+    scheme, mark, place = address.rpartition("://")
+    if not _PLACE.fullmatch(place) or int(place.rpartition(":")[2]) > LAST_PORT:
+        raise ValueError(address)
+    get_backend(scheme if mark else "tcp")
+
+
+def _check_workers(client: Any, address: str) -> None:
+    """Raises UsageMistake where nobody is there to read, or somebody who would read otherwise than this process."""
+    where = f"dask:{printable(address, 80)}"
+    try:
+        client.wait_for_workers(1, timeout=WORKERS_S)
+    except TimeoutError:
+        raise UsageMistake(f"{where}: no worker came within {WORKERS_S} s: start `dask worker {address}`") from None
+    ours = _version()
+    for worker, theirs in sorted(client.run(_version, on_error="return").items()):
+        if isinstance(theirs, BaseException) and "No module named 'pytest_nsys" in str(theirs):
+            raise UsageMistake(f"{where}: worker {worker} has no pytest-nsys: install version {ours} there")
+        if isinstance(theirs, BaseException):
+            raise UsageMistake(f"{where}: worker {worker} does not answer: {printable(str(theirs))}")
+        if theirs != ours:
+            raise UsageMistake(f"{where}: worker {worker} has pytest-nsys {theirs}: install version {ours}, as here")
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("pytest-nsys")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Dask reports on itself on standard error; what matters of it is said in one line here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with contextlib.suppress(ImportError):
+            import distributed  # noqa: F401  sets the levels of its loggers
+        known = (name for name in logging.root.manager.loggerDict if name.startswith("distributed."))
+        names = ["distributed", *known, "tornado.application", "asyncio", "concurrent.futures"]
+        before = {name: logging.getLogger(name).level for name in names}
+        try:
+            for name in names:
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+            yield
+        finally:
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)
+
+
+def this_worker() -> str:
+    """Who reads here: the worker of Dask that this is, else the process."""
+    worker = sys.modules.get("distributed.worker")
+    if worker is not None:
+        with contextlib.suppress(ValueError):  # Dask is imported here, but this is none of its workers
+            return f"Dask worker {worker.get_worker().address}"
+    return f"process {os.getpid()}"
+
+
+def why_lost(error: BaseException) -> str:
+    """Why a cluster gave no answer, in a few words."""
+    last = getattr(error, "last_worker", None)  # of distributed.scheduler.KilledWorker
+    if last is not None:
+        return f"every Dask worker that read it died, the last was {last.address}"
+    if isinstance(error, ImportError):
+        return f"a Dask worker lacks what it needs: {printable(str(error))}"
+    return f"the executor gave no answer: {type(error).__name__}: {printable(str(error))}"

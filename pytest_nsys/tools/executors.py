@@ -1,0 +1,74 @@
+"""Where are traces read? In this process, in some of this machine, or on a cluster through Dask.
+
+Each is an executor of :mod:`concurrent.futures`, made by :func:`executor_of` from one word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from typing import ParamSpec, TypeVar
+
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import printable
+
+SERIAL = "serial"
+WAYS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"
+MOST = 1024
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def check_executor(asked: str) -> None:
+    """Raises UsageMistake for a word that names no executor; whether a cluster is there is not looked at."""
+    _parsed(asked)
+
+
+def _parsed(asked: str) -> tuple[str, str]:
+    """The kind of executor, and its number of processes or its address."""
+    kind, _, rest = asked.partition(":")
+    if asked == SERIAL or (kind == "dask" and rest.strip()):
+        return kind, rest
+    if asked == "processes":
+        return kind, str(len(os.sched_getaffinity(0)))
+    if kind == "processes" and re.fullmatch(r"[0-9]{1,4}", rest) and 1 <= int(rest) <= MOST:
+        return kind, rest
+    raise UsageMistake(f"'{printable(asked, 80)}' is no executor: possible are {WAYS}")
+
+
+@contextlib.contextmanager
+def executor_of(asked: str) -> Iterator[Executor]:
+    """The executor, until the end of the block; left by an exception, it stops what it was doing.
+
+    Raises UsageMistake for a word that names none, and where a cluster cannot be reached or has nobody to read.
+    """
+    kind, rest = _parsed(asked)
+    if kind == "dask":
+        from pytest_nsys.tools.dask_executor import cluster
+
+        with cluster(rest) as executor:
+            yield executor
+    elif kind == "processes":
+        from pytest_nsys.tools.processes import processes  # most runs pay for none of this
+
+        with processes(int(rest)) as executor:
+            yield executor
+    else:
+        yield InThisProcess()
+
+
+class InThisProcess(Executor):
+    """Runs what is submitted at once."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """The finished future; an exception that is no Exception goes through."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future

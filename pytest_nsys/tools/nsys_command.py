@@ -1,0 +1,190 @@
+"""The ``nsys`` command: where is it, what can it do, and what did its failure mean?
+
+Its exit code alone says too little: it is 0 where the disk was full, and 1 for everything else. So the words on
+standard error are read too, and what it left behind is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
+
+MAGIC = b"NVIDIA Tegra Profiler Report"
+"""First bytes of every report, of 2021 to 2026."""
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+KEPT_BYTES = 1 << 16
+"""Of what nsys says: its last words are the ones that count."""
+
+_VERSION = re.compile(r"\bversion\s+([0-9]{4}\.[0-9.]+[0-9])")
+_NEWER = re.compile(r"version \(([^)]*)\), newer than your current version \(([^)]*)\)")
+_DAMAGED = re.compile(
+    r"magic number|cannot read from stream|decompression failed|version tag|unexpected end|corrupt|failed to parse",
+    re.IGNORECASE,
+)
+_FULL = re.compile(r"disk is full|no space left|quota exceeded|file size limit", re.IGNORECASE)
+_NOT_OPENED = re.compile(r"unable to open database file|permission denied|read-only file system", re.IGNORECASE)
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+_PERCENT = re.compile(rb"([0-9]{1,3})%")
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """The command on PATH. ``version`` as it prints it, without the build: ``2023.4.4.54``."""
+
+    path: str
+    version: str
+
+    def options(self, command: str) -> frozenset[str]:
+        """The long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
+        return _options(self.path, command)
+
+
+def find_nsys() -> Nsys | None:
+    """The nsys on PATH, None where there is none. Raises TraceError for one that does not start."""
+    path = shutil.which("nsys")
+    return None if path is None else _found(path)
+
+
+@functools.cache
+def _found(path: str) -> Nsys:
+    said = _asked(path, "--version")
+    version = _VERSION.search(said)
+    if version is None:
+        raise TraceError(f"{path}: is no Nsight Systems: `nsys --version` says '{printable(said.strip(), 80)}'")
+    return Nsys(path, version[1])
+
+
+@functools.cache
+def _options(path: str, command: str) -> frozenset[str]:
+    return frozenset(_OPTION.findall(_asked(path, command, "--help")))
+
+
+def _asked(path: str, *words: str) -> str:
+    try:
+        done = subprocess.run([path, *words], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be started: {error.strerror}") from error
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def short(version: str) -> str:
+    """``2025.5`` of ``2025.5.1.121-255136380782v0``: as releases are called."""
+    return ".".join(version.split("-")[0].split(".")[:2])
+
+
+def version_order(version: str) -> tuple[int, ...]:
+    """By which versions are ordered."""
+    return tuple(int(part) for part in re.findall(r"[0-9]+", version))
+
+
+def export_sqlite(nsys: Nsys, report: Path, target: Path, progress: Callable[[int], None] | None = None) -> None:
+    """Write the SQLite export of ``report`` to ``target``, which must not exist; nothing is left of one that fails.
+
+    ``progress`` is told the per cent that are done. Raises TraceError.
+    """
+    words = [nsys.path, "export", "--type=sqlite", f"--output={target.absolute()}"]
+    if "include-blobs" in nsys.options("export"):  # what NVTX payloads hold, the sizes of collectives among it
+        words.append("--include-blobs=true")
+    try:
+        code, said = _run([*words, str(report.absolute())], progress)  # a name may begin with a dash
+        if why := _why_failed(code, said, report, target):
+            raise TraceError(f"{report}: {why}")
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _run(words: list[str], progress: Callable[[int], None] | None) -> tuple[int, str]:
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+        )
+    except OSError as error:
+        raise TraceError(f"{words[0]}: cannot be started: {error.strerror}") from error
+    with process:
+        try:
+            said = _listen(process, progress)
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, said
+
+
+def _listen(process: subprocess.Popen[bytes], progress: Callable[[int], None] | None) -> str:
+    assert process.stdout is not None
+    said = b""
+    told = -1
+    while block := process.stdout.read(4096):
+        said = (said + block)[-KEPT_BYTES:]
+        done = _PERCENT.findall(block)
+        if progress is not None and done and told != int(done[-1]):
+            told = int(done[-1])
+            progress(told)
+    return said.decode("utf-8", "replace")
+
+
+def _why_failed(code: int, said: str, report: Path, target: Path) -> str | None:
+    """One line that says what went wrong and what to do, None where all is well."""
+    if newer := _NEWER.search(said):
+        made, own = short(newer[1]), short(newer[2])
+        return (
+            f"report was made by a newer nsys ({made}) than the one on PATH ({own}): install {made} or later, or "
+            "export it where it was made"
+        )
+    if _FULL.search(said):
+        return f"disk full: nsys could not write its export to {target.parent}"
+    if code < 0:
+        return f"nsys was ended by signal {-code} during the export (9 is often a lack of memory)"
+    if code == 0:
+        return _why_unusable(target)
+    if not report.is_file():
+        return "there is no such file any more"
+    if not is_report(report):
+        return "is no Nsight Systems report"
+    if _DAMAGED.search(said):
+        return f"is truncated or damaged (nsys: {_last_words(said)}): copy it again, or take the capture again"
+    if _NOT_OPENED.search(said):
+        return f"nsys cannot write its export to {target.parent} (nsys: {_last_words(said)})"
+    return f"`nsys export` ended with {code}: {_last_words(said)}"
+
+
+def _why_unusable(target: Path) -> str | None:
+    """Why what a good exit code left is no whole database: nsys says 0 where the disk was full as it finished."""
+    again = "is the disk full? Export it again"
+    try:
+        size = target.stat().st_size
+        with target.open("rb") as file:
+            head = file.read(32)
+    except OSError as error:
+        return f"`nsys export` ended with 0, but its export cannot be read ({error.strerror}): {again}"
+    page = int.from_bytes(head[16:18], "big")
+    expected = int.from_bytes(head[28:32], "big") * (65536 if page == 1 else page)
+    if not head.startswith(SQLITE_MAGIC) or size < expected:
+        return f"`nsys export` ended with 0, but its export is cut short ({size} bytes): {again}"
+    return None
+
+
+def is_report(path: Path) -> bool:
+    """Whether the file begins as a report does. Raises TraceError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _last_words(said: str) -> str:
+    """The last line that is no progress bar, without the words that introduce it."""
+    lines = [line.strip() for line in re.split(r"[\r\n]+", said)]
+    told = [line for line in lines if line and not re.search(r"\[[=\s]*[0-9]{1,3}%|^Try '|^usage:", line)]
+    errors = [line for line in told if "error" in line.lower()] or told
+    return printable(errors[-1].partition("xportation error: ")[2] or errors[-1]).rstrip(".") if errors else "no word"

@@ -1,0 +1,71 @@
+"""Which commit and branch is a folder at? Asked of git; None wherever git does not say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_nsys.tools.git_command import ask_git
+
+BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
+"""Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""
+
+TARGET_VARIABLES = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CHANGE_TARGET")
+"""Where CI says which branch a request is to be merged into: GitHub, GitLab, Jenkins."""
+
+TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What is checked out. ``dirty`` tells of tracked files that differ from the commit."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit that is checked out around ``folder``, None where there is no git or no repository."""
+    return _git(folder, "rev-parse", "--verify", "-q", "HEAD") or None
+
+
+def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
+    """Commit, branch and state of what is checked out around ``folder``."""
+    commit = commit_of(folder)
+    if commit is None:
+        return Revision(None, None, None)
+    branch = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
+    if not branch:  # a detached HEAD, as CI has it
+        branch = _proposed(environment) or next((environment[n] for n in BRANCH_VARIABLES if environment.get(n)), None)
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return Revision(commit, branch, None if changed is None else bool(changed))
+
+
+def branch_named(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else None."""
+    full = None if ref.startswith("-") else _git(folder, "rev-parse", "--symbolic-full-name", ref)
+    found = re.fullmatch(r"refs/(?:heads|remotes/[^/]+)/(.+)", full or "")
+    return found[1] if found else next((environment[n] for n in TARGET_VARIABLES if environment.get(n)), None)
+
+
+def _proposed(environment: Mapping[str, str]) -> str | None:
+    """The name of a pull or merge request: its branch may be the ``main`` of a fork, and is not ours."""
+    if environment.get("GITHUB_HEAD_REF"):
+        return f"pull/{environment.get('GITHUB_REF_NAME') or environment['GITHUB_HEAD_REF']}"
+    if environment.get("CI_MERGE_REQUEST_IID"):
+        return f"merge-request/{environment['CI_MERGE_REQUEST_IID']}"
+    return f"pull/{environment['CHANGE_ID']}" if environment.get("CHANGE_ID") else None
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git answers, None where it cannot."""
+    try:
+        done = ask_git(folder, words, patience_s=TIMEOUT_S)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None

@@ -1,0 +1,1 @@
+"""Traces in the trace event format: torch.profiler, JAX, and what `cut` writes."""

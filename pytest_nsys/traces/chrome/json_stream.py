@@ -1,0 +1,266 @@
+"""The events of a trace in Chrome's JSON, a block at a time, exactly, whatever the file's layout.
+
+The root is an object with a list ``traceEvents`` and other members before and after it, or that list alone. Many events
+at once are decoded by the function that the caller brings (msgspec, where it is installed): a block is cut where an
+event seems to begin, and because everything before the cut then decodes as a whole list, the cut was right. Where it
+does not decode (the end of the list, a name with a broken character, a number that is none, events within events) the
+block goes through the standard library, event by event: nothing is skipped silently.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.traces.chrome.json_bytes import blocks
+
+BLOCK = 4 << 20
+BLOCK_OF_OBJECTS = 1 << 20
+"""Smaller where every event becomes a dictionary, which takes ten times the room of its text."""
+LARGEST_PART = 16 << 20
+"""Bytes that one event, or one member of the root, may have."""
+TAIL = 1 << 16
+"""At the end of the file so much is left to the standard library, with the end of the list in it."""
+FIRST_WINDOW = 1 << 16
+
+_BLANK = b" \t\r\n"
+_PADDING = _BLANK + b"\0"
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
+_BEGINNING = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\Z")
+_NO_NUMBER = re.compile(r"(?<=[:,\[\s])-?(?:nan|inf(?:inity)?)(?=\s*[,}\]])", re.IGNORECASE)
+_NUMBERS_KEPT = json.JSONDecoder(parse_float=str, parse_constant=str, strict=False)
+_DIGITS_KEPT = json.JSONDecoder(
+    parse_float=str,
+    parse_constant=str,
+    parse_int=lambda digits: int(digits) if len(digits) < 40 else digits,
+    strict=False,
+)
+
+Decode = Callable[[bytes], "Sequence[Any] | None"]
+"""A list of events from its JSON text; None where it cannot."""
+
+
+class EventStream:
+    """One file, read once. ``members`` holds the root's other members, complete when the events are exhausted.
+
+    Numbers with a fraction are kept as their text. Everything raises TraceError for a file that is cut or no JSON.
+    """
+
+    def __init__(self, path: Path, decode: Decode | None = None) -> None:
+        self.path = path
+        self.members: dict[str, Any] = {}
+        self.has_events = False
+        self._decode = decode
+        self._block = BLOCK if decode is not None else BLOCK_OF_OBJECTS
+        self._data = b""
+        self._ended = False
+        self._passed_bytes = 0
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        """The events some thousands at a time: as the caller's function decodes them, or as dictionaries."""
+        self._blocks = blocks(self.path, self._block)
+        try:
+            yield from self._root()
+        except RecursionError:
+            raise TraceError(f"{self.path}: is nested deeper than any trace: it is damaged") from None
+        finally:
+            self._blocks.close()  # type: ignore[attr-defined]  # a generator: the file and its thread are let go
+
+    def _root(self) -> Iterator[Sequence[Any]]:
+        self._fill(len(b"\xef\xbb\xbf"))
+        if self._data.startswith(b"\xef\xbb\xbf"):
+            self._pass(3)
+        first = self._next()
+        if first == b"[":
+            self._pass(1)
+            yield from self._list()
+        elif first == b"{":
+            self._pass(1)
+            while (following := self._next()) != b"}":
+                if following == b",":
+                    self._pass(1)
+                    continue
+                yield from self._member()
+            self._pass(1)
+        else:
+            raise TraceError(f"{self.path}: is no JSON: it starts with {self._data[:16]!r}")
+        self._check_end()
+
+    def _member(self) -> Iterator[Sequence[Any]]:
+        name = self._value()
+        if not isinstance(name, str) or self._next() != b":":
+            raise self._broken("the root is no object")
+        self._pass(1)
+        if name == "traceEvents" and self._next() == b"[":
+            if self.has_events:
+                raise self._broken("a second list of traceEvents: these are two traces")
+            self._pass(1)
+            yield from self._list()
+        else:
+            self.members[name] = self._value()
+
+    # -- the list of events
+
+    def _list(self) -> Iterator[Sequence[Any]]:
+        self.has_events = True
+        wanted = self._block
+        while True:
+            self._fill(wanted)
+            wanted = self._block
+            events = self._many()
+            if events is not None:
+                yield events
+                continue
+            passed = self._passed_bytes
+            events, finished = self._one_by_one()
+            yield events
+            if finished:
+                return
+            if passed == self._passed_bytes:
+                wanted = max(2 * len(self._data), self._block)  # doubled, for one event may be as long as the file
+
+    def _many(self) -> Sequence[Any] | None:
+        """The events up to the last one that begins in the block, or None: then it has to be read one by one."""
+        cut = self._last_beginning() if self._decode is not None else 0
+        if not cut or self._decode is None:
+            return None
+        events = self._decode(b"[" + self._data[: self._data.rfind(b"}", 0, cut) + 1] + b"]")
+        if events is not None:
+            self._pass(cut)
+        return events
+
+    def _last_beginning(self) -> int:
+        at = len(self._data) - (TAIL if self._ended else 0)
+        while (at := self._data.rfind(b"{", 0, max(at, 0))) > 0:
+            if _BEGINNING.search(self._data, max(at - 64, 0), at):
+                return at
+        return 0
+
+    def _one_by_one(self) -> tuple[list[dict[str, Any]], bool]:
+        """The whole events of the block, and whether the list ends in it; what is no object is no event."""
+        text = self._data.decode("utf-8", "surrogateescape")
+        events: list[dict[str, Any]] = []
+        at, repaired, finished, decode = 0, False, False, _NUMBERS_KEPT.raw_decode
+        while True:
+            at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if at >= len(text):
+                break
+            if text[at] == "]":
+                at, finished = at + 1, True
+                break
+            try:
+                event, at = decode(text, at)
+            except json.JSONDecodeError as error:
+                if not repaired and _NO_NUMBER.search(text, at):
+                    text, repaired = text[:at] + _NO_NUMBER.sub("NaN", text[at:]), True
+                    continue
+                self._check_cut(error, text, at)
+                break
+            except ValueError:  # an integer of more digits than Python converts
+                decode = _DIGITS_KEPT.raw_decode
+                continue
+            if isinstance(event, dict):
+                events.append(event)
+        rest = text[at:].encode("utf-8", "surrogateescape")
+        self._passed_bytes += len(self._data) - len(rest)
+        self._data = rest
+        if self._ended and not finished:
+            raise self._cut()
+        return events, finished
+
+    def _check_cut(self, error: json.JSONDecodeError, text: str, at: int) -> None:
+        """An event that does not decode is one whose end is not read yet, or the file is broken."""
+        cut = error.msg.startswith("Unterminated string") or error.pos > len(text) - 16
+        if not cut:
+            raise self._broken(error.msg, len(text[: error.pos].encode("utf-8", "surrogateescape")))
+        if len(text) - at > LARGEST_PART:
+            raise self._broken(f"one event has more than {LARGEST_PART >> 20} MiB", 0)
+
+    # -- other members of the root
+
+    def _value(self) -> Any:
+        """Any one value, from a window that grows until it holds it."""
+        size = FIRST_WINDOW
+        self._next()
+        while True:
+            self._fill(size)
+            text = self._data[:size].decode("utf-8", "surrogateescape")
+            everything = self._ended and size >= len(self._data)
+            try:
+                value, end = _decoded(text)
+            except json.JSONDecodeError as error:
+                if everything:
+                    if error.msg.startswith("Unterminated string") or error.pos > len(text) - 16:
+                        raise self._cut() from None
+                    raise self._broken(error.msg, error.pos) from None
+            else:
+                if end < len(text) or everything:
+                    self._pass(len(text[:end].encode("utf-8", "surrogateescape")))
+                    return value
+            if size >= LARGEST_PART:
+                raise self._broken(f"one value has more than {LARGEST_PART >> 20} MiB", 0)
+            size *= 4
+
+    # -- bytes
+
+    def _check_end(self) -> None:
+        """Raises TraceError where the file goes on after its root: part of it would be read and part of it not."""
+        while True:
+            self._pass(len(self._data) - len(self._data.lstrip(_PADDING)))
+            if self._data:
+                raise self._broken("the file goes on after its end: these are two traces, or one and its rest")
+            if self._ended:
+                return
+            self._fill(1)
+
+    def _fill(self, size: int) -> None:
+        """Have at least ``size`` bytes at hand, or all that are left."""
+        parts, have = [self._data], len(self._data)
+        while have < size and not self._ended:
+            block = next(self._blocks, b"")
+            self._ended = not block
+            parts.append(block)
+            have += len(block)
+        if len(parts) > 1:
+            self._data = b"".join(parts)
+
+    def _next(self) -> bytes:
+        """The next byte that is not blank, which stays at hand. Raises TraceError at the end of the file."""
+        while True:
+            self._fill(1)
+            blank = len(self._data) - len(self._data.lstrip(_BLANK))
+            self._pass(blank)
+            if self._data:
+                return self._data[:1]
+            if self._ended:
+                raise self._cut()
+
+    def _pass(self, size: int) -> None:
+        if size:
+            self._data = self._data[size:]
+            self._passed_bytes += size
+
+    def _cut(self) -> TraceError:
+        where = f"after {self._passed_bytes} bytes" if self._passed_bytes else "at its beginning"
+        return TraceError(
+            f"{self.path}: its JSON ends in the middle ({where}): it was cut short; wait until the profiler has "
+            "written it, or profile again"
+        )
+
+    def _broken(self, what: str, offset: int = 0) -> TraceError:
+        at = self._passed_bytes + offset
+        return TraceError(f"{self.path}: is no valid JSON at byte {at}: {what}; profile again")
+
+
+def _decoded(text: str) -> tuple[Any, int]:
+    """The value at the beginning of a text, and where it ends. Raises JSONDecodeError where there is none."""
+    try:
+        return _NUMBERS_KEPT.raw_decode(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of more digits than Python converts
+        return _DIGITS_KEPT.raw_decode(text)

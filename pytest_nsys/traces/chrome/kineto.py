@@ -1,0 +1,225 @@
+"""Reading a torch.profiler (Kineto) trace, of 2021 to 2.13, of CUDA and ROCm: what does it hold in the spans asked for?
+
+The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
+tenth of the file's size. One file is one process; its rank is what ``distributedInfo`` says.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.core.demangled import short_name
+from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Api,
+    Collective,
+    Copy,
+    Interval,
+    Kernels,
+    Lane,
+    Range,
+    Setup,
+    TraceFacts,
+)
+from pytest_nsys.traces.chrome.kineto_collectives import KernelKey, read_collectives
+from pytest_nsys.traces.chrome.kineto_content import Content
+from pytest_nsys.traces.chrome.kineto_copies import read_as_kernels
+from pytest_nsys.traces.chrome.kineto_facts import (
+    memories_of,
+    messages_of,
+    models_of,
+    setup_of,
+    setup_of_name,
+    version_of,
+)
+from pytest_nsys.traces.chrome.kineto_kernels import joined
+from pytest_nsys.traces.copies_as_kernels import NAMES, told_apart
+
+TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
+TO_SEE_SIZES = (
+    "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
+    "ProfilerActivity.CPU is on"
+)
+TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
+
+
+class Kineto:
+    """One trace; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def close(self) -> None:
+        """Let go what was read; reading on reads it again."""
+        self.__dict__.pop("_content", None)
+        self.__dict__.pop("_collectives", None)
+
+    @cached_property
+    def _content(self) -> Content:
+        return Content(self.path)
+
+    @cached_property
+    def _collectives(self) -> Mapping[KernelKey, Collective]:
+        return read_collectives(self.path)
+
+    def facts(self) -> TraceFacts:
+        """Version, GPU models, the profiler's own messages, and what became of the last step."""
+        content = self._content
+        models = models_of(content.members)
+        return TraceFacts(
+            profiler_version=version_of(content.members),
+            gpus={(content.pid, device): models[device] for device in content.kernels if device in models},
+            models=sorted(set(models.values())),
+            whole_graphs=0,
+            diagnostics=messages_of(content.members),
+            notes=content.notes,
+            to_see_kernels=TO_SEE_KERNELS,
+            to_see_ranges=TO_SEE_RANGES,
+            to_see_sizes=TO_SEE_SIZES,
+            started_ns=content.started_ns,
+        )
+
+    def setups(self) -> Mapping[int, Setup]:
+        """The rank that ``distributedInfo`` names, else the file's name."""
+        setup = setup_of(self._content.members) or setup_of_name(self.path.name)
+        return {} if setup is None else {self._content.global_pid: setup}
+
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return bool(self._content.kernels)
+
+    def unasked(self) -> Set[int]:
+        """None: a trace is of one process."""
+        return frozenset()
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every device that ran a kernel."""
+        return tuple(Lane(self._content.global_pid, device) for device in self._content.kernels)
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The names of the kernels of known communication libraries."""
+        names = self._content.names
+        called = ((short_name(full), full) for full in map(names.__getitem__, set(self._content.columns.kernel_name)))
+        return {(short, full) for short, full in called if known_communication(short, full) is not None}
+
+    # -- ranges
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The ranges whose name matches a pattern, open ones too."""
+        wanted = [like(pattern) for pattern in patterns]
+        found = self._content.ranges(lambda name: any(matches(name) for matches in wanted))
+        return {self._content.global_pid: found} if found else {}
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges that touch the span, open ones included, NCCL's own left out."""
+        span = spans.get(self._content.global_pid)
+        if span is None:
+            return {}
+        found = self._content.ranges(lambda name: not name.startswith(COMMUNICATION_PREFIX), span)
+        return {self._content.global_pid: found} if found else {}
+
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges have, with their counts."""
+        if global_pid != self._content.global_pid:
+            return ()
+        counts = Counter(self._content.columns.range_name)
+        names = self._content.names
+        return sorted(((names[i], n) for i, n in counts.items()), key=lambda item: (-item[1], item[0]))
+
+    # -- kernels and calls
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        return self._chosen(spans, self._content.touching)
+
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment."""
+        return set(self.kernels({lane: (moment + 1, OPEN_END_NS) for lane, moment in moments.items()}))
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        return self._chosen(spans, self._content.launched)
+
+    def _chosen(
+        self,
+        spans: Mapping[Lane, Interval | None] | Mapping[Lane, Interval],
+        choose: Callable[[int, Interval], list[int]],
+    ) -> Mapping[Lane, Kernels]:
+        found: dict[Lane, Kernels] = {}
+        for lane, span in spans.items():
+            if lane.global_pid != self._content.global_pid:
+                continue
+            devices = self._content.kernels if lane.device is None else (lane.device,)
+            own = [(d, self._content.kernels[d]) for d in devices if d in self._content.kernels]
+            parts = [k if span is None else k.take(choose(d, span)) for d, k in own]
+            if kernels := joined([part for part in parts if len(part)]):
+                found[lane] = kernels
+        return found
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """The start of the earliest call of each kernel, else of the arrow that leads to it."""
+        look_up = self._content.launches.get
+        found = {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
+        for lane, some in kernels.items():
+            if NAMES.keys() & some.names.keys():  # the table above is of kernels alone
+                for i, (name, correlation) in enumerate(zip(some.name, some.correlation, strict=True)):
+                    if name in NAMES:
+                        found[lane][i] = self._content.calls.get(correlation, NO_LAUNCH)
+        return found
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """What the arguments of the kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
+        recorded = self._collectives
+        if not recorded:
+            return None
+        return {
+            lane: [recorded.get(KernelKey(*key)) for key in zip(some.correlation, some.start_ns, strict=True)]
+            for lane, some in kernels.items()
+        }
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls whose name matches a glob and that start in the span, one per correlation."""
+        content = self._content
+        columns, names = content.columns, content.names
+        if not columns.call_start:
+            return None
+        span = spans.get(content.global_pid)
+        if span is None:
+            return {}
+        wanted = {i for i, name in enumerate(names) if any(fnmatchcase(name, glob) for glob in name_globs)}
+        calls: dict[object, Api] = {}
+        for i, name in enumerate(columns.call_name):
+            start = columns.call_start[i]
+            if name in wanted and span[0] <= start <= span[1]:
+                correlation = columns.call_correlation[i]
+                key = (i,) if correlation == NO_LAUNCH else correlation
+                if key not in calls or start < calls[key].start_ns:
+                    calls[key] = Api(start, names[name])
+        return {content.global_pid: sorted(calls.values(), key=lambda a: (a.start_ns, a.name))}
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that were launched in its span: their names say which memories they are between."""
+        content = self._content
+        columns, names = content.columns, content.names
+        found: dict[Lane, list[Copy]] = {}
+        for start, device, correlation, name in zip(
+            columns.copy_start, columns.copy_device, columns.copy_correlation, columns.copy_name, strict=True
+        ):
+            called = content.calls.get(correlation, start)
+            for lane in (Lane(content.global_pid, device), Lane(content.global_pid, None)):
+                if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
+                    found.setdefault(lane, []).append(Copy(start, *memories_of(names[name]), called))
+        return {lane: sorted(own) for lane, own in found.items()}
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds, each named for its kind, by device; the file is passed once more for them."""
+        found = read_as_kernels(self.path, self._content.blocks(), kinds)
+        return told_apart(self, {Lane(self._content.global_pid, device): own for device, own in found.items()}, kinds)

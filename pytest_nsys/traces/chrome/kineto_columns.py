@@ -1,0 +1,301 @@
+"""How do the events of a torch.profiler trace become compact columns, and what is wrong with one that cannot?
+
+A block of events that look as torch.profiler writes them goes through column by column; one that holds anything else
+(numbers as text, lanes as text, a NaN) event by event, with the same result or one line that says what is wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from operator import add, attrgetter
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, printable
+from pytest_nsys.traces.chrome.kineto_events import (
+    ARROW_START,
+    ARROWS,
+    CALLS,
+    COPIES,
+    KERNELS,
+    NO_ARGS,
+    NO_CATEGORY,
+    POINTLESS,
+    RANGES,
+    SPANS,
+    WINDOW_END,
+    column_of_ns,
+    events_of,
+    nanoseconds,
+)
+
+
+class Names(dict[str, int]):
+    """A number for each name, in the order in which they were first seen."""
+
+    def __missing__(self, name: str) -> int:
+        number = self[name] = len(self)
+        return number
+
+    def texts(self) -> list[str]:
+        """The names by number, fit to be written anywhere: a lone surrogate is no character."""
+        return [name.encode("utf-8", "replace").decode("utf-8") for name in self]
+
+
+class Places(dict[tuple[int, int, int], int]):
+    """A number for each (device, context, stream)."""
+
+    def __missing__(self, place: tuple[int, int, int]) -> int:
+        number = self[place] = len(self)
+        return number
+
+
+_START, _LENGTH, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
+_PID, _TID, _ARGS, _PHASE = attrgetter("pid"), attrgetter("tid"), attrgetter("args"), attrgetter("ph")
+_PLACE = attrgetter("device", "context", "stream")
+_CORRELATION, _GRAPH_NODE = attrgetter("correlation"), attrgetter("graph_node")
+
+
+class Columns:
+    """The events of one trace that count, while they are read. Raises TraceError for one that cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names, self.places, self.threads = Names(), Places(), Names()
+        self.kernel_start, self.kernel_end, self.kernel_correlation = array("q"), array("q"), array("q")
+        self.kernel_place, self.kernel_name = array("i"), array("i")
+        self.graph_node = bytearray()
+        self.call_start, self.call_correlation, self.call_name = array("q"), array("q"), array("i")
+        self.range_start, self.range_end = array("q"), array("q")
+        self.range_thread, self.range_name = array("q"), array("i")
+        self.copy_start, self.copy_correlation = array("q"), array("q")
+        self.copy_device, self.copy_name = array("i"), array("i")
+        self.call_pids: dict[int, None] = {}
+        self.range_pids: dict[int, None] = {}
+        self.recorded_until_ns: int | None = None
+
+    def add(self, decoded: Sequence[Any]) -> None:
+        """More events, as msgspec or the standard library decodes them."""
+        kernels: list[Any] = []
+        calls: list[Any] = []
+        ranges: list[Any] = []
+        rest: list[Any] = []
+        put: dict[object, Callable[[Any], None]] = dict.fromkeys(KERNELS, kernels.append)
+        put |= dict.fromkeys(CALLS, calls.append)
+        put |= dict.fromkeys(RANGES, ranges.append)
+        put |= dict.fromkeys(COPIES, self._add_copy)
+        put |= dict.fromkeys((*SPANS, NO_CATEGORY, None), rest.append)
+        chosen = put.get
+        for event in events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded:
+            if (append := chosen(event.cat)) is not None:
+                append(event)
+        for event in rest:
+            self._recording(event)
+        for some, add_all in ((kernels, self._add_kernels), (calls, self._add_calls), (ranges, self._add_ranges)):
+            try:
+                add_all(some)
+            except (TypeError, ValueError, OverflowError, AttributeError):  # before anything of them was added
+                for event in some:
+                    self._add_one(event)
+
+    # -- column by column
+
+    def _add_kernels(self, events: Sequence[Any]) -> None:
+        _only_complete(events)
+        args = list(map(_ARGS, events))
+        starts, lengths = column_of_ns(list(map(_START, events))), column_of_ns(list(map(_LENGTH, events)))
+        places = list(map(_PLACE, args))
+        for device, context, stream in dict.fromkeys(places):
+            if not all(type(n) is int and NO_LAUNCH < n < OPEN_END_NS for n in (device, context or 0, stream)):
+                raise ValueError("a lane to be worked out")
+        if lengths and min(lengths) < 0:
+            raise ValueError("ends before it starts")
+        names = list(map(_NAME, events))
+        if "" in names:
+            raise ValueError("no name")
+        ends, correlations = array("q", map(add, starts, lengths)), _correlations(args)
+        numbers = array("i", map(self.names.__getitem__, names))
+        lanes = array("i", map(self.places.__getitem__, [(d, c or 0, s) for d, c, s in places]))
+        nodes = bytes(map(bool, map(_GRAPH_NODE, args)))
+        self.kernel_start.extend(starts)
+        self.kernel_end.extend(ends)
+        self.kernel_correlation.extend(correlations)
+        self.kernel_place.extend(lanes)
+        self.kernel_name.extend(numbers)
+        self.graph_node.extend(nodes)
+
+    def _add_calls(self, events: Sequence[Any]) -> None:
+        _only_complete(events)
+        starts, correlations = column_of_ns(list(map(_START, events))), _correlations(list(map(_ARGS, events)))
+        pids = _numbers(set(map(_PID, events)))
+        names = array("i", map(self.names.__getitem__, map(_NAME, events)))
+        self.call_start.extend(starts)
+        self.call_correlation.extend(correlations)
+        self.call_name.extend(names)
+        self.call_pids |= pids
+
+    def _add_ranges(self, events: Sequence[Any]) -> None:
+        _only_complete(events)
+        starts, lengths = column_of_ns(list(map(_START, events))), column_of_ns(list(map(_LENGTH, events)))
+        threads = array("q", map(_TID, events))
+        if lengths and min(lengths) < 0:
+            raise ValueError("ends before it starts")
+        ends = array("q", map(add, starts, lengths))
+        pids = _numbers(set(map(_PID, events)))
+        names = array("i", map(self.names.__getitem__, map(_NAME, events)))
+        self.range_start.extend(starts)
+        self.range_end.extend(ends)
+        self.range_thread.extend(threads)
+        self.range_name.extend(names)
+        self.range_pids |= pids
+
+    # -- one by one
+
+    def _add_one(self, event: Any) -> None:
+        category = event.cat
+        if event.ph in POINTLESS:
+            return
+        if category in KERNELS:
+            self._add_kernel(event)
+        elif category in CALLS:
+            self._add_call(event)
+        else:
+            self._add_range(event)
+
+    def _add_kernel(self, event: Any) -> None:
+        if not isinstance(event.name, str) or not event.name:
+            raise TraceError(f"{self.path}: a kernel has no name: the trace is damaged; profile again")
+        args = event.args or NO_ARGS
+        device = _first_whole(args.device, event.pid)
+        stream = _first_whole(args.stream, event.tid)
+        if device is None or stream is None:
+            raise self._wrong(event, "kernel", f"runs on no known device and stream (pid {event.pid!r})")
+        start, length = self._time(event, "kernel", event.ts), self._length(event, "kernel")
+        correlation = _whole(args.correlation)
+        self.kernel_start.append(start)
+        self.kernel_end.append(self._fits(event, "kernel", start + length))
+        self.kernel_correlation.append(NO_LAUNCH if correlation is None else correlation)
+        self.kernel_place.append(self.places[device, _whole(args.context) or 0, stream])
+        self.kernel_name.append(self.names[event.name])
+        self.graph_node.append(bool(args.graph_node))
+
+    def _add_copy(self, event: Any) -> None:
+        device = _first_whole((event.args or NO_ARGS).device, event.pid)
+        if event.ph in POINTLESS or device is None or not -(1 << 31) <= device < 1 << 31:
+            return  # it is told apart by its device, as kernels are
+        self.copy_start.append(self._time(event, "copy", event.ts))
+        correlation = _whole((event.args or NO_ARGS).correlation)
+        self.copy_correlation.append(NO_LAUNCH if correlation is None else correlation)
+        self.copy_device.append(device)
+        self.copy_name.append(self.names[str(event.name)])
+
+    def _add_call(self, event: Any) -> None:
+        correlation = _whole((event.args or NO_ARGS).correlation)
+        self.call_start.append(self._time(event, "API call", event.ts))
+        self.call_correlation.append(NO_LAUNCH if correlation is None else correlation)
+        self.call_name.append(self.names[str(event.name)])
+        self.call_pids |= _numbers([event.pid])
+
+    def _add_range(self, event: Any) -> None:
+        start = self._time(event, "range", event.ts)
+        is_open = event.ph == "B" or event.dur is None or _as_bytes(event.dur) in (b"", b"null")
+        end = OPEN_END_NS if is_open else self._fits(event, "range", start + self._length(event, "range"))
+        thread = _whole(event.tid)
+        self.range_start.append(start)
+        self.range_end.append(end)
+        self.range_thread.append(-1 - self.threads[str(event.tid)] if thread is None else thread)
+        self.range_name.append(self.names[str(event.name)])
+        self.range_pids |= _numbers([event.pid])
+
+    def _recording(self, event: Any) -> None:
+        """When the profiler stopped recording, as far as it says."""
+        span = event.cat in SPANS
+        if not span and event.name != WINDOW_END:
+            return
+        try:
+            end = nanoseconds(event.ts) + (nanoseconds(event.dur) if span else 0)
+        except ValueError:
+            return
+        if self.recorded_until_ns is None or end < self.recorded_until_ns:
+            self.recorded_until_ns = end
+
+    def _time(self, event: Any, kind: str, value: object) -> int:
+        try:
+            return self._fits(event, kind, nanoseconds(value))
+        except ValueError:
+            raise self._wrong(event, kind, f"has no time that can be read (ts {_shown(value)})") from None
+
+    def _length(self, event: Any, kind: str) -> int:
+        try:
+            length = nanoseconds(event.dur)
+        except ValueError:
+            raise self._wrong(event, kind, f"has no duration that can be read (dur {_shown(event.dur)})") from None
+        if length < 0:
+            raise self._wrong(event, kind, "ends before it starts")
+        return length
+
+    def _fits(self, event: Any, kind: str, time_ns: int) -> int:
+        if not NO_LAUNCH < time_ns < OPEN_END_NS:
+            raise self._wrong(event, kind, "lies outside of every clock")
+        return time_ns
+
+    def _wrong(self, event: Any, kind: str, what: str) -> TraceError:
+        name = printable(str(event.name), 80)
+        return TraceError(f"{self.path}: {kind} '{name}' at ts {_shown(event.ts)} {what}: damaged; profile again")
+
+
+def arrow_starts(decoded: Sequence[Any], wanted: Set[int]) -> Iterator[tuple[int, int]]:
+    """Correlation and start, in ns, of the arrows that lead to wanted kernels."""
+    for event in events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded:
+        if event.cat in ARROWS and event.ph == ARROW_START:
+            number = _whole(event.id)
+            if number is None or number not in wanted:
+                continue
+            try:
+                yield number, nanoseconds(event.ts)
+            except ValueError:
+                continue  # then it says nothing of a launch
+
+
+def _only_complete(events: Iterable[Any]) -> None:
+    if set(map(_PHASE, events)) - {"X"}:
+        raise ValueError("events of other phases")
+
+
+def _correlations(args: Sequence[Any]) -> array[int]:
+    found = list(map(_CORRELATION, args))
+    return array("q", [NO_LAUNCH if c is None else c for c in found] if None in found else found)
+
+
+def _numbers(labels: Iterable[Any]) -> dict[int, None]:
+    return dict.fromkeys(sorted(n for n in labels if type(n) is int))
+
+
+def _whole(value: object) -> int | None:
+    """A whole number that a column can hold; a text of digits is one, too."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
+        return int(value)
+    return value if type(value) is int and NO_LAUNCH < value < OPEN_END_NS else None
+
+
+def _first_whole(*values: object) -> int | None:
+    """The first that is a number or names one: lanes were called ``stream 7`` once."""
+    for value in values:
+        last = value.rsplit(maxsplit=1)[-1] if isinstance(value, str) and value.strip() else value
+        if (number := _whole(last)) is not None:
+            return number
+    return None
+
+
+def _as_bytes(value: Any) -> bytes:
+    """What msgspec gave of a number, and anything for what the standard library gave."""
+    return b"." if isinstance(value, str | int | list | dict) else bytes(value)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | dict | bool):
+        return "no number"
+    text = str(value) if value is None or isinstance(value, str | int) else bytes(value).decode("ascii", "replace")
+    return "missing" if text in ("", "null", "None") else printable(text, 40)

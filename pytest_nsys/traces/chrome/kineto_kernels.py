@@ -1,0 +1,127 @@
+"""How do the columns of a torch.profiler trace become kernels by device, and what launched each?"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, pairwise
+from operator import le
+
+from pytest_nsys.core.demangled import short_name
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Stream
+from pytest_nsys.traces.chrome.kineto_columns import Columns
+
+GRAPH_LAUNCH = "GraphLaunch"
+
+
+def kernels_by_device(columns: Columns, names: Sequence[str]) -> dict[int, Kernels]:
+    """The kernels of each device, ordered by start, with their short names."""
+    _mark_graphs(columns, names)
+    short = {full: columns.names[short_name(names[full])] for full in dict.fromkeys(columns.kernel_name)}
+    spelt = dict(enumerate(columns.names.texts()))
+    everything = Kernels(
+        start_ns=columns.kernel_start,
+        end_ns=columns.kernel_end,
+        correlation=columns.kernel_correlation,
+        stream=columns.kernel_place,
+        name=array("i", map(short.__getitem__, columns.kernel_name)),
+        full_name=columns.kernel_name,
+        streams=tuple(Stream(*place) for place in columns.places),
+        names=spelt,
+        graph_node=columns.graph_node,
+    )
+    order = order_of(everything.start_ns, everything.end_ns)
+    device_of = [stream.device for stream in everything.streams]
+    devices = sorted(set(device_of))
+    if len(devices) == 1:
+        return {devices[0]: everything if order is None else everything.take(order)}
+    places: dict[int, list[int]] = {device: [] for device in devices}
+    for i in range(len(everything)) if order is None else order:
+        places[device_of[everything.stream[i]]].append(i)
+    return {device: everything.take(own) for device, own in places.items()}
+
+
+def _mark_graphs(columns: Columns, names: Sequence[str]) -> None:
+    """Kernels that share the correlation of a graph's launch came from that graph."""
+    launches = {i for i, name in enumerate(names) if GRAPH_LAUNCH in name}
+    graphs = {c for c, name in zip(columns.call_correlation, columns.call_name, strict=True) if name in launches}
+    if graphs := graphs - {NO_LAUNCH}:
+        for i, correlation in enumerate(columns.kernel_correlation):
+            if correlation in graphs:
+                columns.graph_node[i] = 1
+
+
+class LaunchTable:
+    """The earliest launch by correlation, of those that kernels have."""
+
+    def __init__(self, columns: Columns) -> None:
+        wanted = {*columns.kernel_correlation} - {NO_LAUNCH}
+        self._correlations = array("q", sorted(wanted))
+        found: dict[int, int] = {}
+        for correlation, start in zip(columns.call_correlation, columns.call_start, strict=True):
+            if correlation in wanted and start < found.get(correlation, OPEN_END_NS):
+                found[correlation] = start
+        self.without = wanted - found.keys()
+        self._launches = array("q", [found.get(correlation, NO_LAUNCH) for correlation in self._correlations])
+
+    def see(self, correlation: int, start_ns: int) -> None:
+        """What else is known of a launch."""
+        at = bisect_left(self._correlations, correlation)
+        if self._launches[at] == NO_LAUNCH or start_ns < self._launches[at]:
+            self._launches[at] = start_ns
+
+    def get(self, correlation: int) -> int:
+        """When the kernels of a correlation were launched, NO_LAUNCH where nothing says."""
+        at = bisect_left(self._correlations, correlation)
+        known = at < len(self._correlations) and self._correlations[at] == correlation
+        return self._launches[at] if known else NO_LAUNCH
+
+    def ran(self) -> set[int]:
+        """The correlations of which there is a kernel."""
+        return set(self._correlations)
+
+
+def order_of(starts: array[int], ends: array[int], name: Callable[[int], str] = str) -> list[int] | None:
+    """The order by (start, end, name); None where it is that already. Starts are sorted alone first: ties are few."""
+    order = list(range(len(starts)))
+    if not all(map(le, starts, islice(starts, 1, None))):
+        order.sort(key=starts.__getitem__)
+    tied = [i for i, (a, b) in enumerate(pairwise(map(starts.__getitem__, order))) if a == b]
+    after = 0
+    for first in tied:
+        if first < after:
+            continue
+        after = first + 1
+        while after < len(order) and starts[order[after]] == starts[order[first]]:
+            after += 1
+        order[first:after] = sorted(order[first:after], key=lambda i: (ends[i], name(i)))
+    return None if order == list(range(len(order))) else order
+
+
+def lengths(kernels: Kernels) -> Iterable[int]:
+    return (end - start for start, end in zip(kernels.start_ns, kernels.end_ns, strict=True))
+
+
+def joined(parts: Sequence[Kernels]) -> Kernels | None:
+    """The kernels of several devices as those of one lane, ordered by start."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    first = parts[0]
+    rows = sorted(
+        row
+        for k in parts
+        for row in zip(k.start_ns, k.end_ns, k.correlation, k.stream, k.name, k.full_name, k.graph_node, strict=True)
+    )
+    start, end, correlation, stream, name, full, node = zip(*rows, strict=True)
+    return Kernels(
+        start_ns=array("q", start),
+        end_ns=array("q", end),
+        correlation=array("q", correlation),
+        stream=array("q", stream),
+        name=array("q", name),
+        full_name=array("q", full),
+        streams=first.streams,
+        names=first.names,
+        graph_node=bytearray(node),
+    )

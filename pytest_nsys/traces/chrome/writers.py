@@ -1,0 +1,91 @@
+"""Which profiler wrote a trace in Chrome's JSON? Told by what is in its first bytes, never by its name.
+
+A new profiler is one entry of ``WRITERS``: what marks its files, and its reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import TraceError, UsageMistake
+from pytest_nsys.core.model import Trace, printable
+from pytest_nsys.traces.chrome.cut import MARK, CutTrace
+from pytest_nsys.traces.chrome.jax import Jax
+from pytest_nsys.traces.chrome.json_bytes import head
+from pytest_nsys.traces.chrome.kineto import Kineto
+
+LOOKED_AT = 1 << 18
+_WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
+"""How text in characters of two or four bytes begins, behind the zeros of the first."""
+
+
+class Writer(NamedTuple):
+    """One profiler: an expression that its files hold near their beginning, what reads them, and under which built-in
+    convention they are usually read.
+    """
+
+    marks: re.Pattern[bytes]
+    read: Callable[[Path], Trace]
+    convention: Callable[[Path], str]
+
+
+_CATEGORIES = (
+    rb"[Kk]ernel|cpu_op|Operator|cuda_runtime|cuda_driver|Runtime|Memcpy|gpu_mem\w+|(?:gpu_)?user_annotation|"
+    rb"python_function|ac2g|fwdbwd|async_\w+|Trace"
+)
+
+
+def _of_a_cut(path: Path) -> str:
+    """The built-in convention that it was cut under. Raises UsageMistake for another one, which has to be named."""
+    cut = CutTrace(path)
+    built_in = BUILT_IN.get(cut.convention)
+    if built_in is None or built_in.fingerprint() != cut.fingerprint:
+        raise UsageMistake(
+            f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
+            "file that has it, --convention FILE"
+        )
+    return cut.convention
+
+
+WRITERS: Mapping[str, Writer] = {
+    "pytest-nsys cut": Writer(MARK, CutTrace, _of_a_cut),
+    "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: "jax"),
+    "torch.profiler": Writer(
+        re.compile(
+            rb'"(?:schemaVersion|distributedInfo|deviceProperties|baseTimeNanoseconds)"\s*:|'
+            rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"'
+        ),
+        Kineto,
+        lambda _: "kineto",
+    ),
+}
+
+
+def writer_of(path: Path) -> Writer | None:
+    """The profiler that wrote a file, None for JSON of another kind. Raises TraceError where it cannot be read."""
+    start = head(path, LOOKED_AT)
+    if b"\0" in start[:4] and start.strip(b"\0")[:2] in _WIDE:
+        raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
+        raise TraceError(f"{path}: is no JSON: give what torch.profiler or the profiler of JAX wrote")
+    return next((writer for writer in WRITERS.values() if writer.marks.search(start)), None)
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a profiler wrote the file; one that cannot be read may be one, and fails where it is opened."""
+    try:
+        return writer_of(path) is not None
+    except TraceError:
+        return True
+
+
+def open_json(path: Path) -> Trace:
+    """The trace in a JSON file, plain or gzip. Raises TraceError for a file that is none."""
+    writer = writer_of(path)
+    if writer is None:
+        raise TraceError(f"{path}: is JSON, but no trace of torch.profiler or JAX: it has none of their marks")
+    return writer.read(path)

@@ -1,0 +1,108 @@
+"""Which memories do the copies of an export read and write, and which are of the kinds that may be communication?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
+from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
+from pytest_nsys.traces.nsys.columns import Columns, check_text, check_whole
+from pytest_nsys.traces.nsys.filters import THREAD_BITS, listed, starting, within
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+KINDS_TABLE = "ENUM_CUDA_MEM_KIND"
+KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown")
+"""Kinds of memory by number, for versions that export no table of them."""
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+_COLUMNS = ("start", "deviceId", "globalPid", "correlationId", "srcKind", "dstKind")
+_OF_A_KERNEL = ("start", "end", "correlationId", "deviceId", "contextId", "streamId", "globalPid", "copyKind")
+
+COPY_KINDS: Mapping[CopyKind, int] = {
+    CopyKind.HOST_TO_DEVICE: 1,
+    CopyKind.DEVICE_TO_HOST: 2,
+    CopyKind.DEVICE_TO_DEVICE: 8,
+    CopyKind.PEER: 10,
+}
+"""The kinds of copies as CUPTI numbers them."""
+
+
+def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+    """The copies of each lane that were launched in its span, by start; None where no version says their memories.
+
+    Raises TypeError for a value that is no number.
+    """
+    if MEMCPY not in file.tables or not spans:  # an export has no table without a row
+        return {}
+    if not {name.lower() for name in _COLUMNS} <= {*file.columns(MEMCPY)}:
+        return None
+    kinds, launches = _kinds(file), _launches(file, spans)
+    first = min(low for low, _ in spans.values())
+    found: dict[Lane, list[Copy]] = {}
+    rows = file.scan(", ".join(_COLUMNS), MEMCPY, within("start", low=first))
+    for start, device, pid, correlation, source, target in rows:
+        check_whole(start, pid, device, 0 if correlation is None else correlation)
+        called = start if launches is None else launches.get((pid, correlation))
+        if called is None:
+            continue
+        copy = Copy(start, kinds.get(source, ""), kinds.get(target, ""), called)
+        for lane in (Lane(pid, device), Lane(pid, None)):
+            if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
+                found.setdefault(lane, []).append(copy)
+    return {lane: sorted(copies) for lane, copies in found.items()}
+
+
+def _launches(file: SqliteFile, spans: Mapping[Lane, Interval]) -> dict[tuple[int, object], int] | None:
+    """The earliest call in the spans of each (process, correlation); None where the trace has no calls."""
+    if RUNTIME not in file.tables:
+        return None
+    hulls: dict[int, Interval] = {}
+    for lane, (low, high) in spans.items():
+        before = hulls.get(lane.global_pid, (low, high))
+        hulls[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
+    found: dict[tuple[int, object], int] = {}
+    columns = "start, globalTid, correlationId"
+    for start, tid, correlation in file.scan(columns, RUNTIME, starting("globalTid", hulls)):
+        check_whole(start, tid)
+        key = (tid & ~THREAD_BITS, correlation)
+        found[key] = min(start, found.get(key, start))
+    return found
+
+
+def _kinds(file: SqliteFile) -> dict[object, str]:
+    if KINDS_TABLE in file.tables and {"id", "label"} <= {*file.columns(KINDS_TABLE)}:
+        return {
+            number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {KINDS_TABLE}")
+        }
+    return dict(enumerate(KINDS))
+
+
+def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernels]:
+    """The copies of :func:`kinds_to_read`, each as a kernel, by process and device, ordered by start.
+
+    Raises TraceError where the version does not say where a copy runs, TypeError for a value that is no number.
+    """
+    if MEMCPY not in file.tables:
+        return {}
+    if missing := [name for name in _OF_A_KERNEL if name.lower() not in file.columns(MEMCPY)]:
+        raise TraceError(
+            f"{file.path}: table {MEMCPY} lacks the column {', '.join(missing)}, so its copies cannot count as "
+            "communication: export the report with a newer nsys, or take 'copies' out of the convention"
+        )
+    numbers = {COPY_KINDS[kind]: NAME_IDS[kind] for kind in kinds_to_read(kinds)}
+    name = f"CASE copyKind {' '.join(f'WHEN {number} THEN {name}' for number, name in numbers.items())} END"
+    node = "graphNodeId" if "graphnodeid" in file.columns(MEMCPY) else "NULL"
+    columns = f"start, end, correlationId, deviceId, contextId, streamId, {name}, {name}, {node}, globalPid"
+    tables: dict[Lane, Columns] = defaultdict(Columns)
+    for rows in file.chunks(f"SELECT {columns} FROM {MEMCPY} WHERE copyKind IN ({listed(numbers)})"):
+        by_lane: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
+        for row in rows:
+            by_lane[row[9], row[3]].append(row)
+        for (pid, device), own in by_lane.items():
+            check_whole(pid, device)
+            tables[Lane(pid, device)].extend(own)
+    return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items()}

@@ -1,0 +1,131 @@
+"""Reading nsys' ``parquetdir`` export: a folder with one Parquet file for each table.
+
+Its tables and columns are those of the SQLite export, so it is written into one once, in the cache of
+``export_cache.py``, and read as such. pyarrow, which reads Parquet, is the extra ``parquet``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
+from pytest_nsys.traces.nsys.export_cache import Export, ExportedTrace, Wanted, find_export, write_export
+
+WRITTEN_AS = "2"
+"""Version of what is written: raise it where that changes."""
+
+ROWS_AT_ONCE = 50_000
+TABLES = re.compile(
+    r"CUPTI_\w+|NVTX_\w+|DYNAMIC_NVTX\w+|ENUM_\w+|StringIds|ThreadNames|PROCESSES|DIAGNOSTIC_EVENT|ANALYSIS_DETAILS"
+    r"|META_DATA_EXPORT|TARGET_INFO_(?:GPU|CUDA_DEVICE|SESSION_START_TIME)"
+)
+"""What is taken over: never the tables that hold the user's environment."""
+
+COLUMN = re.compile(r"\w{1,100}")
+PAYLOAD = "binaryData"
+
+
+class NsysParquet(ExportedTrace):
+    """A folder of Parquet files, read through the SQLite file that they are written into."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, exported(path))
+
+
+def exported(folder: Path) -> Export:
+    """The tables of the folder as one SQLite file. Raises TraceError."""
+    files = tables_in(folder)
+    wanted = Wanted(folder, _digest(files), WRITTEN_AS)
+    return find_export(wanted) or write_export(wanted, functools.partial(_write, folder, files))
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """The files of the tables that are read, by name. Raises TraceError."""
+    try:
+        found = sorted(path for path in folder.glob("*.parquet") if TABLES.fullmatch(path.stem))
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be read: {error.strerror}") from error
+    if not found:
+        raise TraceError(f"{folder}: holds no table of an Nsight Systems export (*.parquet)")
+    return found
+
+
+def _digest(files: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode("utf-8", "surrogateescape") + b"\0")
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def _write(folder: Path, files: list[Path], target: Path) -> None:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise TraceError(
+            f"{folder}: reading Parquet needs pyarrow: pip install 'pytest-nsys[parquet]', or export with --type=sqlite"
+        ) from error
+    try:
+        with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = OFF")  # a file that is not finished is thrown away
+            database.execute("PRAGMA synchronous = OFF")
+            database.execute("BEGIN")
+            for path in files:
+                _write_table(database, path, arrow, parquet)
+            database.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise TraceError(f"{folder}: its tables cannot be written to {target.parent}: {error}") from error
+
+
+def _write_table(database: sqlite3.Connection, path: Path, arrow: Any, parquet: Any) -> None:
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = [name for name in file.schema_arrow.names if COLUMN.fullmatch(name)]
+            if not names:
+                return
+            kinds = {
+                name: "BLOB" if name == PAYLOAD else _kind(file.schema_arrow.field(name).type, arrow) for name in names
+            }
+            columns = ", ".join(f'"{name}" {kind}' for name, kind in kinds.items())
+            database.execute(f'CREATE TABLE "{path.stem}" ({columns})')
+            insert = f'INSERT INTO "{path.stem}" VALUES ({", ".join("?" * len(names))})'
+            for rows in _rows(file, names, arrow):
+                database.executemany(insert, rows)
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        what = printable(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        raise TraceError(f"{path}: is damaged, or no Parquet file ({what}): export the report again") from error
+
+
+def _rows(file: Any, names: list[str], arrow: Any) -> Iterator[Iterator[tuple[object, ...]]]:
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names):
+        yield zip(*(_values(batch.column(name), arrow, name) for name in names), strict=True)
+
+
+def _values(column: Any, arrow: Any, name: str) -> list[object]:
+    if name == PAYLOAD and (arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type)):
+        column = column.cast(arrow.large_binary())  # bytes that nsys declares as text, which they seldom are
+    if arrow.types.is_uint64(column.type):  # SQLite's integers have a sign, and nsys' export wraps ids into it
+        column = column.cast(arrow.int64(), safe=False)
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def _kind(kind: Any, arrow: Any) -> str:
+    if arrow.types.is_integer(kind) or arrow.types.is_boolean(kind):
+        return "INTEGER"
+    if arrow.types.is_floating(kind):
+        return "REAL"
+    return "TEXT" if arrow.types.is_string(kind) or arrow.types.is_large_string(kind) else "BLOB"

@@ -1,0 +1,158 @@
+"""Reading a report (``.nsys-rep``, ``.qdrep``): where is its SQLite export, and who writes it?
+
+nsys exports a report once, into the cache of ``export_cache.py``. An export of the user's own beside the report, of
+the same name, is taken as it is where both state the same session. Where they do not say, one that is not older is
+taken, with a note: a file's time is no proof of what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
+from pytest_nsys.tools.nsys_command import Nsys, export_sqlite, find_nsys, is_report
+from pytest_nsys.traces.nsys.export_cache import (
+    LONGEST_NAME,
+    Export,
+    ExportedTrace,
+    Wanted,
+    find_export,
+    whole,
+    write_export,
+)
+from pytest_nsys.traces.nsys.report_session import is_export_of
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+
+OWN_EXPORTS = (".sqlite", ".sqlite3")
+
+
+class NsysReport(ExportedTrace):
+    """A report, read through its export; written first where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, exported(path))
+
+
+def raw_stream(path: Path) -> NsysSqlite:
+    """The reader of a ``.qdstrm``: there is none. Raises TraceError."""
+    raise TraceError(f"{path}: {WHY_RAW.format(printable(path.name))}")
+
+
+WHY_RAW = (
+    "is raw data that nsys could not turn into a report: run `QdstrmImporter -i {}` of the Nsight Systems that "
+    "captured it (in its folder host-linux-x64), and give the report"
+)
+
+
+def exported(report: Path) -> Export:
+    """The SQLite export of a report, from beside it, from a cache, or written now. Raises TraceError."""
+    own = own_export(report)
+    if own is not None:
+        return own
+    nsys = find_nsys()
+    wanted = Wanted(report, _digest(report), None if nsys is None else nsys.version)
+    known = find_export(wanted)
+    if known is not None:
+        return known
+    if nsys is None:
+        raise TraceError(f"{report}: {_why_not_without(report)}")
+    return write_export(wanted, functools.partial(_write, nsys, report))
+
+
+def _write(nsys: Nsys, report: Path, target: Path) -> None:
+    with _progress(report, nsys) as told:
+        export_sqlite(nsys, report, target, told)
+
+
+def own_export(report: Path) -> Export | None:
+    """The user's own export beside a report, of the same name: of its session, or not known to be of another.
+
+    Raises TraceError for a report that cannot be read, or that is empty.
+    """
+    try:
+        status = report.stat()
+    except OSError as error:
+        raise TraceError(f"{report}: cannot be read: {error.strerror}") from error
+    if status.st_size == 0:
+        raise TraceError(f"{report}: is empty (0 bytes): the capture, or its copy, was not finished")
+    for suffix in OWN_EXPORTS:
+        path = report.with_suffix(suffix)
+        own = is_export_of(path, report) if path.is_file() else False
+        if own:
+            return Export(path)
+        if own is None and path.stat().st_mtime_ns >= status.st_mtime_ns:
+            note = f"{report}: the rows are those of {path.name}, which does not say that it is its export"
+            return Export(path, note)
+    return None
+
+
+def export_to(report: Path, target: Path) -> Nsys:
+    """Export a report to a file of the caller's choice, which is replaced only by a whole export. Raises TraceError."""
+    nsys = find_nsys()
+    if nsys is None:
+        raise TraceError(f"{report}: {_why_not_without(report)}")
+    partial = target.with_name(f".{target.name[:LONGEST_NAME]}.{os.getpid()}.partial")
+    with whole(target, partial):
+        _write(nsys, report, partial)
+    return nsys
+
+
+def _digest(report: Path) -> str:
+    try:
+        with report.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise TraceError(f"{report}: cannot be read: {error.strerror}") from error
+
+
+def _why_not_without(report: Path) -> str:
+    if not is_report(report):
+        return "is no Nsight Systems report"
+    target = report.with_suffix(".sqlite").name
+    beside = "".join(_why_not(report.with_suffix(suffix), report) for suffix in OWN_EXPORTS)
+    return printable(
+        f"is a report, and nsys, which must export it, is not on PATH{beside}: install Nsight Systems, or run "
+        f"`nsys export --type=sqlite -o {target} {report.name}` elsewhere and give that",
+        1000,
+    )
+
+
+def _why_not(export: Path, report: Path) -> str:
+    """Why a file beside a report is not read in its place."""
+    if not export.is_file():
+        return ""
+    other = is_export_of(export, report) is False
+    why = "the export of another capture" if other else "older than the report"
+    return f"; {export.name} beside it is {why}, so it is not read"
+
+
+class _Told:
+    """Writes how far the export is, over and over on one line."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self(0)
+
+    def __call__(self, percent: int) -> None:
+        print(f"\r{self.what}: {percent} %", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _progress(report: Path, nsys: Nsys) -> Iterator[_Told | None]:
+    """Shown on a terminal alone."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    size = report.stat().st_size
+    told = _Told(f"exporting {printable(report.name)} ({size / 1e6:.1f} MB) with nsys {nsys.version}")
+    try:
+        yield told
+    finally:
+        print(file=sys.stderr)

@@ -1,0 +1,453 @@
+"""Reading an Nsight Systems SQLite export, of schema 2021.2 to 3.28: what does it hold in the spans asked for?
+
+An export has no indexes, so a table is passed once per question, for all processes together, with filters that are
+plain comparisons; names are looked up by id afterwards. Only columns that every version has are required; what a
+version lacks is done without or named. Row order is never relied on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
+from operator import itemgetter
+from pathlib import Path
+
+from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.model import (
+    OPEN_END_NS,
+    Api,
+    Collective,
+    Copy,
+    Diagnostic,
+    Interval,
+    Kernels,
+    Lane,
+    Range,
+    Setup,
+    TraceFacts,
+)
+from pytest_nsys.traces.copies_as_kernels import told_apart
+from pytest_nsys.traces.messages import diagnostics
+from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
+from pytest_nsys.traces.nsys.columns import (
+    STRINGS,
+    Columns,
+    LaunchTable,
+    OddValue,
+    check_text,
+    check_whole,
+    fill,
+    texts_of,
+)
+from pytest_nsys.traces.nsys.copies import MEMCPY, read_as_kernels, read_copies
+from pytest_nsys.traces.nsys.filters import (
+    NO_TEXT,
+    THREAD_BITS,
+    among,
+    any_name,
+    by_process,
+    listed,
+    name_condition,
+    one_of,
+    starting,
+    touches,
+    touching,
+    within,
+)
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX = "NVTX_EVENTS"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+REQUIRED = {
+    KERNEL: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
+    RUNTIME: "start globalTid correlationId nameId",
+    NVTX: "start end eventType globalTid",
+    STRINGS: "id value",
+}
+RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
+"""Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
+
+KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shortName, demangledName"
+
+MANY = 100_000
+"""From so many launches on, their rows are read in chunks instead of at once."""
+
+
+class NsysSqlite:
+    """One export; the :class:`~pytest_nsys.core.model.Trace` of this format."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = SqliteFile(path)
+        self._unasked: set[int] = set()
+        try:
+            self._check_tables()
+        except TraceError:
+            self.close()
+            raise
+
+    def _check_tables(self) -> None:
+        """Raises TraceError for a file that is no export, or lacks what every version has."""
+        tables = self._file.tables
+        if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
+            raise TraceError(f"{self.path}: is SQLite, but no Nsight Systems export (it has no table of one)")
+        for table, names in REQUIRED.items():
+            if table in tables:
+                missing = [n for n in names.split() if n.lower() not in self._file.columns(table)]
+                if missing:
+                    raise TraceError(f"{self.path}: table {table} lacks the column {', '.join(missing)}")
+        if STRINGS not in tables and KERNEL in tables:
+            raise TraceError(f"{self.path}: has no table {STRINGS}, so no kernel has a name: export the report again")
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+    def facts(self) -> TraceFacts:
+        """Versions, GPU models and the profiler's diagnostics; never the stored environment."""
+        stated: dict[str, str] = {}
+        for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
+            if table in self._file.tables:
+                sql = f"SELECT name, value FROM {table} WHERE name = ?"
+                rows = self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",))
+                stated |= {name: value for name, value in rows if isinstance(value, str)}
+        graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
+        return TraceFacts(
+            profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
+            gpus=self._gpus(),
+            models=self._models(),
+            whole_graphs=graphs,
+            diagnostics=self._diagnostics(),
+            session_ns=self._session_ns(),
+            to_see_sizes=TO_SEE_SIZES,
+            started_ns=self._started(),
+        )
+
+    @contextlib.contextmanager
+    def _damage(self, table: str) -> Iterator[None]:
+        """SQLite keeps any type in any column: a number that is none is a damaged row."""
+        try:
+            yield
+        except (TypeError, OverflowError) as error:
+            what = f"table {table} holds a value that cannot be" + (
+                f" ({error})" if isinstance(error, OddValue) else ""
+            )
+            why = "damaged, or changed after its export; export it again"
+            raise TraceError(f"{self.path}: {what}: {why}") from error
+
+    def _has(self, table: str, *columns: str) -> bool:
+        return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
+
+    def _gpus(self) -> dict[tuple[int, int], str]:
+        if not self._has("TARGET_INFO_GPU", "id", "name"):
+            return {}
+        if not self._has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+            return {}
+        sql = (
+            "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
+            "JOIN TARGET_INFO_GPU g ON g.id = d.gpuId WHERE g.name IS NOT NULL"
+        )
+        with self._damage("TARGET_INFO_GPU"):
+            rows = self._file.rows(sql)
+            check_whole(*(number for row in rows for number in row[:2]))
+            return {(pid, device): check_text(name) for pid, device, name in rows}
+
+    def _models(self) -> tuple[str, ...]:
+        if not self._has("TARGET_INFO_GPU", "name"):
+            return ()
+        sql = "SELECT DISTINCT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY name"
+        with self._damage("TARGET_INFO_GPU"):
+            return tuple(check_text(name) for (name,) in self._file.rows(sql))
+
+    def _diagnostics(self) -> tuple[Diagnostic, ...]:
+        if not self._has("DIAGNOSTIC_EVENT", "severity", "text"):
+            return ()
+        sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
+        kept = [table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._has(table, "name", "value")]
+        stated = (row for table in kept for row in self._file.rows(f"SELECT name, value FROM {table}"))
+        return diagnostics((text for (text,) in self._file.rows(sql)), stated)
+
+    def _session_ns(self) -> int | None:
+        if not self._has("ANALYSIS_DETAILS", "duration"):
+            return None
+        found = [length for (length,) in self._file.rows("SELECT duration FROM ANALYSIS_DETAILS")]
+        known = [length for length in found if type(length) is int and length > 0]
+        return max(known) if known and len(known) == len(found) else None
+
+    def _started(self) -> int | None:
+        if not self._has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+            return None
+        found = [ns for (ns,) in self._file.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")]
+        return min((ns for ns in found if type(ns) is int and ns > 0), default=None)
+
+    def setups(self) -> Mapping[int, Setup]:
+        """Nothing: no export says of which rank it is."""
+        return {}
+
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return KERNEL in self._file.tables and bool(self._file.rows(f"SELECT 1 FROM {KERNEL} LIMIT 1"))
+
+    def unasked(self) -> Set[int]:
+        """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
+        return self._unasked
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every (process, device) that ran a kernel, by process and device."""
+        return self._lanes
+
+    @cached_property
+    def _lanes(self) -> tuple[Lane, ...]:
+        if KERNEL not in self._file.tables:
+            return ()
+        pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
+        with self._damage(KERNEL):
+            for pair in pairs:
+                check_whole(*pair)
+        return tuple(Lane(pid, device) for pid, device in sorted(pairs))
+
+    def library_kernels(self) -> Set[tuple[str, str]]:
+        """The names of the kernels of known communication libraries."""
+        if KERNEL not in self._file.tables:
+            return frozenset()
+        ids = {*self._file.scan("DISTINCT shortName, demangledName", KERNEL, "1")}
+        with self._damage(KERNEL):
+            texts = self._strings({number for pair in ids for number in pair})
+        names = {(texts.get(short, ""), texts.get(full, "")) for short, full in ids}
+        return {pair for pair in names if known_communication(*pair) is not None}
+
+    # -- ranges
+
+    def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
+        """The ranges whose name matches a pattern, open ones too; those before the profiler's start are left out."""
+        if NVTX not in self._file.tables or not patterns:
+            return {}
+        ids: dict[int, str] = {}
+        if STRINGS in self._file.tables:
+            condition, values = any_name("value", patterns)
+            odd = f"id IS NULL OR value IS NULL OR {NO_TEXT.format('value')}"
+            with self._damage(STRINGS):
+                ids = texts_of(self._file.scan("id, value", STRINGS, f"{condition} OR {odd}", values))
+        conditions: list[str] = []
+        values = []
+        if self._has(NVTX, "text"):
+            condition, values = any_name("text", patterns)
+            conditions.append(f"{condition} OR {NO_TEXT.format('text')}")
+        if ids and self._has(NVTX, "textId"):
+            conditions.append(f"(textId IS NOT NULL AND {one_of('textId', ids)})")
+        if not conditions:
+            return {}
+        rows = self._nvtx(" OR ".join(conditions), values)
+        wanted = [like(pattern) for pattern in patterns]
+        return self._ranges_of(rows, ids, lambda name: any(matches(name) for matches in wanted))
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
+        if NVTX not in self._file.tables or not spans:
+            return {}
+        where = touching("globalTid", spans)
+        if self._has(NVTX, "text"):
+            condition, values = name_condition("text", COMMUNICATION_PREFIX + "%")
+            where += f" AND (text IS NULL OR NOT ({condition}))"
+        else:
+            values = []
+        rows = list(self._nvtx(where, values))
+        ids = self._strings(row[4] for row in rows if row[3] is None)
+        return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
+
+    def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
+        """The names that most ranges of a process have, with their counts."""
+        if NVTX not in self._file.tables:
+            return ()
+        text, text_id = self._name_columns()
+        sql = (
+            f"SELECT {text}, {text_id}, count(*) FROM {NVTX} WHERE start >= 0 AND {RANGE_EVENTS} "
+            f"AND globalTid BETWEEN {global_pid} AND {global_pid | THREAD_BITS} "
+            f"GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 5000"
+        )
+        rows = self._file.rows(sql)
+        ids = self._strings(text_id for text, text_id, _ in rows if text is None)
+        named = ((text if text is not None else ids.get(text_id), count) for text, text_id, count in rows)
+        return [(name, count) for name, count in named if name is not None]
+
+    def _name_columns(self) -> tuple[str, str]:
+        return "text" if self._has(NVTX, "text") else "NULL", "textId" if self._has(NVTX, "textId") else "NULL"
+
+    def _nvtx(self, where: str, values: Sequence[object]) -> Iterator[SqlRow]:
+        text, text_id = self._name_columns()
+        columns = f"start, end, globalTid, {text}, {text_id}, eventType"
+        return self._file.scan(columns, NVTX, f"({where}) AND {within('start', low=0)} AND {RANGE_EVENTS}", values)
+
+    def _ranges_of(
+        self, rows: Iterable[SqlRow], ids: Mapping[int, str], wanted: Callable[[str], bool]
+    ) -> dict[int, list[Range]]:
+        found: dict[int, list[Range]] = defaultdict(list)
+        known: dict[str, bool] = {}  # names repeat, and a pattern costs more than a look-up
+        with self._damage(NVTX):
+            for start, end, tid, text, text_id, kind in rows:
+                name = ids.get(text_id) if text is None else check_text(text)
+                check_whole(kind, 0 if text_id is None else text_id)
+                if name is None:
+                    continue
+                if name not in known:
+                    known[name] = wanted(name)
+                if known[name]:
+                    end = OPEN_END_NS if end is None else end
+                    check_whole(start, end, tid)
+                    found[tid & ~THREAD_BITS].append(Range(start, end, tid & THREAD_BITS, name))
+        for ranges in found.values():
+            ranges.sort(key=itemgetter(0, 1, 3))
+        return dict(found)
+
+    def _strings(self, ids: Iterable[int | None]) -> dict[int, str]:
+        with self._damage(STRINGS):
+            known = {i for i in ids if i is not None}
+            check_whole(*known)
+            wanted = sorted(known) if STRINGS in self._file.tables else []
+            found: dict[int, str] = {}
+            for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
+                some = listed(wanted[at : at + 50_000])
+                found |= texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
+            return found
+
+    # -- kernels
+
+    def kernels(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that touch its span; None: all of them."""
+        bounded = [span for span in spans.values() if span is not None]
+        whole = len(bounded) < len(spans)
+        conditions = {n: "1" if s is None else touches(s) for n, s in spans.items()}
+        hull = "1" if whole or not bounded else touches((min(bounded)[0], max(b for _, b in bounded)))
+        return self._kernels(conditions, hull, whole=whole)
+
+    def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
+        """The kernels of each lane that have a launch row starting in its span, edges included."""
+        if RUNTIME not in self._file.tables:
+            return {}
+        where = starting("globalTid", {lane.global_pid: span for lane, span in spans.items()})
+        rows = self._file.scan("globalTid, correlationId", RUNTIME, where)
+        launched: dict[int, set[int]] = defaultdict(set)
+        with self._damage(RUNTIME):
+            for tid, correlation in rows:
+                if correlation is not None:
+                    check_whole(correlation)
+                    launched[tid & ~THREAD_BITS].add(correlation)
+        conditions = {
+            lane: within("correlationId", min(ids), max(ids))
+            for lane in spans
+            if (ids := launched.get(lane.global_pid))
+        }
+        hull = [i for lane in conditions for i in launched[lane.global_pid]]
+        bounds = within("correlationId", min(hull), max(hull)) if hull else "0"
+        found = self._kernels(conditions, bounds, whole=False)
+        return {
+            lane: kernels.take([i for i, c in enumerate(kernels.correlation) if c in launched[lane.global_pid]])
+            for lane, kernels in found.items()
+        }
+
+    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
+        """The lanes on which a kernel ends after the moment: looked for from the last row on, where it mostly is."""
+        return {lane for lane, moment in moments.items() if self._works_after(lane, moment)}
+
+    def _works_after(self, lane: Lane, moment: int) -> bool:
+        if KERNEL not in self._file.tables:
+            return False
+        device = "" if lane.device is None else f" AND deviceId = {lane.device}"
+        where = f"globalPid = {lane.global_pid}{device} AND end > {moment}"
+        return bool(self._file.rows(f"SELECT 1 FROM {KERNEL} WHERE {where} ORDER BY rowid DESC LIMIT 1"))
+
+    def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
+        """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
+        if KERNEL not in self._file.tables or not conditions:
+            return {}
+        by_pid: dict[int, list[str]] = defaultdict(list)
+        for lane, condition in conditions.items():
+            device = "" if lane.device is None else f"deviceId = {lane.device} AND "
+            by_pid[lane.global_pid].append(f"({device}{condition})")
+        own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
+        strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
+        where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
+        node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
+        columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
+        tables = {lane: Columns() for lane in conditions}
+        with self._damage(KERNEL):
+            self._unasked |= fill(tables, self._parts(columns, KERNEL, where, whole=whole))
+        names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
+        return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
+
+    def _parts(
+        self, columns: str, table: str, where: str, values: Sequence[object] = (), *, whole: bool
+    ) -> Iterable[list[SqlRow]]:
+        """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
+        if whole:
+            return self._file.chunks(f"SELECT {columns} FROM {table} WHERE {where}", values)
+        return [list(self._file.scan(columns, table, where, values))]
+
+    # -- launches and other calls
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        """The start of the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
+        wanted: dict[int, list[array[int]]] = defaultdict(list)
+        for lane, some in kernels.items():
+            if len(some):
+                wanted[lane.global_pid].append(some.correlation)
+        tables = {pid: LaunchTable(parts) for pid, parts in wanted.items()}
+        if RUNTIME in self._file.tables and tables:
+            low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
+            own = by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
+            where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
+            lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
+            many = sum(table.count for table in tables.values()) > MANY
+            with self._damage(RUNTIME):
+                for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
+                    for start, tid, correlation in rows:
+                        tables[tid & ~THREAD_BITS].see(correlation, start)
+        with self._damage(RUNTIME):
+            return {
+                lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
+                for lane, some in kernels.items()
+            }
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
+        """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
+        with self._damage(NVTX):
+            return read_collectives(self._file, kernels)
+
+    def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls whose name matches a glob and that start in the span, one per correlation id, by process."""
+        if RUNTIME not in self._file.tables:
+            return None
+        matches = " OR ".join("value GLOB ?" for _ in name_globs)
+        with self._damage(STRINGS):
+            names = texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
+        if not names:
+            return {}
+        where = f"{starting('globalTid', spans)} AND {one_of('nameId', names)}"
+        calls: dict[int, dict[object, Api]] = defaultdict(dict)
+        columns = "start, globalTid, correlationId, nameId"
+        with self._damage(RUNTIME):
+            for start, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
+                check_whole(start, tid, name)
+                own = calls[tid & ~THREAD_BITS]
+                key = (tid, start) if correlation is None else correlation
+                if key not in own or start < own[key].start_ns:
+                    own[key] = Api(start, names[name])
+        return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
+        """The copies of each lane that were launched in its span; None where the version has no kinds of memory."""
+        with self._damage(MEMCPY):
+            return read_copies(self._file, spans)
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:
+        """All copies of these kinds, each named for its kind, by process and device."""
+        with self._damage(MEMCPY):
+            return told_apart(self, read_as_kernels(self._file, kinds), kinds)

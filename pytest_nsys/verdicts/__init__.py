@@ -1,0 +1,1 @@
+"""Rows, a gate and what is stored: a verdict."""

@@ -1,0 +1,153 @@
+"""Which kernels account for a row that is worse than its baseline? The windows of both sides, taken apart.
+
+A row of several captures or windows is explained by the one whose value is nearest to it. A stored baseline keeps the
+breakdown of the run that it was last written from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pytest_nsys.analysis.breakdown import Breakdown, break_down
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.causes import Explained, explain, explainable, measured_ns
+from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.steady import steady_periods
+from pytest_nsys.analysis.straggling import Wait, waits_over_files
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.core.statistics import distance, percentile
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+
+MEDIAN_PERIOD = "p50"
+EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
+
+
+class Side(Protocol):
+    """One side of a comparison, taken apart."""
+
+    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+        """The window of the row's rank that gave ``value``; None where there is none."""
+        ...
+
+
+@dataclass
+class TakenApart:
+    """Opened traces, each window of which is taken apart once."""
+
+    evidence: Evidence
+    _known: dict[tuple[int, Pick, int, int], Breakdown] = field(default_factory=dict)
+    _together: dict[tuple[int, Pick, int, int], Together] = field(default_factory=dict)
+
+    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+        """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
+        rank = labels.get("rank")
+        if not isinstance(rank, int):
+            return None
+        wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
+        nearest: tuple[Value, int, int] | None = None
+        for capture, run in enumerate(self.evidence.captures):
+            for n, window in enumerate(run.measured(pick).ranks.get(rank, ())):
+                for row in metric.rows(window):
+                    if row.labels == wanted:
+                        at = (distance(row.value, value), capture, n)
+                        nearest = at if nearest is None else min(nearest, at)
+        if nearest is None:
+            return None
+        _, capture, n = nearest
+        if "quantile" in labels:
+            typical = typical_period(self.evidence.captures[capture], pick, labels["quantile"])
+            return None if typical is None else self._broken_down(capture, typical, 0, rank)
+        return self._broken_down(capture, pick, n, rank)
+
+    def _broken_down(self, capture: int, pick: Pick, n: int, rank: int) -> Breakdown:
+        key = (capture, pick, n, rank)
+        if key not in self._known:
+            ranks = self.evidence.captures[capture].measured(pick).ranks
+            count = len(ranks[rank])
+            if (capture, pick, n, count) not in self._together:
+                beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
+                self._together[capture, pick, n, count] = Together(beside, waits_over_files(beside))
+            together = self._together[capture, pick, n, count]
+            self._known[key] = break_down(together.windows, rank, together.waits.get(rank, {}))
+        return self._known[key]
+
+    def kept(self, metric: Metric, pick: Pick) -> Iterator[tuple[int, Breakdown]]:
+        """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
+
+        That is the middle window of the pick, of periods that of the median one.
+        """
+        run = self.evidence.captures[0]
+        if "quantile" in metric.dimensions:
+            typical = typical_period(run, pick, MEDIAN_PERIOD)
+            if typical is None:
+                return
+            pick = typical
+        for rank, windows in sorted(run.measured(pick).ranks.items()):
+            if windows:
+                yield rank, self._broken_down(0, pick, len(windows) // 2, rank)
+
+
+class Together(NamedTuple):
+    """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
+
+    windows: Mapping[int, RankWindow]
+    waits: Mapping[int, Mapping[int, Wait]]
+
+
+def typical_period(run: Run, pick: Pick, quantile: Label) -> Pick | None:
+    """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
+
+    One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
+    the window is not of the convention's anchors.
+    """
+    if pick.anchor is not None:
+        return None
+    away: Counter[int] = Counter()
+    steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
+    for own in steady:
+        middle = percentile(list(own.values()), int(str(quantile).removeprefix("p"))) if own else 0
+        away.update({index: abs(period_ns - middle) for index, period_ns in own.items()})
+    shared = [index for index in away if all(index in own for own in steady)]
+    if not shared:
+        return None
+    index = min(shared, key=lambda index: (away[index], index))
+    return Pick(str(index), Span.PERIOD, KernelsMode.CLIPPED)
+
+
+def _change(metric: Metric, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown) -> int | None:
+    """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
+
+    None where that was not kept.
+    """
+    if row.value is not None and row.baseline is not None and not row.origin and metric.unit is Unit.NS:
+        return round(row.value - row.baseline)
+    before, after = (measured_ns(metric.name, labels, side) for side in (was, now))
+    return None if before is None or after is None else after - before
+
+
+def explain_rows(metric: Metric, pick: Pick, rows: Sequence[JudgedRow], before: Side, now: Side) -> list[Explained]:
+    """Why the rows that are worse than their baseline are so, in the order of the rows.
+
+    A row that stands for several ranks at once, or of a metric that has no parts, is left out.
+    """
+    found = []
+    for row in rows if explainable(metric.name) else ():
+        labels = {**row.origin, **row.labels}
+        if row.outcome not in EXPLAINED or row.value is None or row.baseline is None:
+            continue
+        if not all(dimension in labels for dimension in metric.dimensions):
+            continue
+        was = before.breakdown(metric, pick, labels, row.baseline)
+        is_now = now.breakdown(metric, pick, labels, row.value)
+        if was is None or is_now is None:
+            continue
+        change = _change(metric, row, labels, was, is_now)
+        if change is not None:
+            found.append(Explained(labels, explain(metric.name, labels, change, was, is_now)))
+    return found

@@ -1,0 +1,381 @@
+"""Two runs and the gate files that judge them in, one Comparison out: what moved, what appeared, what vanished.
+
+Nothing here decides whether a row is worse: ``verdicts.evaluate`` does, with the base in place of a stored baseline.
+Where the runs are not comparable, their values stand side by side without a verdict.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.contents import Item, Kind, contents
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.table import NothingSelected, label_key
+from pytest_nsys.analysis.windows import Pick, UsedWindow
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NothingMeasured, naming
+from pytest_nsys.core.model import KernelsMode, Span, Value
+from pytest_nsys.core.statistics import distance, exact, median
+from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.judgement import RowKey, folded
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
+from pytest_nsys.verdicts.evaluate import Bench, evaluate, rows_now
+from pytest_nsys.verdicts.references import OtherRun
+
+
+class Result(enum.StrEnum):
+    """What a comparison amounts to. A row that failed outweighs whatever could not be decided."""
+
+    NOT_WORSE = "nothing worse"
+    WORSE = "worse"
+    INCOMPARABLE = "incomparable"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both runs under the convention of one gate file."""
+
+    gate: GateFile
+    base: Evidence
+    head: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs: the paths as they were given, its circumstances, the windows that were judged."""
+
+    paths: tuple[str, ...]
+    key: Key
+    ranks: tuple[int, ...]
+    profilers: tuple[str, ...]
+    windows: tuple[tuple[str, tuple[UsedWindow, ...]], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def captures(self) -> int:
+        return len(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstance:
+    """One in which the runs differ; ``compared`` is False where the user has narrowed what must agree."""
+
+    difference: Difference
+    compared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One row of an assertion with a baseline, both sides in it."""
+
+    gate: str
+    assertion: Assertion
+    unit: str
+    row: JudgedRow
+
+    @property
+    def counts(self) -> bool:
+        """Whether a row outside its limit makes the comparison worse."""
+        return self.assertion.severity is Severity.FAIL and self.assertion.xfail is None
+
+    @property
+    def moved(self) -> bool:
+        """Beyond its tolerance, without a counterpart, or, where nothing could be judged, at all."""
+        if self.row.outcome is Outcome.INCOMPARABLE:
+            return self.row.value != self.row.baseline
+        return self.row.outcome is not Outcome.PASSED or self.row.waived
+
+    @property
+    def changed(self) -> bool:
+        return self.row.value != self.row.baseline
+
+    @property
+    def times_limit(self) -> Fraction | None:
+        """How much worse the row is, in units of what it may be; None where it may not change, or has no limit."""
+        reach, margin = self.row.sees, self.row.margin
+        return None if not reach or margin is None else (Fraction(reach) - margin) / Fraction(reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A name that only one side has. ``launches`` in its windows over ``ranks``, median over those ``captures`` that
+    have it.
+    """
+
+    kind: Kind
+    name: str
+    ranks: tuple[int, ...]
+    all_ranks: bool
+    launches: Value
+    captures: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnHead:
+    """An assertion with a constant limit, judged on head; ``base`` is how it ends there, None where it cannot."""
+
+    gate: str
+    verdict: Verdict
+    base: Outcome | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a report of a comparison shows.
+
+    ``verdicts`` (gate file, verdict) are those held against base, in the order of the gate files, and ``rows`` all of
+    their rows, worst first. ``not_held`` are assertions that another source of limits judges. ``appeared`` and
+    ``vanished`` are told of the windows ``looked_at``.
+    """
+
+    base: Side
+    head: Side
+    verdicts: tuple[tuple[str, Verdict], ...]
+    constants: tuple[OnHead, ...]
+    not_held: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+    circumstances: tuple[Circumstance, ...]
+    looked_at: str
+    appeared: tuple[Thing, ...]
+    vanished: tuple[Thing, ...]
+
+    @cached_property
+    def moved(self) -> tuple[ComparedRow, ...]:
+        return tuple(row for row in self.rows if row.moved)
+
+    @property
+    def unmoved(self) -> tuple[ComparedRow, ...]:
+        return tuple(row for row in self.rows if not row.moved)
+
+    @cached_property
+    def worse(self) -> tuple[ComparedRow, ...]:
+        """The rows that make it worse."""
+        return tuple(row for row in self.rows if row.row.outcome is Outcome.FAILED and row.counts)
+
+    @cached_property
+    def incomparable(self) -> bool:
+        return any(verdict.outcome is Outcome.INCOMPARABLE for _, verdict in self.verdicts)
+
+    @cached_property
+    def result(self) -> Result:
+        """One word for all verdicts."""
+        on_head = [each.verdict for each in self.constants]
+        failed = [verdict for verdict in on_head if verdict.outcome is Outcome.FAILED]
+        if self.worse or any(not verdict.good and verdict.assertion.xfail is None for verdict in failed):
+            return Result.WORSE
+        if self.incomparable:
+            return Result.INCOMPARABLE
+        verdicts = [*on_head, *(verdict for _, verdict in self.verdicts)]
+        undecided = any(each.outcome in UNDECIDED and not each.good for each in verdicts)
+        return Result.UNDECIDED if undecided or not self.rows else Result.NOT_WORSE
+
+    @property
+    def fewest_captures(self) -> int:
+        return min(self.base.captures, self.head.captures)
+
+
+def compare(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> Comparison:
+    """Hold head against base. ``base`` and ``head`` are the captures of each side as they were given.
+
+    Raises TraceError where a side cannot be judged.
+    """
+    verdicts: list[tuple[str, Verdict]] = []
+    constants: list[OnHead] = []
+    rows: list[ComparedRow] = []
+    not_held: list[str] = []
+    for pair in pairs:
+        name = str(pair.gate.path)
+        bench = _bench(pair)
+        for assertion in pair.gate.assertions:
+            if assertion.reads_stored:
+                verdict = _judged(assertion, bench)
+                verdicts.append((name, verdict))
+                rows += [ComparedRow(name, assertion, verdict.unit, row) for row in _rows(verdict, pair)]
+            elif assertion.needs_baseline:
+                not_held.append(f"{name}: {assertion.name}")
+            else:
+                constants.append(OnHead(name, _judged(assertion, bench), _on_base(assertion, pair)))
+    pick = _usual_pick(pairs)
+    both = _contents(pairs[0].base, pick), _contents(pairs[0].head, pick)
+    return Comparison(
+        base=_side(base, [(pair, pair.base) for pair in pairs]),
+        head=_side(head, [(pair, pair.head) for pair in pairs]),
+        verdicts=tuple(verdicts),
+        constants=tuple(constants),
+        not_held=tuple(not_held),
+        rows=tuple(sorted(rows, key=_worst_first)),
+        circumstances=_circumstances(pairs),
+        looked_at=str(pick),
+        appeared=tuple(_only_in(both[1], both[0])),
+        vanished=tuple(_only_in(both[0], both[1])),
+    )
+
+
+def _bench(pair: Pair) -> Bench:
+    """Where head is judged; each side is asked for its key first, so that a mistake names the side."""
+    for side, evidence in (("base", pair.base), ("head", pair.head)):
+        with naming(side):
+            evidence.key(pair.gate.run)
+    return Bench(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base"))
+
+
+def _judged(assertion: Assertion, bench: Bench) -> Verdict:
+    """The verdict; head is looked at first, so that what is wrong with it names it, as it does of base."""
+    metric, pick = METRICS[assertion.metric], pick_for(bench.evidence.convention, assertion)
+    with naming("head"):
+        bench.evidence.rows(metric, pick)
+        bench.evidence.check(bench.gate.quality, pick, metric)
+    return evaluate(assertion, bench)
+
+
+def _on_base(assertion: Assertion, pair: Pair) -> Outcome | None:
+    try:
+        with naming("base"):
+            return rows_now(assertion, Bench(pair.base, pair.gate)).outcome
+    except NothingMeasured:
+        return None
+
+
+# Rows
+
+
+def _rows(verdict: Verdict, pair: Pair) -> Sequence[JudgedRow]:
+    """The judged rows; where an assertion could not be judged at all, the values of both sides as they are."""
+    assertion, outcome = verdict.assertion, verdict.outcome
+    if verdict.rows or outcome not in (Outcome.INCOMPARABLE, Outcome.NO_DATA):
+        return verdict.rows
+    before, after = _folded(assertion, pair.base), _folded(assertion, pair.head)
+    keys = dict.fromkeys((*after, *before))
+    return [JudgedRow(dict(key), after.get(key), None, outcome, baseline=before.get(key)) for key in keys]
+
+
+def _folded(assertion: Assertion, evidence: Evidence) -> Mapping[RowKey, Value]:
+    measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
+    try:
+        return folded(measured.table(evidence.mesh), assertion)
+    except NothingSelected:
+        return {}
+
+
+UNDECIDED = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
+"""Not known to be worse, nor not to be; *inconclusive* passes unless the gate file says ``inconclusive: fail``."""
+
+ORDER = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.IMPROVED, Outcome.PASSED)
+
+
+def _worst_first(each: ComparedRow) -> tuple[object, ...]:
+    """Rows that make it worse, then those that are not decided, then those that are let pass, then the better ones."""
+    row = each.row
+    let_pass = row.waived or (row.outcome is Outcome.FAILED and not each.counts)
+    place = ORDER.index(Outcome.IMPROVED) - 0.5 if let_pass else ORDER.index(row.outcome)
+    names = (each.gate, each.assertion.name, [(d, *label_key(label)) for d, label in row.labels.items()])
+    return (place, -_badness(each), *names)
+
+
+def _badness(each: ComparedRow) -> Fraction:
+    """How bad a row is beside rows of other metrics: what it is worse by over what it may be worse by."""
+    row = each.row
+    if row.value is None or row.baseline is None:
+        return Fraction(0)
+    if (times := each.times_limit) is not None:
+        return times
+    if row.margin is not None:  # any change of it fails
+        return -Fraction(row.margin) * _MUCH
+    share = distance(row.value, row.baseline) / max(abs(Fraction(row.baseline)), Fraction(1, _MUCH))
+    rises = row.value > row.baseline
+    better = rises if each.assertion.require.comparator is Comparator.GE else not rises
+    return -share if better and each.assertion.require.comparator is not Comparator.EQ else share
+
+
+_MUCH = 1_000_000
+"""Puts a change where none may be above any that is a multiple of its tolerance."""
+
+
+# What both sides are
+
+
+def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Evidence]]) -> Side:
+    """What a side is. Constants are judged on head alone, so only its windows are told for them."""
+    windows: dict[str, tuple[UsedWindow, ...]] = {}
+    notes: dict[str, None] = {}
+    for pair, evidence in judged:
+        by_pick: dict[Pick, list[str]] = {}
+        for assertion in pair.gate.assertions:
+            if assertion.reads_stored or (evidence is pair.head and not assertion.needs_baseline):
+                by_pick.setdefault(pick_for(evidence.convention, assertion), []).append(assertion.metric)
+        for pick, metrics in by_pick.items():
+            windows.setdefault(str(pick), evidence.windows(pick))
+            for note in evidence.notes(pick, *(METRICS[name] for name in dict.fromkeys(metrics))):
+                notes[("warning: " if note.warning else "") + note.text] = None
+    pair, first = judged[0]
+    return Side(
+        paths=tuple(paths),
+        key=first.key(pair.gate.run),
+        ranks=tuple(rank.number for rank in first.captures[0].ranks),
+        profilers=first.profilers(),
+        windows=tuple(windows.items()),
+        notes=tuple(notes),
+    )
+
+
+def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
+    """All that differ, also those that need not agree: a person wants to know them."""
+    found: dict[Difference, bool] = {}
+    for pair in pairs:
+        now, was = pair.head.circumstances(pair.gate.run), pair.base.circumstances(pair.gate.run)
+        on = pair.gate.comparable_on
+        for difference in differences(now, was):
+            compared = on is None or difference.name in on
+            found[difference] = found.get(difference, False) or compared
+    return tuple(Circumstance(difference, compared) for difference, compared in found.items())
+
+
+# What only one side has
+
+
+def _usual_pick(pairs: Sequence[Pair]) -> Pick:
+    """What most assertions of the first gate file are held against base on; of equally many the first."""
+    gate, evidence = pairs[0].gate, pairs[0].head
+    held = [assertion for assertion in gate.assertions if assertion.reads_stored]
+    picks = Counter(pick_for(evidence.convention, assertion) for assertion in held or gate.assertions)
+    return picks.most_common(1)[0][0]
+
+
+def _contents(evidence: Evidence, pick: Pick) -> Sequence[Mapping[Item, int]]:
+    return [contents(capture, pick) for capture in evidence.captures]
+
+
+def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[Thing]:
+    """What some capture here has and none there, by kind and name; of a rank that is missing there, only the rank."""
+    known = {item for capture in there for item in capture}
+    all_ranks = {item.rank for capture in here for item in capture}
+    lost = all_ranks - {item.rank for item in known}
+    found: dict[tuple[Kind, str], set[int]] = {}
+    for item in {item for capture in here for item in capture} - known:
+        if item.kind is Kind.RANK or item.rank not in lost:
+            found.setdefault((item.kind, item.name), set()).add(item.rank)
+    order = [*Kind]
+    for kind, name in sorted(found, key=lambda key: (order.index(key[0]), min(found[key]), key[1])):
+        ranks = found[kind, name]
+        counts = [sum(capture.get(Item(kind, name, rank), 0) for rank in ranks) for capture in here]
+        having = [count for count in counts if count]
+        launches = exact(Fraction(median(having)))
+        yield Thing(kind, name, tuple(sorted(ranks)), ranks == all_ranks - lost, launches, len(having))
+
+
+def measured_under(
+    gate: GateFile, convention: Convention, window: str, span: Span | None, kernels: KernelsMode | None
+) -> GateFile:
+    """The gate file with all of its assertions measured in another way."""
+    assertions = tuple(replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions)
+    return replace(gate, assertions=assertions, convention=convention, window=window, span=span, kernels=kernels)

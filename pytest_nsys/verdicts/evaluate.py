@@ -1,0 +1,255 @@
+"""One assertion in, one Verdict out: what was measured, held against its limit, with what it takes to explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.core.model import Label, counted, printable
+from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
+from pytest_nsys.gates.bad_runs import BadRuns, delayed
+from pytest_nsys.gates.judgement import Judgement, Reference, Unlike, judge
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.history.past_verdicts import PastVerdicts
+from pytest_nsys.verdicts.causes import TakenApart, explain_rows
+from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
+from pytest_nsys.verdicts.stream_change import explain_streams
+from pytest_nsys.verdicts.structure_diff import explain
+
+
+@dataclass
+class Bench:
+    """What the assertions of a gate file are judged with.
+
+    ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
+    ``past`` tells of earlier verdicts, None where no history is at hand.
+    ``refresh`` is the command that makes its baseline.
+    """
+
+    evidence: Evidence
+    gate: GateFile
+    baseline: ReferenceSource | None = None
+    history: ReferenceSource | None = None
+    refresh: str = ""
+    past: PastVerdicts | None = None
+
+    @property
+    def stated(self) -> Mapping[str, Label]:
+        """What the gate file says of the run where the trace does not."""
+        return self.gate.run
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """Where the stored baseline lies, None where another trace stands for it."""
+        return self.baseline.shelf if isinstance(self.baseline, StoredBaseline) else None
+
+    def reference(self, assertion: Assertion) -> Reference | Unlike | None:
+        """What the assertion is compared with; None where it needs nothing. Raises BaselineError, TraceError."""
+        limit = assertion.require.limit
+        if not isinstance(limit, FromBaseline):
+            if isinstance(self.baseline, StoredBaseline):
+                self.baseline.refuse_dropped()
+            return None
+        source = self.source(assertion)
+        if source is None:
+            what = "no baseline is" if limit.history is None else "no history is"
+            return Unlike(Outcome.NO_DATA, f"{what} at hand here")
+        return source.reference(METRICS[assertion.metric], assertion)
+
+    def source(self, assertion: Assertion) -> ReferenceSource | None:
+        """Where the baseline of the assertion comes from; None where it has none, or none is at hand."""
+        limit = assertion.require.limit
+        if not isinstance(limit, FromBaseline):
+            return None
+        return self.baseline if limit.history is None else self.history
+
+    @cached_property
+    def taken_apart(self) -> TakenApart:
+        """The windows, to explain a row by."""
+        return TakenApart(self.evidence)
+
+    @cached_property
+    def disagreements(self) -> tuple[str, ...]:
+        """What the gate file states of the run while the traces say something else, which counts."""
+        key = self.evidence.key(self.stated).as_json()
+        known = {**(key["mesh"] or {}), **key}
+        said = []
+        for name, stated in self.stated.items():
+            found = known.get(name)
+            same = str(stated).lower() in str(found).lower() if name == "gpu" else stated == found
+            if found is not None and not same:
+                said.append(f"warning: the gate file states {name} {stated}, the traces say {found}, which counts")
+        return tuple(said)
+
+
+def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
+    """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
+    metric = METRICS[assertion.metric]
+    pick = pick_for(bench.evidence.convention, assertion)
+    measured = bench.evidence.rows(metric, pick)
+    bench.evidence.check(bench.gate.quality, pick, metric)
+    reference = bench.reference(assertion)
+    judged = _judged(assertion, bench, measured, reference)
+    bad = judged.outcome is Outcome.FAILED
+    before = bench.past.here(assertion) if bad and bench.past is not None and assertion.fail_after > 1 else None
+    judgement = delayed(judged, assertion.fail_after, before)
+    waits = judgement is not judged
+    message = _message(assertion, judged) + (_of_earlier_runs(assertion, bench.past, before) if bad else "")
+    notes = bench.evidence.notes(pick, metric)
+    source = bench.source(assertion)
+    return Verdict(
+        assertion=assertion,
+        outcome=judgement.outcome,
+        message=message,
+        unit=judged_unit(assertion, metric),
+        rows=judgement.rows,
+        windows=bench.evidence.windows(pick),
+        measured_as=str(pick),
+        warnings=(
+            *_warnings(assertion, judgement, message, waits=waits),
+            *judgement.warnings,
+            *_of(reference),
+            *bench.evidence.outlying(metric, pick),
+        ),
+        notes=(
+            *(("warning: " if note.warning else "") + note.text for note in notes),
+            *bench.disagreements,
+            *(reference.notes if isinstance(reference, Reference) else ()),
+        ),
+        next_step=bench.refresh if assertion.reads_stored else "",
+        differences=reference.differences if isinstance(reference, Unlike) else (),
+        compared_with=reference.origin if isinstance(reference, Reference) else "",
+        details=(
+            *explain(assertion, judgement, bench.evidence, source),
+            *explain_streams(assertion, judgement, bench.evidence, source),
+        ),
+        causes=_causes(assertion, judgement, bench, source) if source is not None else (),
+        delayed=waits,
+    )
+
+
+def _causes(assertion: Assertion, judgement: Judgement, bench: Bench, source: ReferenceSource) -> tuple[Explained, ...]:
+    if assertion.balance_across is not None:
+        return ()
+    metric, pick = METRICS[assertion.metric], pick_for(bench.evidence.convention, assertion)
+    return tuple(explain_rows(metric, pick, judgement.rows, source, bench.taken_apart))
+
+
+def _judged(assertion: Assertion, bench: Bench, measured: Measured, reference: Reference | Unlike | None) -> Judgement:
+    """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
+    unit, table = judged_unit(assertion, measured.metric), measured.table(bench.evidence.mesh)
+    judgement = judge(assertion, unit, table, measured.missing, reference)
+    if not assertion.pipeline or not judgement.rows:
+        return judgement
+    ruled = bench.evidence.rows(METRICS["serialization"], pick_for(bench.evidence.convention, assertion))
+    labelled = ruled.table(bench.evidence.mesh).labelled()
+    return with_rule(judgement, {tuple(labels.items()): value for labels, value in labelled})
+
+
+def _of(reference: Reference | Unlike | None) -> tuple[str, ...]:
+    return reference.warnings if isinstance(reference, Reference) else ()
+
+
+def judged_unit(assertion: Assertion, metric: Metric) -> str:
+    """The unit of what is held against the limit: a balance is a bare ratio, whatever it balances."""
+    return "1" if assertion.balance_across is not None else str(metric.unit)
+
+
+_SIDE: Mapping[Comparator | None, str] = {
+    Comparator.LT: "not below",
+    Comparator.LE: "above",
+    Comparator.GT: "not above",
+    Comparator.GE: "below",
+}
+
+
+def _message(assertion: Assertion, judgement: Judgement) -> str:
+    """The one line that says what was decided."""
+    rows = judgement.rows
+    match judgement.outcome:
+        case Outcome.FAILED:
+            failed = sum(row.outcome is Outcome.FAILED for row in rows)
+            limit = assertion.require.limit
+            if isinstance(limit, FromBaseline) and limit.no is not None:
+                return f"{limit.no} kernels in {counted(failed, 'row')} (of {len(rows)})"
+            side = _SIDE.get(assertion.require.comparator, "off")
+            if assertion.pipeline:
+                return _pipeline_message(assertion, rows, side)
+            return f"{failed} of {len(rows)} rows {side} their limit" if len(rows) > 1 else f"{side} its limit"
+        case Outcome.NO_DATA | Outcome.INCOMPARABLE:
+            return judgement.reason
+        case Outcome.IMPROVED:
+            better = sum(row.outcome is Outcome.IMPROVED for row in rows)
+            return f"{better} of {len(rows)} rows are better than the baseline by more than the tolerance"
+        case Outcome.INCONCLUSIVE:
+            unclear = sum(row.outcome is Outcome.INCONCLUSIVE for row in rows)
+            return f"{unclear} of {len(rows)} rows are worse than the tolerance, within the measured noise"
+    if judgement.reason:
+        return f"nothing was judged: {judgement.reason}"
+    waived = sum(row.waived for row in rows)
+    if waived:
+        return f"{len(rows) - waived} of {len(rows)} rows hold, {waived} outside the limit by a waiver"
+    return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
+
+
+def _of_earlier_runs(assertion: Assertion, past: PastVerdicts | None, before: BadRuns | None) -> str:
+    """That what is bad now was bad before, here or where the baseline comes from."""
+    after, said = assertion.fail_after, ""
+    if before is not None:
+        nth = len(before.runs) + 1
+        of = f" of {after}" if nth <= after else ""
+        since = f", since {before.runs[-1]}" if before.runs else ""
+        said = f"; bad run {nth}{of} in a row on {printable(before.branch, 60)}{since} (fail_after)"
+    elif after > 1:
+        if past is None or past.path is None:
+            counts = "in a history (--nsys-history), and none is given"
+        elif past.branch is None:
+            counts = "the runs of a branch, and git names none"
+        else:
+            counts = "in a history, which begins with this run"
+        said = f"; fail_after counts {counts} here: the first bad run fails"
+    there = past.there(assertion) if past is not None else None
+    if there is None or there.red_since is None or (before is not None and before.branch == there.branch):
+        return said
+    return f"{said}; already red on {printable(there.branch, 60)} since {there.red_since}"
+
+
+def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str) -> str:
+    """Which of the two halves of the sentence does not hold, and in how many rows."""
+    off = sum(row.outcome is Outcome.FAILED and not reaches_limit(row, assertion) for row in rows)
+    serial = sum(breaks_rule(row) for row in rows)
+    among = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
+    said = [f"the score is {side} its limit{among.format(off)}"] if off else []
+    if serial:
+        said.append(f"the period is no nearer the longer stage than the sum of both{among.format(serial)}")
+    return ", and ".join(said)
+
+
+def _warnings(assertion: Assertion, judgement: Judgement, message: str, *, waits: bool) -> list[str]:
+    said = []
+    if judgement.outcome is Outcome.IMPROVED:
+        said.append(f"the baseline is stale: {message}; refresh it")
+    if judgement.outcome is Outcome.INCONCLUSIVE:
+        said.append(f"inconclusive: {message}" + ("" if waits else "; take more captures"))
+    early = [row for row in judgement.rows if row.early_warning]
+    if early and assertion.warn is not None:
+        said.append(f"{len(early)} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}")
+    return said
+
+
+def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
+    """What the assertion would judge, without its baseline: its rows, or why there are none."""
+    metric = METRICS[assertion.metric]
+    pick = pick_for(bench.evidence.convention, assertion)
+    measured = bench.evidence.rows(metric, pick)
+    bench.evidence.check(bench.gate.quality, pick, metric)
+    nothing = Unlike(Outcome.PASSED, "")
+    reference = nothing if isinstance(assertion.require.limit, FromBaseline) else None
+    return _judged(assertion, bench, measured, reference)

@@ -1,0 +1,284 @@
+"""A run becomes the new normal: when does a refresh refuse, and what does it write?
+
+It refuses, for a whole gate file, on any assertion without data and on a structural assertion (a count held against a
+constant) that fails. Which rows are written is the mode's (``refresh_modes``); the rows of one file never come from
+runs of different circumstances. One write per file, at the end, under a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.causes import explainable
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
+from pytest_nsys.core.model import Value, counted
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, by_sums, storable
+from pytest_nsys.stored.baselines.changes import Change, changes
+from pytest_nsys.stored.baselines.series import explained_by, series_for, stale
+from pytest_nsys.stored.baselines.shelf import Shelf, WorkTree
+from pytest_nsys.tools.revision import commit_of
+from pytest_nsys.verdicts.evaluate import Bench, rows_now
+from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
+
+
+class Refusal(NamedTuple):
+    """Why a gate file is not refreshed, and the outcome that stands in the way."""
+
+    reason: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Written:
+    """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
+
+    ``saved`` where the file was written, as it had to be; ``only_explains`` where for its breakdowns alone.
+    """
+
+    path: Path
+    mode: Mode
+    old: Baseline | None
+    new: Baseline
+    saved: bool
+    notes: tuple[str, ...] = ()
+    only_explains: bool = False
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """The rows whose baseline is another one now."""
+        return list(changes(self.old.series if self.old else {}, self.new.series))
+
+    @property
+    def words(self) -> str:
+        """What happened to the file, in a few words."""
+        if self.old is None:
+            return f"new file, {counted(len(self.changes), 'row')}"
+        if not self.saved:
+            return f"{_UNCHANGED[self.mode]}; unchanged"
+        if self.mode is Mode.ACCEPT_RUN:
+            runs = max((len(series.runs) for series in self.new.series.values()), default=0)
+            return f"run accepted, {counted(runs, 'run')} kept"
+        if self.mode is Mode.CALIBRATE and not self.changes:
+            return "the accepted runs are as they were, their noise is new"
+        if self.only_explains:
+            return "no row changed; what explains a red by its kernels was added"
+        return f"{counted(len(self.changes), 'row')} changed"
+
+
+_UNCHANGED = {
+    Mode.MOVED: "no row moved beyond its tolerance",
+    Mode.ALL: "every row has its value already",
+    Mode.NEW_ONLY: "no row is new",
+    Mode.RATCHET: "no row improved beyond its tolerance",
+    Mode.CALIBRATE: "calibrated on these traces already",
+}
+
+
+@dataclass
+class Refresh:
+    """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes.
+
+    ``partial``: the person named what to write, so nothing else is touched, not even what is stale. ``shown`` spells
+    a path as the person would.
+    """
+
+    gate: GateFile
+    bench: Bench
+    reason: str
+    mode: Mode = Mode.MOVED
+    partial: bool = False
+    shown: Callable[[Path], str] = str
+    wanted: list[Assertion] = field(default_factory=list)
+
+    @cached_property
+    def refusal(self) -> Refusal | None:
+        """Why nothing of this gate file is refreshed; None where nothing speaks against it.
+
+        All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
+        """
+        if self.mode is not Mode.CALIBRATE:
+            return self._refusal_of(self.bench)
+        captures = self.bench.evidence.captures
+        if len(captures) < FEWEST_TRACES:
+            what = f"noise is measured on {FEWEST_TRACES} or more traces, not on {len(captures)}"
+            return Refusal(what, Outcome.ERROR)
+        for name, evidence in self._each.items():
+            if refusal := self._refusal_of(replace(self.bench, evidence=evidence)):
+                return Refusal(f"{name}: {refusal.reason}", refusal.outcome)
+        return None
+
+    def _refusal_of(self, bench: Bench) -> Refusal | None:
+        for assertion in self.gate.assertions:
+            try:
+                judgement = rows_now(assertion, bench)
+            except NsysError as error:
+                outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
+                return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
+            if judgement.outcome is Outcome.NO_DATA:
+                return Refusal(f"'{assertion.name}' has no data: {judgement.reason}", Outcome.NO_DATA)
+            structural = METRICS[assertion.metric].unit is Unit.COUNT and not assertion.needs_baseline
+            if structural and judgement.outcome is Outcome.FAILED:
+                return Refusal(f"the structural assertion '{assertion.name}' fails", Outcome.FAILED)
+        return None
+
+    @cached_property
+    def _each(self) -> Mapping[str, Evidence]:
+        """Every capture by itself, by the file that it is in."""
+        return {self.shown(capture.traces[0].path): Evidence([capture]) for capture in self.bench.evidence.captures}
+
+    @cached_property
+    def _key(self) -> Key:
+        return self.bench.evidence.key(self.bench.stated)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return {name: value for name, value in self.bench.evidence.facts.items() if value is not None}
+
+    @property
+    def path(self) -> Path:
+        """The file that is written."""
+        assert self.bench.shelf is not None
+        return self.bench.shelf.path(self._key)
+
+    def readable(self) -> None:
+        """Raises BaselineError where what is stored cannot be read: nothing could be written over it."""
+        if self.bench.shelf is not None:
+            replace(self.bench.shelf, files=WorkTree()).load(self._key)
+
+    def write(self) -> Written:
+        """Write what was wanted. Raises BaselineError; then nothing is written."""
+        if self.bench.shelf is None:
+            raise BaselineError("there is no baseline folder to write to")
+        shelf = replace(self.bench.shelf, files=WorkTree())
+        if self.mode is Mode.RATCHET and shelf.load(self._key) is None:
+            where = self.shown(shelf.folder)
+            raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without --ratchet")
+        with shelf.locked():
+            return self._write(shelf)
+
+    def _write(self, shelf: Shelf) -> Written:
+        path, old = shelf.path(self._key), shelf.load(self._key)
+        anew, notes = self._begins_anew(path, old)
+        before = None if anew else old
+        stored = dict(before.series) if before else {}
+        measured = [self._remeasured(sid, readers, stored.get(sid)) for sid, readers in self._by_series().items()]
+        if self.mode is Mode.ACCEPT_RUN:
+            _refuse_twice(self.shown(path), measured)
+        series = dict(stored)
+        for each in measured:
+            renewed = renew(self.mode, each)
+            notes += renewed.notes
+            if renewed.series is not None:
+                series[each.sid] = renewed.series
+        known = before.facts if before else {}
+        parts = self._breakdowns(before, measured)
+        new = Baseline(self._key.as_json(), shelf.gate, {}, series, {**known, **self._facts}, parts)
+        if self.mode.replaces and not self.partial:
+            for sid in stale(self.gate, new):
+                del series[sid]
+        stored_parts = before.breakdowns if before is not None else {}
+        finer = by_sums(stored_parts) and not by_sums(parts)
+        explains_more = self.mode.replaces and before is not None and (finer or not parts.keys() <= stored_parts.keys())
+        moved = before is None or series != stored
+        written = Written(path, self.mode, old, new, moved or explains_more, tuple(notes), only_explains=not moved)
+        if written.saved:
+            new.provenance = self._provenance(before)
+            shelf.save(path, new)
+        return written
+
+    def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
+        """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
+        stored = dict(before.breakdowns) if before else {}
+        asked = {
+            explained_by(each.metric, pick): (each.metric, pick)
+            for each in measured
+            if explainable(each.metric.name)
+            for pick in (pick_for(self.bench.evidence.convention, each.readers[0]),)
+        }
+        if self.mode is not Mode.CALIBRATE:
+            stored |= {how: storable(self.bench.taken_apart.kept(*what)) for how, what in asked.items()}
+        return {how: ranks for how, ranks in stored.items() if ranks}
+
+    def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
+        """Whether nothing of what is stored may stay, as its run was of other circumstances, and what to say of it.
+
+        Raises IncomparableError where the mode, or a part of the file, has to leave something.
+        """
+        compared = self.gate.comparable_on
+        if self.mode is Mode.CALIBRATE:
+            first, *rest = self._each.items()
+            for name, evidence in rest:
+                if how := _differing(evidence.facts, first[1].facts, compared, first[0]):
+                    raise IncomparableError(f"{name} is of another run than {first[0]} ({how})")
+        how = _differing(self._facts, old.facts, compared, "baseline") if old else ""
+        if old is None or not how:
+            return False, []
+        kept = {*old.series} - {*self._by_series()} - {*stale(self.gate, old)}
+        if not self.mode.replaces or self.partial or kept:
+            raise IncomparableError(
+                f"{self.shown(path)}: holds another run ({how}), and one file never mixes two: refresh the whole gate "
+                "file with --all"
+            )
+        again = ", and its noise is to be calibrated again" if any(s.calibration for s in old.series.values()) else ""
+        return True, [f"the stored run was another one ({how}): every row is written{again}"]
+
+    def _by_series(self) -> dict[SeriesId, list[Assertion]]:
+        """The assertions that read each series that is wanted, also those that are not wanted themselves."""
+        wanted = {series_for(self.gate, assertion): assertion for assertion in self.wanted}
+        found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
+        for assertion in self.gate.assertions:
+            if assertion.reads_stored and (sid := series_for(self.gate, assertion)) in found:
+                found[sid].append(assertion)
+        return found
+
+    def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: Series | None) -> Remeasured:
+        metric, evidence = METRICS[sid.metric], self.bench.evidence
+
+        def rows(of: Evidence) -> dict[RowLabels, Value]:
+            return {row.labels: row.value for row in of.rows(metric, pick_for(of.convention, readers[0])).rows}
+
+        each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
+        orders = evidence.sequences(pick_for(evidence.convention, readers[0])) if metric.unit is Unit.HASH else {}
+        return Remeasured(
+            sid, metric, rows(evidence), stored, readers, lambda r: evidence.stored(metric, r), each, orders
+        )
+
+    def _provenance(self, old: Baseline | None) -> dict[str, Any]:
+        evidence = self.bench.evidence
+        found: dict[str, Any] = {
+            "reason": self.reason,
+            "commit": commit_of(self.gate.path.parent),
+            "convention": evidence.convention_words,
+            "profiler": list(evidence.profilers()),
+        }
+        before = old.provenance if old else {}
+        if self.mode is Mode.CALIBRATE:
+            noise = {**found, "traces": len(evidence.captures)}
+            return {**(before or {**found, "captures": 1}), "calibration": noise}
+        kept = {"calibration": before["calibration"]} if "calibration" in before else {}
+        return {**found, "captures": len(evidence.captures), **kept}
+
+
+def _refuse_twice(path: str, measured: Sequence[Remeasured]) -> None:
+    """The same run again would count as one more of what it is one of already."""
+    stored = [each for each in measured if each.stored is not None]
+    if stored and all(each.stored is not None and dict(each.now) in each.stored.runs for each in stored):
+        raise BaselineError(f"{path}: this run is accepted already: every row has the same value; nothing was changed")
+
+
+def _differing(now: Mapping[str, Any], was: Mapping[str, Any], on: Sequence[str] | None, name: str) -> str:
+    """The circumstances that differ, in words."""
+    return "; ".join(f"{d.name}: now {d.now}, {name} {d.baseline}" for d in differences(now, was, on))

@@ -1,0 +1,309 @@
+"""Given a series as it is stored and as it is measured now: which rows does each mode of a refresh write?
+
+``moved`` and ``all`` replace: of several accepted runs one is left, since all rows of a series hold the same number of
+runs. The other modes promise to leave something alone, and refuse where that promise cannot be kept.
+"""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.structure import KernelSequence
+from pytest_nsys.analysis.table import Table, label_key, meant
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.statistics import distance, exact
+from pytest_nsys.gates.assertion import Assertion, FromBaseline
+from pytest_nsys.gates.judgement import Judgement, Reference, judge
+from pytest_nsys.gates.noise import bound
+from pytest_nsys.gates.verdict import JudgedRow
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
+from pytest_nsys.verdicts.evaluate import judged_unit
+
+KEPT_RUNS = 10
+"""Accepted runs of a row; the oldest makes room for the newest."""
+
+INSTEAD = "refresh without --{mode} to replace the baseline"
+
+
+class Mode(enum.StrEnum):
+    """What a refresh writes."""
+
+    MOVED = "moved"
+    ALL = "all"
+    NEW_ONLY = "new-only"
+    ACCEPT_RUN = "accept-run"
+    RATCHET = "ratchet"
+    CALIBRATE = "calibrate"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the run takes the place of what was accepted; the others leave accepted values alone."""
+        return self in (Mode.MOVED, Mode.ALL)
+
+
+def named(assertion: Assertion, pattern: str) -> bool:
+    """Whether a name or glob means the assertion: by its own name, or by that of its metric."""
+    names = (assertion.name, assertion.metric)
+    return pattern in names or any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+@dataclass(frozen=True)
+class Remeasured:
+    """One series: its rows now, what is stored of it, and the assertions that read it.
+
+    ``table`` spells rows as a gate sees them; ``each`` are the rows of every capture by itself, by its name.
+    ``sequences`` are what the values of now stand for where they are fingerprints.
+    """
+
+    sid: SeriesId
+    metric: Metric
+    now: Mapping[RowLabels, Value]
+    stored: Series | None
+    readers: Sequence[Assertion]
+    table: Callable[[Mapping[RowLabels, Value]], Table]
+    each: Mapping[str, Mapping[RowLabels, Value]] = field(default_factory=dict)
+    sequences: Mapping[int, KernelSequence] = field(default_factory=dict)
+
+    @cached_property
+    def middles(self) -> dict[RowLabels, Value]:
+        """The stored baseline of each row."""
+        return self.stored.middles if self.stored else {}
+
+    @cached_property
+    def reference(self) -> Reference:
+        """What the assertions are held against as long as nothing is written."""
+        assert self.stored is not None
+        return Reference(
+            runs=[self.table(rows) for rows in self.stored.runs],
+            calibration=[self.table(rows) for rows in self.stored.calibration_runs],
+            among=self.stored.among_calibration,
+        )
+
+    def reference_of(self, rows: Mapping[RowLabels, Value]) -> Reference:
+        """What the assertions are held against once ``rows`` are the one accepted run."""
+        if rows == self.middles:
+            return self.reference
+        calibration = self.stored.calibration_runs if self.stored else []
+        return Reference(runs=[self.table(rows)], calibration=[self.table(each) for each in calibration])
+
+    def judged(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
+        """What the assertion says of ``rows``."""
+        return judge(assertion, judged_unit(assertion, self.metric), self.table(rows), (), reference)
+
+    def named(self, labels: RowLabels) -> str:
+        """A row in words."""
+        return printable(" ".join(f"{d} {label}" for d, label in zip(self.metric.dimensions, labels, strict=True)))
+
+    def series(self, rows: dict[RowLabels, list[Value]]) -> Series:
+        """The series with these accepted values. Rows that stay keep what their noise was measured on."""
+        better = str(self.metric.better) if self.metric.better else None
+        calibration = self.stored.calibration if self.stored else {}
+        kept = {labels: values for labels, values in calibration.items() if labels in rows}
+        known = {**(self.stored.sequences if self.stored else {}), **self.sequences}
+        used = {value for values in rows.values() for value in values}
+        sequences = {value: sequence for value, sequence in known.items() if value in used}
+        return Series(str(self.metric.unit), better, self.metric.dimensions, rows, kept, sequences)
+
+    def replaced(self, rows: Mapping[RowLabels, Value]) -> Series:
+        """The series with one accepted run."""
+        return self.series({labels: [value] for labels, value in rows.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """The series as it is to be stored, None where it stays away, and what a person should know of it."""
+
+    series: Series | None
+    notes: tuple[str, ...] = ()
+
+
+def renew(mode: Mode, measured: Remeasured) -> Renewed:
+    """What the mode makes of a series. Raises BaselineError where the mode cannot do what it promises."""
+    stored = measured.stored
+    if stored is not None and (stored.dimensions, stored.unit) != (
+        measured.metric.dimensions,
+        str(measured.metric.unit),
+    ):
+        raise BaselineError(
+            f"{measured.sid.metric} is stored with other dimensions or another unit: restore the file from git, or "
+            "delete it and refresh"
+        )
+    if mode is Mode.CALIBRATE:
+        return Renewed(_calibrated(measured))
+    if stored is None:
+        return Renewed(None if mode is Mode.RATCHET else measured.replaced(measured.now))
+    match mode:
+        case Mode.NEW_ONLY:
+            return Renewed(_with_new(measured, stored))
+        case Mode.ACCEPT_RUN:
+            return Renewed(_appended(measured, stored))
+        case Mode.RATCHET:
+            return _ratcheted(measured, stored)
+    return _replaced(mode, measured, stored)
+
+
+def _replaced(mode: Mode, m: Remeasured, stored: Series) -> Renewed:
+    rows = dict(m.now) if mode is Mode.ALL else _moved(m)
+    if mode is Mode.MOVED and rows == m.middles:
+        return Renewed(stored)
+    return Renewed(m.replaced(rows), _made_room(m, stored))
+
+
+def _made_room(m: Remeasured, stored: Series) -> tuple[str, ...]:
+    lost = len(stored.runs)
+    return (f"{m.sid.metric}: {lost} accepted runs made room for one",) if lost > 1 else ()
+
+
+def _moved(m: Remeasured) -> dict[RowLabels, Value]:
+    """The rows of now, but those within their tolerance, or their noise, as they are stored."""
+    rows = {
+        labels: m.middles[labels] if labels in m.middles and not _has_moved(m, labels, value) else value
+        for labels, value in m.now.items()
+    }
+    for reader in m.readers:
+        judged = m.judged(reader, m.now, m.reference_of(rows)).rows
+        if any(row.value is None or row.baseline is None or _beyond(row) for row in judged):
+            return dict(m.now)  # an aggregate may leave its limit while no row does, and noise go with the runs
+    return rows
+
+
+def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
+    """Whether a row moved by more than an assertion that reads it can see: max(T, B)."""
+    assert m.stored is not None
+    readers = [reader for reader in m.readers if _reads(m, reader, labels)] or m.readers
+    for reader in readers:
+        limit = reader.require.limit
+        tolerance = limit.tolerance if isinstance(limit, FromBaseline) else None
+        reach: Value = 0
+        if tolerance is not None:  # without one it is structure, which has no noise
+            calibration = m.stored.calibration.get(labels, ())
+            together = len(meant(m.table(m.now), reader.where)) or 1
+            noise = bound(m.stored.rows[labels], calibration, m.stored.among_calibration, together)
+            reach = max(exact(tolerance.amount(m.middles[labels], str(m.metric.unit))), noise or 0)
+        if distance(m.middles[labels], value) > reach:
+            return True
+    return False
+
+
+def _reads(m: Remeasured, reader: Assertion, labels: RowLabels) -> bool:
+    return bool(meant(m.table({labels: 0}), reader.where))
+
+
+def _beyond(row: JudgedRow) -> bool:
+    """Whether a judged row is off its baseline by more than the gate can see, on either side."""
+    assert row.value is not None
+    assert row.baseline is not None
+    return distance(row.value, row.baseline) > (row.sees or 0)
+
+
+def _with_new(m: Remeasured, stored: Series) -> Series:
+    """What is stored, and the rows that were not."""
+    new = [labels for labels in m.now if labels not in stored.rows]
+    runs = len(stored.runs)
+    if new and runs > 1:
+        raise BaselineError(
+            f"{m.sid.metric} {m.named(new[0])} is new, and the other rows hold {runs} accepted runs, which it has not: "
+            + INSTEAD.format(mode=Mode.NEW_ONLY)
+        )
+    return m.series({**stored.rows, **{labels: [m.now[labels]] for labels in new}}) if new else stored
+
+
+def _appended(m: Remeasured, stored: Series) -> Series:
+    """The run after the accepted ones; without the oldest where they are too many."""
+    for labels in (*m.now, *stored.rows):
+        if (labels in m.now) != (labels in stored.rows):
+            how = "new" if labels in m.now else "gone"
+            raise BaselineError(
+                f"{m.sid.metric} {m.named(labels)} is {how}, so the accepted runs are of another program: "
+                + INSTEAD.format(mode=Mode.ACCEPT_RUN)
+            )
+    return m.series({labels: [*values, m.now[labels]][-KEPT_RUNS:] for labels, values in stored.rows.items()})
+
+
+def _ratcheted(m: Remeasured, stored: Series) -> Renewed:
+    """The rows that improved beyond tolerance and noise; no assertion ever gets a looser limit from it.
+
+    Where an aggregate or a balance is judged, the rows are taken all or none: the best rows of two runs together would
+    make a baseline that no run has reached.
+    """
+    steps = [step for reader in m.readers for step in _steps(m, reader)]
+    worse = {tuple(step.labels.items()) for step in steps if step.worse_by > step.reach}
+    notes = [f"{m.sid.metric}: {counted(len(worse), 'row')} worse than stored, left alone"] if worse else []
+    if other := set(m.now) ^ set(m.middles):
+        notes.append(f"{m.sid.metric}: {counted(len(other), 'row')} new or gone, left alone")
+    if all(not reader.aggregates and reader.balance_across is None for reader in m.readers):
+        better = _better_rows(m, steps)
+        rows = {labels: m.now[labels] if labels in better else value for labels, value in m.middles.items()}
+    else:
+        whole = not other and not any(step.worse_by > 0 or not step.direction for step in steps)
+        rows = dict(m.now) if whole and any(step.improved for step in steps) else m.middles
+    if rows == m.middles:
+        return Renewed(stored, tuple(notes))
+    return Renewed(m.replaced(rows), (*notes, *_made_room(m, stored)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How a judged row stands to its baseline: worse by so much (negative: better), seen from ``reach`` on.
+
+    ``direction`` is 1 where more is worse, −1 where less is, 0 where neither.
+    """
+
+    labels: Mapping[str, Label]
+    direction: int
+    worse_by: Fraction
+    reach: Value
+
+    @property
+    def improved(self) -> bool:
+        return self.worse_by < -Fraction(self.reach)
+
+
+def _steps(m: Remeasured, reader: Assertion) -> Iterator[_Step]:
+    by_sign = {"<": 1, "<=": 1, ">": -1, ">=": -1}
+    by_metric = {"lower": 1, "higher": -1}
+    direction = by_sign.get(str(reader.require.comparator), by_metric.get(str(m.metric.better), 0))
+    for row in m.judged(reader, m.now, m.reference).rows:
+        if row.value is not None and row.baseline is not None:
+            yield _Step(row.labels, direction, direction * (Fraction(row.value) - row.baseline), row.sees or 0)
+
+
+def _better_rows(m: Remeasured, steps: Sequence[_Step]) -> set[RowLabels]:
+    """The rows that improved for one assertion and got worse for none."""
+    found: dict[bool, set[RowLabels]] = {True: set(), False: set()}
+    for step in steps:
+        labels = tuple(step.labels[dimension] for dimension in m.metric.dimensions)
+        if step.improved:
+            found[True].add(labels)
+        if step.worse_by > 0 or not step.direction:
+            found[False].add(labels)
+    return found[True] - found[False]
+
+
+def _calibrated(m: Remeasured) -> Series:
+    """The values of each row in all traces. Where nothing is stored, these are the accepted runs as well."""
+    every = sorted({labels for rows in m.each.values() for labels in rows}, key=_row_order)
+    for name, rows in m.each.items():
+        for labels in every:
+            if labels not in rows:
+                raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {name}, and is in another trace")
+    values = {labels: [rows[labels] for rows in m.each.values()] for labels in every}
+    if m.stored is not None and set(m.stored.rows) != set(values):
+        labels = min(set(m.stored.rows) ^ set(values), key=_row_order)
+        where = "the traces" if labels in m.stored.rows else "the stored baseline"
+        raise BaselineError(f"{m.sid.metric} {m.named(labels)} is not in {where}: refresh the baseline first")
+    accepted = m.stored.rows if m.stored else {labels: each[-KEPT_RUNS:] for labels, each in values.items()}
+    found = m.series(accepted)
+    found.calibration = values
+    return found
+
+
+def _row_order(labels: RowLabels) -> list[tuple[int, int, str]]:
+    return [label_key(label) for label in labels]

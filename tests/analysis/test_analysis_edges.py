@@ -1,0 +1,190 @@
+"""Anchors, windows and stages of a few numbers: what do the rules of the analysis say exactly on their edges?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.anchor_counts import Uneven, uneven_anchors
+from pytest_nsys.analysis.candidates import FEWEST, Candidate, _candidate, _Launched, _unambiguous
+from pytest_nsys.analysis.kernel_families import anchors_in
+from pytest_nsys.analysis.pipeline import _stage_times
+from pytest_nsys.analysis.preflight import _about_unlaunched
+from pytest_nsys.analysis.structure import kernel_launches
+from pytest_nsys.analysis.throughput import batch_words
+from pytest_nsys.analysis.timeline import _Bar, _together
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Range, Row
+from pytest_nsys.core.workload import Parallel, TwoStages, Workload
+from pytest_nsys.traces.chrome.cut_process import CutProcess
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ([], None),
+        ([(0, 5), (0, 5)], None),
+        ([(0, 5), (0, 7), (0, 6)], Uneven((5, 0), (7, 1), alike=True)),
+        ([(0, 5), (0, 6), (1, 9), (1, 7)], Uneven((7, 3), (9, 2), alike=True)),
+        ([(0, 5), (0, 5), (1, 8)], Uneven((5, 0), (8, 2), alike=False)),
+        ([(None, 3), (None, 4)], Uneven((3, 0), (4, 1), alike=True)),
+    ],
+)
+def test_anchors_are_counted_among_ranks_of_one_place_before_all(
+    places: Sequence[tuple[int | None, int]], found: Uneven | None
+) -> None:
+    tracks = {
+        number: SimpleNamespace(
+            anchors=range(count), rank=SimpleNamespace(coordinates={} if pp is None else {"pp": pp})
+        )
+        for number, (pp, count) in enumerate(places)
+    }
+    group: Any = SimpleNamespace(tracks=tracks)
+    assert uneven_anchors(group) == found
+
+
+def windowed(
+    span: tuple[int, int], *anchors: tuple[int, int], index: int | None = None, whole_run: bool = False
+) -> Any:
+    return SimpleNamespace(
+        window=SimpleNamespace(start_ns=span[0], end_ns=span[1], index=index),
+        pick=SimpleNamespace(whole_run=whole_run),
+        anchors=[SimpleNamespace(start_ns=start, end_ns=end) for start, end in anchors],
+    )
+
+
+@pytest.mark.parametrize(
+    ("window", "anchors"),
+    [
+        (windowed((10, 20), (10, 20), (12, 18), index=3), 1),  # nested ones
+        (windowed((10, 20), (15, 30), index=3), 1),
+        (windowed((0, 5), (10, 20), (30, 40), whole_run=True), 2),
+        (windowed((10, 20), (0, 10), (10, 15), (15, 20), (20, 30)), 2),
+        (windowed((10, 20), (9, 15)), None),
+        (windowed((10, 20), (15, 21)), None),
+        (windowed((10, 20)), 0),
+    ],
+)
+def test_a_window_holds_its_anchor_or_those_that_it_does_not_cut(window: Any, anchors: int | None) -> None:
+    assert anchors_in(window) == anchors
+
+
+@pytest.mark.parametrize(("without", "many"), [(0, None), (1, False), (10, False), (11, True)])
+def test_more_than_a_tenth_of_kernels_without_a_launch_is_many(without: int, many: bool | None) -> None:
+    group: Any = SimpleNamespace(unlaunched=(without, 100))
+    assert [note.warning for note in _about_unlaunched(group)] == ([] if many is None else [many])
+
+
+def test_kernels_of_one_plain_name_are_counted_together() -> None:
+    window: Any = SimpleNamespace(
+        kernels=SimpleNamespace(names={0: "at 0x1234", 1: "at 0x3456", 2: "norm"}, name=[0, 1, 2, 1, 0]),
+        all_by_stage={"first": range(4), "second": [4]},
+        rank=SimpleNamespace(number=5),
+    )
+    assert list(kernel_launches(window)) == [
+        Row((5, "first", "at 0x"), 3),
+        Row((5, "first", "norm"), 1),
+        Row((5, "second", "at 0x"), 1),
+    ]
+
+
+def stage_times(*ranges: tuple[str, int, int]) -> Any:
+    """Of units that begin at 100, 200 and 300 ns, the last of which nobody knows the end of."""
+    named = [Range(start, end, 1, name) for name, start, end in ranges]
+    window: Any = SimpleNamespace(anchors=[SimpleNamespace(start_ns=at) for at in (100, 200, 300)], rank=0)
+    run: Any = SimpleNamespace(named=lambda *_: named)
+    return _stage_times(run, window, TwoStages(("a",), ("b",)))
+
+
+def test_stages_are_summed_by_the_unit_that_they_begin_in() -> None:
+    found = stage_times(
+        ("a", 99, 150), ("a", 100, 130), ("a", 140, 150), ("b", 199, 260), ("b", 200, 230), ("a", 300, 310)
+    )
+    assert (found.by_unit, found.unclosed, found.overlapping) == (({0: 40}, {0: 61, 1: 30}), set(), 1)
+
+
+def test_a_stage_that_was_not_closed_counts_nothing_and_is_told() -> None:
+    found = stage_times(("a", 110, OPEN_END_NS), ("a", 120, 130), ("b", 210, 220), ("b", 230, OPEN_END_NS))
+    assert (found.by_unit, found.unclosed, found.overlapping) == (({0: 10}, {1: 10}), {0, 1}, 0)
+
+
+def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None:
+    found = stage_times(("a", 100, 150), ("a", 150, 160), ("a", 155, 155), ("b", 120, 170), ("a", 159, 165))
+    assert found.overlapping == 1
+
+
+def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:
+    """By start where no launch is known; kernels of 1, 2, 4 and 8 ns tell by their sum which are in it."""
+    track: Any = SimpleNamespace(
+        kernels=SimpleNamespace(start_ns=[50, 20, 60, 90], end_ns=[51, 22, 64, 98]), launch_ns=[10, NO_LAUNCH, 30, 40]
+    )
+    work = _Launched(track)
+    assert (work.times, work.total_ns) == ([10, 20, 30, 40], 15)
+    spans = ((10, 40), (11, 39), (20, 30), (30, 30), (31, 39), (0, 9), (41, 99))
+    assert [work.between(*span) for span in spans] == [15, 6, 6, 4, 0, 0, 0]
+
+
+def test_anchors_that_are_few_or_nested_or_of_two_threads_are_no_candidate() -> None:
+    track: Any = SimpleNamespace(kernels=SimpleNamespace(start_ns=[0], end_ns=[4]), launch_ns=[0])
+
+    def found(*spans: tuple[int, int], threads: Sequence[int] = (1,)) -> Candidate | None:
+        each = [Range(start, end, threads[i % len(threads)], "s") for i, (start, end) in enumerate(spans)]
+        return _candidate("s", each, _Launched(track))
+
+    touching = [(10 * n, 10 * n + 10) for n in range(FEWEST)]
+    one = found(*touching)
+    assert one is not None
+    assert (one.count, one.length_ns, one.period_ns) == (FEWEST, 10, 10)
+    assert [float(share) for share in (one.spread, one.inside, one.covered)] == [0, 1, 1]
+    assert found(*touching[1:]) is None
+    assert found(*touching, threads=(1, 2)) is None
+    assert found((0, 11), *touching[1:]) is None
+
+
+def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
+    shapes = {"a 1": "a %", "a x": "a x", "b": "b", "c": "c"}
+    each: Any = [SimpleNamespace(pattern=pattern) for pattern in ("a %", "b", "c")]
+    ranges: Any = SimpleNamespace(names=list(shapes))
+    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 5)] == ["b", "c"]
+    assert [one.pattern for one in _unambiguous(each, ranges, shapes, 1)] == ["b"]
+
+
+def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
+    some: Any = SimpleNamespace(windows=[(20, 30), (0, 10), (10, 15), (2, 5)])
+    inside, outside = ((0, 15), (3, 12), (20, 30), (22, 25), (0, 30)), ((0, 16), (14, 21), (0, 29), (19, 30), (20, 31))
+    assert [CutProcess.holds(some, span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("bars", "joined"),
+    [
+        ([(0, 5)], [(0, 5, 1)]),
+        ([(0, 5), (9, 12)], [(0, 12, 2)]),
+        ([(0, 5), (15, 17)], [(0, 5, 1), (15, 17, 1)]),
+        ([(0, 5), (14, 17), (20, 40), (41, 42)], [(0, 17, 2), (20, 40, 1), (41, 42, 1)]),
+        ([(0, 10), (11, 20)], [(0, 10, 1), (11, 20, 1)]),  # the second is short, and alone
+    ],
+)
+def test_neighbours_too_short_for_a_cell_are_one_bar(
+    bars: Sequence[tuple[int, int]], joined: Sequence[tuple[int, int, int]]
+) -> None:
+    each = [_Bar(start, end, 1, "k", "stage", 0, False) for start, end in bars]
+    found = list(_together(each, 10))
+    assert [(bar.start, bar.end, bar.kernels) for bar in found] == list(joined)
+    assert [bar.name == "k" for bar in found] == [kernels == 1 for _, _, kernels in joined]
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        (Workload(), ""),
+        (Workload(samples=8), "8 samples"),
+        (Workload(local_samples=2), "2 samples per replica"),
+        (Workload(local_samples=2, parallel=Parallel(4)), "2 samples per replica, dp 4xrest"),
+        (Workload(local_samples=2, parallel=Parallel(4, 2)), "2 samples per replica, dp 4x2"),
+    ],
+)
+def test_the_batch_of_a_step_is_told_as_it_was_stated(stated: Workload, words: str) -> None:
+    assert batch_words(stated) == words

@@ -1,0 +1,250 @@
+"""What communicates beside NCCL: which kernels, under which conventions, and what becomes of older baselines?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.demangled import short_name
+from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.opening import open_trace
+from tests.support.gates import Project
+from tests.support.measure import evidence, rows_of
+from tests.support.reference_data import DEEPSEEK, MORE, needs_reference_data
+
+DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
+NCCL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+
+KNOWN = {
+    DISPATCH: "DeepEP",
+    "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)": "DeepEP",
+    "void deep_ep::internode_ll::clean_low_latency_buffer<256>(int*, int)": "DeepEP",
+    "void dpsk::ep::internode::cached_notify<false>(int, int, dpsk::ep::internode::SourceMeta*)": "DeepEP",
+    "void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*)": "DeepEP",
+    "void primus_turbo::deep_ep::internode::combine<8>()": "DeepEP",
+    "void mine::ep::internode_ll::combine<8>(int)": "DeepEP",
+    "internode_ll::dispatch(int)": "DeepEP",
+    "void fork::intranode::notify_dispatch<2>(int)": "DeepEP",
+    "void hybrid_ep::dispatch_kernel<1>(int)": "HybridEP",
+    "nvshmemi_barrier_on_stream_kernel(int)": "NVSHMEM",
+    "void a::nvshmem::put<int>(int*)": "NVSHMEM",
+    "void mscclpp::allreduce7<int>(int*)": "MSCCL++",
+    "void uccl::internode::dispatch<4>(int*)": "UCCL",
+    "void pplx::(anonymous namespace)::combineKernel<8>(float*)": "pplx",
+    "pplx_kernels::a2a::dispatchKernel(int)": "pplx",
+    "void vllm::cross_device_reduce_1stage<half, 4>(vllm::RankData*)": "vLLM or sglang",
+    "void quickreduce::allreduce_prototype_twoshot<int>(half const*)": "vLLM or sglang",
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot<4>(int)": "TensorRT-LLM or FlashInfer",
+    "void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8>(int)": "TensorRT-LLM or FlashInfer",
+    "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)": "torch symmetric memory",
+    "void c10d::symmetric_memory::two_shot_all_reduce_kernel<float>(int)": "torch symmetric memory",
+    "kuserbuffers_pullsend(int, int)": "TransformerEngine",
+    "void oneccl::allreduce<int>(int*)": "oneCCL",
+    "rcclGeneric": "RCCL",
+}
+COMPUTE = [
+    "void flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128>>(Flash_fwd_params)",
+    "void flash::combine<int>(int)",
+    "void cuda::per_token_cast_to_fp8_with_channels<__nv_bfloat16, 128>(__nv_bfloat16 const*)",
+    "void dpsk::grouped_gemm::cuda::utils::transpose<512, 128>(unsigned char const*)",
+    "void cutlass::device_kernel<flux::Gemm<nvshmem_team_t>>(deep_ep::Config)",
+    "my_nvshmem_free_gemm",
+    "void at::native::step::internode<int>(int)",
+    "void DEEP_EP::dispatch_like(int)",
+    "moe_permute_kernel",
+    "nvjet_tst_192x192",
+    "",
+]
+"""Names that look like the above, parameters and namespaces of another case included."""
+
+
+@pytest.mark.parametrize("full", [*KNOWN, *COMPUTE])
+def test_names(full: str) -> None:
+    known = known_communication(short_name(full), full)
+    assert (known.library if known else None) == KNOWN.get(full)
+    assert (classifier(NVIDIA)(short_name(full), full) in ("communication", "comm_helper")) is (known is not None)
+    if known is not None:  # the glob is what a convention may name it by
+        own = Convention("own", communication=(known.glob,))
+        assert own.is_communication(short_name(full), full)
+        assert not replace(own, communication=()).is_communication(short_name(full), full)
+
+
+def test_every_library_has_a_name_here() -> None:
+    assert {library.name for library in LIBRARIES} == set(KNOWN.values())
+
+
+def test_ncclkernels_are_no_librarys() -> None:
+    assert known_communication("ncclDevKernel_SendRecv", NCCL) is None
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_convention_but_pithtrain_counts_them(name: str) -> None:
+    """And a convention of one's own that extends it; one from scratch keeps what it says."""
+    counts = [BUILT_IN[name].is_communication(short_name(full), full) for full in KNOWN]
+    assert counts == [name != "pithtrain"] * len(KNOWN)
+    assert BUILT_IN[name].is_communication("ncclDevKernel_SendRecv", NCCL)
+    assert not BUILT_IN[name].is_communication("combine", "void flash::combine<int>(int)")
+
+
+@pytest.mark.parametrize(
+    ("written", "communicates"),
+    [("{extends: generic, anchor: step%}", True), ("{extends: pithtrain}", False), ("{anchor: step%}", False)],
+)
+def test_conventions_of_a_gate_file(tmp_path: Path, written: str, communicates: bool) -> None:
+    path = tmp_path / "a.nsys.yaml"
+    path.write_text(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n")
+    convention = load_gate_file(path, METRICS).convention
+    assert convention.is_communication("dispatch", DISPATCH) is communicates
+
+
+# -- what of it is a baseline's concern
+
+
+def _nsys(path: Path, *names: str) -> Path:
+    trace = TraceBuilder()
+    process = trace.process()
+    _add(process.kernel, names)
+    return trace.write(path)
+
+
+def _kineto(path: Path, *names: str) -> Path:
+    trace = KinetoBuilder()
+    trace.range("ProfilerStep#1", 1_000, 90_000)
+    for at, name in enumerate(names):
+        trace.kernel(name, 10_000 * (at + 1), 10_000 * (at + 1) + 5_000, stream=20 + at, launch_ns=2_000)
+    return trace.write(path)
+
+
+def _jax(path: Path, *names: str) -> Path:
+    trace = JaxBuilder()
+    for at, name in enumerate(names):
+        trace.kernel(name, 10_000 * (at + 1), 10_000 * (at + 1) + 5_000, stream=20 + at)
+    return trace.write(path)
+
+
+def _add(kernel: Callable[..., object], names: tuple[str, ...]) -> None:
+    for at, name in enumerate(names):
+        start = 10_000 * (at + 1)
+        kernel(short_name(name), start, start + 5_000, stream=20 + at, launch_ns=2_000, demangled=name)
+
+
+WRITERS = {"run.sqlite": _nsys, "run.json": _kineto, "run.trace.json.gz": _jax}
+
+
+@pytest.mark.parametrize("file", WRITERS)
+def test_the_table_is_in_the_fingerprint_where_it_counts_a_kernel(tmp_path: Path, file: str) -> None:
+    """Once, anywhere in the run; and only what was compute before."""
+
+    def fingerprint(convention: Convention, *names: str) -> str:
+        trace = open_trace(WRITERS[file](tmp_path / file, *names))
+        run = Run([trace], convention)
+        try:
+            return convention.fingerprint(run.libraries)
+        finally:
+            run.close()
+
+    generic = BUILT_IN["generic"]
+    usual = generic.fingerprint()
+    assert fingerprint(generic, NCCL, "void gemm(int)") == usual
+    assert fingerprint(generic, NCCL, DISPATCH) != usual
+    assert fingerprint(generic, DISPATCH) == fingerprint(generic, "internode_ll::combine(int)", "void gemm(int)")
+    assert fingerprint(generic, DISPATCH, "nvshmem_put(int)") != fingerprint(generic, DISPATCH)
+    named = replace(generic, communication=("*deep_ep::*",))
+    assert fingerprint(named, DISPATCH) == named.fingerprint()
+    assert fingerprint(BUILT_IN["kineto"], "rcclGeneric(int)") == BUILT_IN["kineto"].fingerprint()
+    assert fingerprint(BUILT_IN["pithtrain"], DISPATCH) == BUILT_IN["pithtrain"].fingerprint()
+
+
+GATE = "convention: {convention}\nwindow: run\ntolerance: {{rel: 5%}}\nassertions:\n  - window_ns <= baseline + 5%\n"
+
+
+def test_baselines_of_before_stay_but_of_runs_that_it_changes(project: Project) -> None:
+    """A stored baseline of before has the fingerprint without the table, whatever ran."""
+    project.gate(GATE.format(convention="kineto"))
+    _kineto(project.root / "plain.json", NCCL, "gemm")
+    _kineto(project.root / "deep_ep.json", NCCL, "gemm", DISPATCH)
+    project.refresh("--nsys-trace=plain.json")
+    (stored,) = (project.root / "baselines").rglob("*.json")
+    assert json.loads(stored.read_text())["key"]["convention"] == BUILT_IN["kineto"].fingerprint() == "9062897166cf"
+    project.pytest("--nsys-trace=plain.json", code=0)
+    said = project.pytest("--nsys-trace=deep_ep.json", code=1)
+    assert "(convention: now kineto with DeepEP (" in said
+    assert "baseline kineto (9062897166cf)" in said
+    project.refresh("--nsys-trace=deep_ep.json")
+    project.pytest("--nsys-trace=deep_ep.json", code=0)
+
+
+def test_two_traces_are_held_against_each_other_by_one_table(project: Project) -> None:
+    """A branch that moves its dispatch to DeepEP is judged, for both sides are measured now."""
+    project.gate(GATE.format(convention="kineto") + "  - wall_exposed_all_ns <= baseline + 5%\n")
+    _kineto(project.root / "base.json", NCCL, "gemm", NCCL)
+    _kineto(project.root / "head.json", NCCL, "gemm", DISPATCH)
+    said = project.pytest("--nsys-trace=head.json", "--nsys-against=base.json", code=0)
+    assert "2 passed" in said
+    said = project.command("compare", "base.json", "head.json", "--window=run", "--convention=generic", code=0)
+    assert "convention" not in said
+
+
+def test_a_cut_has_the_fingerprint_of_its_run(project: Project) -> None:
+    trace = KinetoBuilder()
+    for step in range(5):
+        trace.range(f"ProfilerStep#{step}", 100_000 * step + 1_000, 100_000 * step + 90_000)
+        trace.kernel("gemm", 100_000 * step + 10_000, 100_000 * step + 20_000)
+    trace.kernel(DISPATCH, 430_000, 440_000, stream=20)
+    trace.write(project.root / "run.json")
+    project.gate("convention: kineto\ntolerance: {rel: 5%}\nassertions:\n  - window_ns <= baseline + 5%\n")
+    project.refresh("--nsys-trace=run.json")
+    project.command("cut", "run.json", "--output=cut.json", code=0)
+    project.pytest("--nsys-trace=cut.json", code=0)
+
+
+# -- families of kernels
+
+
+def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
+    """And are no rows where none of them ran, which baselines of before do not have."""
+    _kineto(project.root / "run.json", NCCL, DISPATCH, "void deep_ep::internode::notify_dispatch<0>(int)", "gemm")
+    _kineto(project.root / "plain.json", NCCL, "gemm")
+    said = project.command("kernels", "run.json", "--format=csv", code=0)
+    assert "\ncommunication,5000," in said
+    assert "\ncomm_helper,5000," in said
+    plain = project.command("kernels", "plain.json", "--format=csv", code=0)
+    assert "\nmoe,0," in plain
+    assert "comm" not in plain
+    said = project.command("kernels", "plain.json", "--family=communication", code=3)
+    assert "no kernel of the family communication ran" in said
+
+
+# -- a published profile whose communication is all DeepEP's
+
+
+@needs_reference_data
+def test_the_published_dualpipe_profile() -> None:
+    expected: Mapping[str, int] = json.loads((MORE / "expected.json").read_text())[DEEPSEEK.name]
+    with evidence(DEEPSEEK, convention=BUILT_IN["kineto"]) as run:
+        (windows,) = run.captures[0].whole().ranks.values()
+        (window,) = windows
+        assert len(window) == expected["kernels"]
+        assert sum(window.communicates) == expected["communication_kernels"]
+        assert window.all_communication_time.total_ns == expected["comm_union_ns"]
+        assert window.compute_time.total_ns == expected["compute_union_ns"]
+        assert window.length_ns == expected["span_ns"]
+        figures = {
+            "busy_ns": expected["busy_ns"],
+            "wall_exposed_all_ns": expected["exposed_union_ns"],
+            "wall_overlap_all": Fraction(expected["overlap_ns"], expected["comm_union_ns"]),
+        }
+        for name, value in figures.items():
+            assert rows_of(run, name, run.pick("run")) == {0: value}

@@ -1,0 +1,444 @@
+"""Is each metric what it is defined to be? One small timeline a metric, with numbers that were worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope, Unit
+from pytest_nsys.analysis.structure import fingerprint
+from pytest_nsys.core.families import NVIDIA, zero_filled
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.statistics import percentile
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.measure import OF_SIZES, STEP, evidence, notes, rows
+
+NCCL = "ncclDevKernel_SendRecv"
+
+
+@pytest.fixture
+def timeline(tmp_path: Path) -> Path:
+    """One step of two stages:
+
+    ==========  ==================  ====================
+    stream 7    gemm [100, 140)     gelu [160, 200), then a barrier [200, 230)
+    stream 28   all-to-all of stage2_f [120, 180) and [300, 310)
+    stream 32   all-to-all of stage4_f [170, 210), without a stage [250, 270)
+    ==========  ==================  ====================
+    """
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 400)
+    gpu.range("layer00_stage2_f", 10, 20)
+    gpu.range("layer00_stage4_f", 30, 40)
+    gpu.kernel("gemm", 100, 140, launch_ns=12, stream=7)
+    gpu.kernel("gelu", 160, 200, launch_ns=32, stream=7)
+    gpu.kernel("ncclDevKernel_AllReduce", 200, 230, launch_ns=60, stream=7)
+    gpu.kernel(NCCL, 120, 180, launch_ns=13, stream=28)
+    gpu.kernel(NCCL, 300, 310, launch_ns=14, stream=28)
+    gpu.kernel(NCCL, 170, 210, launch_ns=33, stream=32)
+    gpu.kernel(NCCL, 250, 270, launch_ns=70, stream=32)
+    gpu.api("cudaStreamSynchronize_v3020", 80, 90)
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+STAGES = ("none", "stage2_f", "stage4_f")
+SPEEDS = (Unit.GB_PER_S, Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
+ZEROS: dict[object, Value] = {(0, purpose): 0 for purpose in STEP.purpose_names}
+
+# stream 28 is exposed in [140, 160) and [300, 310), stream 32 in [200, 210) and [250, 270).
+EXPECTED: dict[str, dict[object, Value]] = {
+    "comm_ns": {(0, "none"): 20, (0, "stage2_f"): 70, (0, "stage4_f"): 40},
+    "exposed_ns": {(0, "none"): 20, (0, "stage2_f"): 30, (0, "stage4_f"): 10},
+    "overlap": {(0, "none"): 0, (0, "stage2_f"): Fraction(4, 7), (0, "stage4_f"): Fraction(3, 4)},
+    "overlap_min": {(0, "none"): 0, (0, "stage2_f"): 0, (0, "stage4_f"): Fraction(3, 4)},
+    "overlap_max": {(0, "none"): 0, (0, "stage2_f"): Fraction(2, 3), (0, "stage4_f"): Fraction(3, 4)},
+    "barrier_ns": {0: 30},
+    "compute_ns": {0: 80},
+    "stream_compute_ns": {(0, 7): 80},
+    "wall_exposed_ns": {0: 20 + 10 + 20 + 10},
+    "stage_wall_exposed_ns": {(0, "none"): 20, (0, "stage2_f"): 30, (0, "stage4_f"): 10},
+    "wall_overlap": {0: Fraction(60, 120)},  # of [120, 210), [250, 270) and [300, 310)
+    "wall_exposed_all_ns": {0: 20 + 30 + 20 + 10},
+    "wall_overlap_all": {0: Fraction(60, 140)},  # of [120, 230), [250, 270) and [300, 310)
+    "busy_ns": {0: 130 + 20 + 10},
+    "idle_ns": {0: 400 - 160},
+    "window_ns": {0: 400},
+    "overlap_tax_ns": {},  # neither gemm nor gelu ever ran alone
+    "comm_streams": {**ZEROS, (0, "ep_a2a"): 1, (0, "mixed"): 1},
+    "compute_streams": {0: 1},
+    "period_ns": {},  # a single anchor has none
+    "anchors": {0: 1},
+    "window_typicality": {0: 0},
+    "overlap_score": {},  # nobody states the stages
+    "serialization": {},
+    "pipeline_stage_ns": {},
+    "share": {},
+    "launches": {(0, "none"): 2, (0, "stage2_f"): 3, (0, "stage4_f"): 2},
+    "mean_kernel_ns": {(0, "none"): 25, (0, "stage2_f"): Fraction(110, 3), (0, "stage4_f"): 40},
+    "gpu_gap_ns": {0: 20},
+    "syncs": {0: 1},
+    "sync_calls": {(0, "cudaStreamSynchronize"): 1},
+    "kernel_launches": {
+        (0, "none", "ncclDevKernel_AllReduce"): 1,
+        (0, "none", NCCL): 1,
+        (0, "stage2_f", "gemm"): 1,
+        (0, "stage2_f", NCCL): 2,
+        (0, "stage4_f", "gelu"): 1,
+        (0, "stage4_f", NCCL): 1,
+    },
+    "sequence": {
+        (0, "none", 7): fingerprint(["ncclDevKernel_AllReduce"]),
+        (0, "none", 32): fingerprint([NCCL]),
+        (0, "stage2_f", 7): fingerprint(["gemm"]),
+        (0, "stage2_f", 28): fingerprint([NCCL, NCCL]),
+        (0, "stage4_f", 7): fingerprint(["gelu"]),
+        (0, "stage4_f", 32): fingerprint([NCCL]),
+    },
+    "barriers": {0: 1},
+    "compute_on_comm_streams": {(0, 28): 0, (0, 32): 0},
+    "pageable_copies": {0: 0},
+    "family_ns": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 40, "elementwise": 40, "nccl": 160},
+    "family_launches": {**dict.fromkeys(zero_filled(NVIDIA), 0), "gemm": 1, "elementwise": 1, "nccl": 5},
+    "total_kernel_ns": {(): 240},
+    "step_minus_kernel_ns": {},  # a single anchor has no period
+    "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},
+    "collective_time_ns": {(0, "unknown", "AllReduce"): 30, (0, "unknown", "SendRecv"): 60 + 10 + 40 + 20},
+    **{metric: {} for metric in OF_SIZES},  # no kernel has a record of its size
+    "iteration_ns": {},
+    "samples_per_s": {},
+    "tokens_per_s": {},
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metric(timeline: Path, metric: str) -> None:
+    assert rows(timeline, metric) == EXPECTED[metric]
+
+
+def test_every_number_above_is_of_a_metric() -> None:
+    assert EXPECTED.keys() == METRICS.keys()
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
+    assert metric.summary.endswith(".")
+    assert metric.scope is Scope.RUN or metric.dimensions[0] == "rank"
+    assert (metric.unit is Unit.NS) == metric.name.endswith("_ns")
+    good = "overlap" in metric.name or "utilisation" in metric.name or metric.unit in SPEEDS
+    assert good or metric.better is not Better.HIGHER
+
+
+def test_values_are_integers_and_exact_fractions(timeline: Path) -> None:
+    for metric in METRICS:
+        for value in rows(timeline, metric).values():
+            assert type(value) is int or (isinstance(value, Fraction) and value.denominator > 1), metric
+
+
+# -- steady
+
+
+def steady_steps(tmp_path: Path, *exposed: int) -> Path:
+    """Steps of 100 ns in which the communication of stage2_f is exposed for so long; 0: it is not there."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for i, length in enumerate(exposed):
+        at = 100 * i
+        gpu.range("step", at, at + 90)
+        gpu.range("layer00_stage2_f", at + 1, at + 9)
+        gpu.kernel("gemm", at + 10, at + 20, launch_ns=at + 2)
+        if length:
+            gpu.kernel(NCCL, at + 20, at + 20 + length, launch_ns=at + 3, stream=28)
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+def test_steady_value_is_the_exact_median_over_the_windows(tmp_path: Path) -> None:
+    path = steady_steps(tmp_path, 50, 50, 10, 5, 8, 31, 50, 50)  # steady: 10, 5, 8, 31
+    assert rows(path, "exposed_ns", window="steady") == {(0, "stage2_f"): 9}
+    path = steady_steps(tmp_path, 50, 50, 10, 5, 11, 31, 50, 50)
+    assert rows(path, "exposed_ns", window="steady") == {(0, "stage2_f"): Fraction(21, 2)}
+
+
+def test_row_that_one_steady_window_lacks_is_missing_and_never_a_median_of_the_rest(tmp_path: Path) -> None:
+    path = steady_steps(tmp_path, 50, 50, 10, 0, 8, 31, 50, 50)
+    with evidence(path) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.pick("steady"))
+    assert measured.rows == ()
+    assert measured.missing == (((0, "stage2_f"), "only 3 of 4 windows have this row"),)
+
+
+def test_row_that_one_capture_lacks_is_missing(tmp_path: Path) -> None:
+    paths = []
+    for i, exposed in enumerate((10, 0, 30)):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        paths.append(steady_steps(folder, exposed))
+    with evidence(*paths) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.pick("median"))
+        assert (measured.rows, len(measured.missing)) == ((), 1)
+    with evidence(paths[0], paths[2]) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.pick("median"))
+        assert [(row.labels, row.value) for row in measured.rows] == [((0, "stage2_f"), 20)]
+
+
+# -- overlap tax
+
+
+def taxed(tmp_path: Path) -> Path:
+    """gemm takes 10, 20 and 12 ns alone, 50 and 30 under communication; gelu never runs alone."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 400)
+    gpu.range("layer00_stage2_f", 10, 20)
+    for start, end in ((100, 110), (120, 140), (160, 172)):
+        gpu.kernel("gemm", start, end, launch_ns=30)
+    gpu.kernel("gemm", 200, 250, launch_ns=12)
+    gpu.kernel("gelu", 260, 280, launch_ns=12)
+    gpu.kernel(NCCL, 240, 270, launch_ns=12, stream=28)
+    gpu.kernel("gemm", 300, 330, launch_ns=31)
+    gpu.kernel(NCCL, 329, 340, launch_ns=31, stream=28)
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+def test_overlap_tax_is_the_length_over_the_median_alone(tmp_path: Path) -> None:
+    path = taxed(tmp_path)
+    assert rows(path, "overlap_tax_ns") == {(0, "none"): 30 - 12, (0, "stage2_f"): 50 - 12}
+
+
+def test_overlap_tax_tells_the_share_of_kernels_without_a_sample_alone(tmp_path: Path) -> None:
+    path = taxed(tmp_path)
+    told = "overlap_tax_ns leaves out 33.3 % of 3 compute kernels under communication"
+    assert any(note.startswith(told) for note in notes(path, "overlap_tax_ns"))
+    assert not any("overlap_tax_ns" in note for note in notes(path, "compute_ns"))
+
+
+def test_barrier_is_communication_to_a_kernel_of_another_stream(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 400)
+    gpu.kernel("gemm", 100, 110, launch_ns=10)
+    gpu.kernel("gemm", 200, 240, launch_ns=10)
+    gpu.kernel("gelu", 150, 160, launch_ns=10, stream=8)
+    gpu.kernel(NCCL, 230, 260, launch_ns=10, stream=8)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "barrier_ns") == {0: 30}
+    assert rows(path, "overlap_tax_ns") == {(0, "none"): 40 - 10}
+
+
+def test_overlap_tax_takes_its_samples_from_the_whole_run(tmp_path: Path) -> None:
+    path = taxed(tmp_path)
+    assert rows(path, "overlap_tax_ns", window="195:290") == {(0, "stage2_f"): 50 - 12}
+    assert rows(path, "overlap_tax_ns", window="195:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
+    # A kernel that the window cuts is taxed for its whole length, as long as it is overlapped inside.
+    assert rows(path, "overlap_tax_ns", window="245:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
+    assert rows(path, "overlap_tax_ns", window="195:240", kernels="clipped") == {}
+
+
+# -- typicality and period
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ((50, 50, 50, 50, 50), {0: 0}),
+        ((50, 50, 51, 50, 50), {}),  # MAD 0, and apart: no number says how far
+        ((50, 10, 30, 20, 50), {0: 1}),  # |30 − 20| / MAD 10
+        ((50, 20, 47, 10, 50), {0: Fraction(27, 10)}),
+    ],
+)
+def test_window_typicality(tmp_path: Path, lengths: tuple[int, ...], expected: dict[object, Value]) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for i, length in enumerate(lengths):
+        gpu.range("step", 100 * i, 100 * i + length)
+        gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
+    assert rows(trace.write(tmp_path / "trace.sqlite"), "window_typicality") == expected
+
+
+def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for i, length in enumerate((50, 50, 20, 21, 90, 22, 20, 50, 50)):
+        gpu.range("step", 100 * i, 100 * i + length)
+        gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert "rank 0: the window is untypical, 69 MAD from the steady median" in [
+        note.replace(".0 MAD", " MAD") for note in notes(path, "compute_ns")
+    ]
+    assert rows(path, "window_typicality", window="0:100") == {}
+
+
+def periods(tmp_path: Path, *lengths: int) -> Path:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    at = 0
+    for length in (*lengths, 1_000):
+        gpu.range("step", at, at + 5)
+        gpu.kernel("gemm", at + 1, at + 2, launch_ns=at)
+        at += length
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+def test_period_quantiles_are_nearest_ranks_over_the_steady_anchors(tmp_path: Path) -> None:
+    path = periods(tmp_path, 900, 900, 40, 10, 30, 20, 900)  # 8 anchors, steady: 2 … 5
+    assert rows(path, "period_ns") == {(0, "p50"): 20, (0, "p90"): 40, (0, "p99"): 40}
+    assert rows(path, "anchors") == {0: 8}
+
+
+def test_last_anchor_has_no_period_to_count(tmp_path: Path) -> None:
+    assert rows(periods(tmp_path, 10, 30), "period_ns") == {(0, "p50"): 10, (0, "p90"): 30, (0, "p99"): 30}
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(1, 1), (10, 1), (11, 2), (50, 5), (90, 9), (91, 10), (99, 10)])
+def test_percentile_is_a_value_that_occurred(percent: int, expected: int) -> None:
+    assert percentile([10, 9, 8, 7, 6, 5, 4, 3, 2, 1], percent) == expected
+
+
+def test_of_many_values_a_percentile_is_the_smallest_that_so_many_do_not_exceed() -> None:
+    assert [percentile(range(1, 10_001), percent) for percent in (1, 50, 99)] == [100, 5_000, 9_900]
+    assert [percentile([3, 5], percent) for percent in (1, 50, 51)] == [3, 3, 5]
+
+
+# -- streams
+
+
+def test_stream_number_that_two_contexts_share_is_spelt_out(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 400)
+    gpu.kernel("gemm", 100, 110, launch_ns=12, stream=7, context=1)
+    gpu.kernel("gemm", 100, 120, launch_ns=12, stream=7, context=2)
+    gpu.kernel("gemm", 100, 130, launch_ns=12, stream=8, context=2)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "stream_compute_ns") == {(0, "0/1/7"): 10, (0, "0/2/7"): 20, (0, 8): 30}
+
+
+def communicating(tmp_path: Path, *launched_in: str) -> Path:
+    """One communication stream, with a kernel launched in each of the ranges."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 1_000)
+    for i, name in enumerate(launched_in):
+        gpu.range(name, 10 * i, 10 * i + 9)
+        gpu.kernel(NCCL, 500 + 10 * i, 509 + 10 * i, launch_ns=10 * i + 5, stream=28)
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("launched_in", "purpose"),
+    [
+        (["layer00_stage2_f", "layer00_stage4_b"], "ep_a2a"),
+        (["layer00_stage1_f", "layer01_stage1_w"], "cp_ring"),
+        (["pipeline send/recv"], "pp_p2p"),
+        (["aten::all_reduce"], "unknown"),
+        (["layer00_stage2_f"] * 9 + ["layer00_stage1_f"], "mixed"),
+        (["layer00_stage2_f"] * 9 + ["aten::all_reduce"], "mixed"),
+    ],
+)
+def test_purpose_of_a_stream_is_unanimous(tmp_path: Path, launched_in: list[str], purpose: str) -> None:
+    assert rows(communicating(tmp_path, *launched_in), "comm_streams") == {**ZEROS, (0, purpose): 1}
+
+
+def test_all_communication_being_barrier_is_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 1_000)
+    gpu.kernel("gemm", 100, 200, launch_ns=12)
+    gpu.kernel(NCCL, 200, 300, launch_ns=13)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "comm_streams") == ZEROS
+    told = "0 communication streams, all communication is barrier: 1 kernels on compute streams"
+    assert any(note.startswith(told) for note in notes(path, "comm_streams"))
+
+
+# -- calls
+
+
+def syncs(tmp_path: Path, *calls: tuple[str, int]) -> Value:
+    trace = TraceBuilder()
+    gpu: Process = trace.process()
+    gpu.range("step", 100, 200)
+    gpu.kernel("gemm", 110, 120, launch_ns=105)
+    for name, start in calls:
+        gpu.api(name, start, start + 5)
+    return rows(trace.write(tmp_path / "trace.sqlite"), "syncs")[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "counts"),
+    [
+        ("cudaDeviceSynchronize_v3020", True),
+        ("cudaStreamSynchronize_ptsz", True),
+        ("cudaEventSynchronize", True),
+        ("cuStreamSynchronize", True),
+        ("cudaMemcpy_v3020", True),
+        ("cuMemcpyDtoH_v2", True),
+        ("cudaMemcpyAsync_v3020", False),
+        ("cudaMemcpy2DAsync", False),
+        ("cuMemcpyDtoHAsync_v2", False),
+        ("cudaStreamWaitEvent", False),
+        ("cudaEventQuery", False),
+        ("cudaMalloc", False),
+    ],
+)
+def test_sync_is_what_makes_the_cpu_wait(tmp_path: Path, call: str, counts: bool) -> None:
+    assert syncs(tmp_path, (call, 150)) == int(counts)
+
+
+def test_syncs_of_the_window_only(tmp_path: Path) -> None:
+    calls = [("cudaDeviceSynchronize", start) for start in (50, 99, 100, 150, 200, 201)]
+    assert syncs(tmp_path, *calls) == 3
+
+
+def test_sync_that_is_recorded_twice_counts_once(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 200)
+    gpu.kernel("gemm", 110, 120, launch_ns=105)
+    first = gpu.api("cudaStreamSynchronize_v3020", 150, 160)
+    gpu.api("cudaStreamSynchronize_v3020", 150, 160, event_class=67, correlation=first)
+    gpu.api("cuStreamSynchronize", 151, 159, event_class=1, correlation=first)
+    gpu.api("cudaStreamSynchronize_v3020", 170, 175)
+    other = trace.process(pid=101)
+    other.range("step", 100, 200)
+    other.kernel("gemm", 110, 120, launch_ns=105)
+    assert rows(trace.write(tmp_path / "trace.sqlite"), "syncs") == {0: 2, 1: 0}
+
+
+# -- counts of kernels
+
+
+def test_kernel_without_a_launch_row_is_looked_up_at_its_start_and_its_share_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 1_000)
+    gpu.range("layer00_stage3_f", 100, 200)
+    gpu.kernel("gemm", 150, 160, launch=False)
+    gpu.kernel("gemm", 170, 190, launch_ns=50)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert rows(path, "launches") == {(0, "none"): 1, (0, "stage3_f"): 1}
+    told = "50.0 % of 2 kernels around the windows have no launch row: their stage was looked up at their GPU start"
+    assert told in notes(path, "launches")
+
+
+def test_gap_is_between_kernels_of_all_compute_streams(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 1_000)
+    gpu.kernel("gemm", 100, 200, launch_ns=5)
+    gpu.kernel("gemm", 150, 260, launch_ns=5, stream=8)
+    gpu.kernel(NCCL, 200, 900, launch_ns=5, stream=28)
+    gpu.kernel("gemm", 300, 310, launch_ns=5)
+    assert rows(trace.write(tmp_path / "trace.sqlite"), "gpu_gap_ns") == {0: 40}
+    for at in (50, 280, 700):
+        gpu.kernel("empty", at, at, launch_ns=5)
+    assert rows(trace.write(tmp_path / "zero.sqlite"), "gpu_gap_ns") == {0: 40}
+
+
+def test_metrics_of_a_convention_without_stages_stand_under_none(timeline: Path) -> None:
+    plain = replace(STEP, stage=None, purposes=())
+    assert rows(timeline, "exposed_ns", convention=plain) == {(0, "none"): 60}
+    assert rows(timeline, "comm_streams", convention=plain) == {(0, "mixed"): 0, (0, "unknown"): 2}

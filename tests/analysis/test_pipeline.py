@@ -1,0 +1,635 @@
+"""Is a two-stage pipeline judged as published: how much of the shorter stage is hidden, and what the period is near?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.pipeline import PipelineUnit
+from pytest_nsys.cli import main
+from pytest_nsys.cli.pipeline import reading
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import GateFileError, NothingMeasured, UsageMistake
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.workload import TwoStages, Workload
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.formats import Format
+from pytest_nsys.samples.two_stages import TwoStageShape, write_two_stages
+from tests.support.gates import Project
+
+CONVENTION = replace(BUILT_IN["generic"], anchor="unit %")
+STAGES = TwoStages(("encode%",), ("decode%",), warm_up=0)
+GATE = """
+convention: {extends: generic, name: serving, anchor: unit %}
+pipeline: {stage0: encode, stage1: decode}
+"""
+NAMES = {Format.NSYS: "run.sqlite", Format.KINETO: "run.json.gz", Format.JAX: "run.trace.json.gz"}
+
+
+class Named(NamedTuple):
+    """A range: name, start, end (None: never closed), thread."""
+
+    name: str
+    start: int
+    end: int | None
+    thread: int = 1
+
+
+def write(path: Path, starts: Sequence[int], *ranges: Named) -> Path:
+    """One rank whose anchors start so, each with a kernel, and the ranges."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for k, start in enumerate(starts):
+        gpu.range(f"unit {k}", start, start + 50, thread=9)
+        gpu.kernel("gemm", start + 10, start + 20, launch_ns=start + 1)
+    for name, start, end, thread in ranges:
+        gpu.range(name, start, end, thread=thread)
+    return trace.write(path)
+
+
+@contextmanager
+def opened(path: Path, stages: TwoStages | None = STAGES, blocks: tuple[str, ...] = ()) -> Iterator[Evidence]:
+    library = Library()
+    try:
+        yield library.evidence([str(path)], path.parent, CONVENTION, Workload(pipeline=stages, blocks=blocks))
+    finally:
+        library.close()
+
+
+def values(
+    path: Path, metric: str, stages: TwoStages | None = STAGES, blocks: tuple[str, ...] = ()
+) -> Mapping[object, Value]:
+    """The rows of a metric by their labels after the rank."""
+    with opened(path, stages, blocks) as evidence:
+        rows = evidence.rows(METRICS[metric], evidence.pick("median")).rows
+    return {row.labels[1:] if len(row.labels) > 1 else row.labels[0]: row.value for row in rows}
+
+
+def notes(path: Path) -> list[str]:
+    with opened(path) as evidence:
+        return [note.text for note in evidence.notes(evidence.pick("median"), METRICS["overlap_score"])]
+
+
+def even(stage0: int, stage1: int, period: int = 1_000, units: int = 6) -> tuple[list[int], list[Named]]:
+    """Anchors and ranges of units that are all alike."""
+    starts = [1_000 + period * k for k in range(units + 1)]
+    return starts, [r for s in starts for r in (Named("encode", s, s + stage0), Named("decode", s, s + stage1, 2))]
+
+
+# -- what is published
+
+
+@pytest.mark.parametrize(
+    ("stage0", "stage1", "period", "hidden"),
+    [
+        (600, 400, 600, Fraction(1)),  # the period is the longer stage
+        (600, 400, 1_000, Fraction(0)),  # one after the other
+        (600, 400, 800, Fraction(1, 2)),
+        (400, 600, 800, Fraction(1, 2)),  # the first is the shorter one
+        (1_000, 100, 1_090, Fraction(1, 10)),
+        (600, 400, 500, Fraction(1)),  # more than the shorter stage: clamped
+        (600, 400, 1_200, Fraction(0)),  # less than nothing: none
+        (600, 0, 600, Fraction(0)),
+        (0, 0, 0, Fraction(0)),
+    ],
+)
+def test_hidden_part_of_a_unit(stage0: int, stage1: int, period: int, hidden: Fraction) -> None:
+    assert PipelineUnit(period, stage0, stage1).hidden == hidden
+
+
+@pytest.mark.parametrize(
+    ("stage0", "stage1", "period", "score", "serialization"),
+    [
+        (600, 400, 600, 1, 0),
+        (600, 400, 1_000, 0, 1),
+        (400, 600, 700, Fraction(3, 4), Fraction(1, 4)),
+        (600, 400, 1_200, 0, Fraction(3, 2)),  # something else takes time
+        (600, 400, 500, 1, Fraction(-1, 4)),  # units overlap each other
+    ],
+)
+def test_units_that_are_alike(
+    tmp_path: Path, stage0: int, stage1: int, period: int, score: Value, serialization: Value
+) -> None:
+    starts, ranges = even(stage0, stage1, period)
+    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    assert values(path, "overlap_score") == {0: score}
+    assert values(path, "serialization") == {0: serialization}
+    assert values(path, "pipeline_stage_ns") == {("stage0",): stage0, ("stage1",): stage1}
+
+
+class Oracle(NamedTuple):
+    score: Fraction
+    serialization: Fraction | None
+
+
+def by_hand(starts: Sequence[int], ranges: Sequence[Named], warm_up: int) -> Oracle | None:
+    """The definition, unit by unit and range by range; None where fewer than five units hold both stages."""
+    units = []
+    for k in range(warm_up, len(starts) - 1):
+        inside = [r for r in ranges if starts[k] <= r.start < starts[k + 1]]
+        lengths = {name: [r.end - r.start for r in inside if r.name == name and r.end] for name in ("encode", "decode")}
+        if all(lengths.values()) and all(r.end for r in inside):
+            units.append((starts[k + 1] - starts[k], sum(lengths["encode"]), sum(lengths["decode"])))
+    if len(units) < 5 or len(starts) - 1 < warm_up + 5:
+        return None
+    ratios = [min(Fraction(1), Fraction(max(0, a + b - p), max(1, min(a, b)))) for p, a, b in units]
+    period, first, second = (Fraction(median(map(Fraction, column))) for column in zip(*units, strict=True))
+    longer, both = max(first, second), first + second
+    return Oracle(median(ratios), (period - longer) / (both - longer) if both > longer else None)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> tuple[list[int], list[Named], int]:
+    """Anchors, of which some start together, ranges anywhere around them, and a warm-up."""
+    gaps = draw(st.lists(st.integers(0, 8), min_size=5, max_size=12))
+    starts = [100]
+    for gap in gaps:
+        starts.append(starts[-1] + gap)
+    of_units = [Named(name, s, s + draw(st.integers(1, 9))) for s in starts for name in ("encode", "decode")]
+    names, times = st.sampled_from(["encode", "decode"]), st.integers(90, starts[-1] + 5)
+    more = draw(st.lists(st.tuples(names, times, st.integers(1, 9)), max_size=6))
+    unclosed = draw(st.lists(st.tuples(names, times), max_size=1))
+    stray = [Named(name, at, at + length) for name, at, length in more] + [
+        Named(name, at, None) for name, at in unclosed
+    ]
+    kept = [r for r in of_units if draw(st.integers(0, 9))]
+    return starts, kept + stray, draw(st.integers(0, 3))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(pipelines())
+def test_any_pipeline(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[list[int], list[Named], int]) -> None:
+    starts, ranges, warm_up = drawn
+    path = write(tmp_path_factory.mktemp("any") / "a.sqlite", starts, *ranges)
+    expected = by_hand(starts, ranges, warm_up)
+    stages = STAGES._replace(warm_up=warm_up)
+    if expected is None:
+        with pytest.raises(NothingMeasured):
+            values(path, "overlap_score", stages)
+        return
+    assert values(path, "overlap_score", stages) == {0: expected.score}
+    if expected.serialization is None:
+        with pytest.raises(NothingMeasured, match="takes 0 ns at the median"):
+            values(path, "serialization", stages)
+    else:
+        assert values(path, "serialization", stages) == {0: expected.serialization}
+
+
+# -- units of work
+
+
+def test_a_range_is_of_the_unit_that_it_starts_in(tmp_path: Path) -> None:
+    """However far it reaches; before the first anchor and after the last one's start there is no unit."""
+    starts, ranges = even(600, 400)
+    stray = [Named("encode", 500, 900), Named("decode", starts[-1], starts[-1] + 9_000)]
+    crossing = [r._replace(end=r.start + 1_300) if r.name == "encode" else r for r in ranges]
+    path = write(tmp_path / "a.sqlite", starts, *crossing[:-2], *stray)
+    assert values(path, "pipeline_stage_ns") == {("stage0",): 1_300, ("stage1",): 400}
+
+
+def test_several_ranges_make_up_a_stage(tmp_path: Path) -> None:
+    starts, ranges = even(300, 400)
+    more = [Named("encode tail", s + 500, s + 700) for s in starts]
+    path = write(tmp_path / "a.sqlite", starts, *ranges, *more)
+    assert values(path, "pipeline_stage_ns")[("stage0",)] == 500
+    assert not any("counts twice" in note for note in notes(path))
+
+
+def test_a_range_inside_another_of_its_stage_is_told(tmp_path: Path) -> None:
+    starts, ranges = even(300, 400)
+    inner = [Named("encode layer", s + 100, s + 200) for s in starts]
+    path = write(tmp_path / "a.sqlite", starts, *ranges, *inner)
+    assert values(path, "pipeline_stage_ns")[("stage0",)] == 400
+    assert any("rank 0: 6 ranges of a stage are inside another one" in note for note in notes(path))
+
+
+def test_units_that_lack_a_stage_are_told(tmp_path: Path) -> None:
+    starts, ranges = even(600, 400, units=9)
+    gone = {("decode", 1_000), ("encode", 2_000), ("decode", 3_000), ("encode", 3_000)}
+    left = [r for r in ranges if (r.name, r.start) not in gone]
+    path = write(tmp_path / "a.sqlite", starts, *left, Named("encode", 9_500, None))
+    assert values(path, "overlap_score") == {0: 0}
+    (told,) = (note for note in notes(path) if "left out" in note)
+    assert told == (
+        "rank 0: 4 of 9 units after the warm-up are left out: "
+        "1 with a range that was never closed, 1 without stage0, 1 without stage1, 1 without either"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "units", "why"),
+    [
+        (STAGES._replace(warm_up=2), 6, r"7 anchors make 6 units .* lower warmup to 1 or less"),
+        (STAGES, 4, r"5 anchors make 4 units .* capture 6 anchors at least"),
+        (STAGES._replace(first=("encod", "prefill")), 6, r"no range of stage0, 'encod' or 'prefill'.*'decode' \(7\)"),
+    ],
+)
+def test_too_little_is_no_data(tmp_path: Path, stages: TwoStages, units: int, why: str) -> None:
+    starts, ranges = even(600, 400, units=units)
+    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    for metric in ("overlap_score", "serialization", "pipeline_stage_ns"):
+        with pytest.raises(NothingMeasured, match=why):
+            values(path, metric, stages)
+
+
+def test_few_units_with_both_stages_are_no_data(tmp_path: Path) -> None:
+    starts, ranges = even(600, 400)
+    path = write(tmp_path / "a.sqlite", starts, *(r for r in ranges if (r.name, r.start) != ("decode", 1_000)))
+    assert values(path, "overlap_score", STAGES._replace(warm_up=1)) == {0: 0}
+    path = write(tmp_path / "b.sqlite", starts, *(r for r in ranges if r.name != "decode" or r.start > 2_500))
+    with pytest.raises(NothingMeasured, match=r"4 of 6 units .* hold both stages \(2 without stage1\), and it takes 5"):
+        values(path, "overlap_score")
+
+
+def test_a_range_of_both_stages(tmp_path: Path) -> None:
+    starts, ranges = even(600, 400)
+    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    with pytest.raises(UsageMistake, match="range 'decode' is of stage0 and of stage1"):
+        values(path, "overlap_score", TwoStages(("%code",), ("decode",), 0))
+
+
+def test_clocks_of_two_ranks_are_never_compared(tmp_path: Path) -> None:
+    """The stages of one rank at times that are far from those of the other."""
+    trace = TraceBuilder()
+    for rank, zero in enumerate((1_000, 10**15)):
+        gpu = trace.process(pid=100 + rank)
+        for k in range(7):
+            start = zero + 1_000 * k
+            gpu.range(f"unit {k}", start, start + 50)
+            gpu.kernel("gemm", start + 10, start + 20)
+            gpu.range("encode", start, start + 600)
+            gpu.range("decode", start, start + 400 + 100 * rank)
+    assert values(trace.write(tmp_path / "a.sqlite"), "overlap_score") == {0: 0, 1: Fraction(100, 500)}
+
+
+# -- blocks
+
+
+def test_share_counts_ranges_of_one_name_once(tmp_path: Path) -> None:
+    starts, _ = even(1, 1)
+    nested = [
+        Named("decode", s + a, s + b, thread)
+        for s in starts
+        for a, b, thread in ((0, 300, 1), (100, 200, 1), (200, 400, 2))
+    ]
+    path = write(tmp_path / "a.sqlite", starts, *nested, *(Named("decode head", s, s + 50) for s in starts))
+    assert values(path, "share", None, ("decode%",)) == {("decode",): Fraction(2, 5), ("decode head",): Fraction(1, 20)}
+
+
+def test_share_is_cut_at_the_edges_of_the_steady_periods(tmp_path: Path) -> None:
+    """Seven anchors: those from the second to the sixth are steady, and their periods go from 2 to 7 us."""
+    starts, _ = even(1, 1)
+    path = write(tmp_path / "a.sqlite", starts, Named("load", 1_000, 2_500), Named("load", 6_900, None))
+    assert values(path, "share", None, ("load",)) == {("load",): Fraction(500 + 100, 5_000)}
+
+
+def test_share_of_a_run_without_anchors(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("load", 10, 90)
+    gpu.kernel("gemm", 20, 30)
+    path = trace.write(tmp_path / "a.sqlite")
+    with opened(path, None, ("load",)) as run, pytest.raises(NothingMeasured, match="0 anchors make no steady period"):
+        run.rows(METRICS["share"], run.pick("run"))
+
+
+def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for rank in range(2):
+        gpu = trace.process(pid=100 + rank)
+        for k in range(7):
+            start = 1_000 + 1_000 * k
+            gpu.range(f"unit {k}", start, start + 50)
+            gpu.kernel("gemm", start + 10, start + 20)
+            gpu.range(f"block {rank}", start, start + 250)
+    with opened(trace.write(tmp_path / "a.sqlite"), None, ("block %",)) as evidence:
+        rows = evidence.rows(METRICS["share"], evidence.pick("median")).rows
+    assert {row.labels: row.value for row in rows} == {
+        (0, "block 0"): Fraction(1, 4),
+        (0, "block 1"): 0,
+        (1, "block 0"): 0,
+        (1, "block 1"): Fraction(1, 4),
+    }
+
+
+def test_a_block_that_nobody_has_is_no_data(tmp_path: Path) -> None:
+    starts, ranges = even(600, 400)
+    path = write(tmp_path / "a.sqlite", starts, *ranges)
+    with pytest.raises(NothingMeasured, match=r"no range of block 'prefill'.*'encode' \(7\)"):
+        values(path, "share", None, ("decode", "prefill"))
+
+
+@pytest.mark.parametrize("metric", ["overlap_score", "serialization", "pipeline_stage_ns", "share"])
+def test_nothing_is_measured_before_it_is_stated(tmp_path: Path, metric: str) -> None:
+    starts, ranges = even(600, 400)
+    assert values(write(tmp_path / "a.sqlite", starts, *ranges), metric, None) == {}
+    assert "stated" in METRICS[metric].without
+
+
+# -- the sentence
+
+
+def outcome(project: Project, sentence: str, shape: TwoStageShape, head: str = GATE) -> tuple[str, str]:
+    """What became of a sentence, and what was said of it."""
+    write_two_stages(project.root / "run.sqlite", shape)
+    project.gate(f"{head}assertions:\n  - {sentence}")
+    (case,) = project.cases("--nsys-trace=run.sqlite").values()
+    return case.properties["nsys_outcome"], case.text
+
+
+FORMS = ("pipeline overlap_score >= 0.30", "{metric: overlap_score, require: '>= 0.30', pipeline: true}")
+
+
+@pytest.mark.parametrize("sentence", FORMS)
+def test_the_sentence_asks_for_both(project: Project, sentence: str) -> None:
+    """Stages of 3 and 2 ms: from 3.2 ms of period on 1.8 ms are hidden, from 4.2 ms on 0.8."""
+    assert outcome(project, sentence, TwoStageShape())[0] == "passed"
+    found, said = outcome(project, sentence, TwoStageShape(period_ns=4_200_000))
+    assert found == "failed"
+    assert "the period is no nearer the longer stage than the sum of both" in said
+    assert "score is below" not in said
+    assert "0     0.4  >= 0.3  0.6            < 0.5" in said
+    found, said = outcome(project, sentence, TwoStageShape(period_ns=4_900_000))
+    assert "the score is below its limit, and the period is no nearer" in said
+    assert outcome(project, sentence, TwoStageShape(period_ns=4_000_000))[0] == "failed"  # halfway is not nearer
+
+
+def test_the_plain_score_asks_for_the_score_alone(project: Project) -> None:
+    assert outcome(project, "overlap_score >= 0.30", TwoStageShape(period_ns=4_200_000))[0] == "passed"
+
+
+def test_the_score_alone_fails_the_sentence(project: Project) -> None:
+    """Medians of 19 and 10 in 20 us make a serialization of 0.1, but most units do one stage after the other."""
+    starts = [1_000 + 20_000 * k for k in range(7)]
+    lengths = ((19, 1), (1, 19), (19, 1), (1, 19), (19, 19), (19, 1), (1, 1))
+    ranges = [
+        Named(name, start, start + 1_000 * length, thread)
+        for start, both in zip(starts, lengths, strict=True)
+        for name, length, thread in (("encode", both[0], 1), ("decode", both[1], 2))
+    ]
+    write(project.root / "run.sqlite", starts, *ranges)
+    project.gate(f"{GATE.replace('decode}', 'decode, warmup: 0}')}assertions:\n  - pipeline overlap_score >= 0.30")
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "failed: the score is below its limit\n" in said
+    assert "0     0    >= 0.3  0.1            < 0.5" in said
+
+
+def test_both_numbers_are_in_every_report(project: Project) -> None:
+    write_two_stages(project.root / "run.sqlite", TwoStageShape())
+    project.gate(f"{GATE}assertions:\n  - pipeline overlap_score >= 0.30")
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-json=out.json", code=0)
+    assert ">= 0.3; serialization 0.1, < 0.5" in said
+    (row,) = json.loads((project.root / "out.json").read_text())["gate_files"][0]["assertions"][0]["rows"]
+    assert (row["value"]["exact"], row["serialization"]["exact"], row["margin"]["exact"]) == ("9/10", "1/10", "2/5")
+
+
+def test_a_waiver_is_no_leave_from_the_rule(project: Project) -> None:
+    write_two_stages(project.root / "run.sqlite", TwoStageShape(period_ns=4_800_000))
+    project.gate(
+        f"{GATE}assertions:\n  - overlap_score >= 0.30\n  - pipeline overlap_score >= 0.30\nwaivers:\n"
+        "  - {assertion: overlap_score >= 0.30, ceiling: 0.05, expires: 2999-12-31, reason: known}\n"
+        "  - {assertion: pipeline overlap_score >= 0.30, ceiling: 0.05, expires: 2999-12-31, reason: known}\n"
+    )
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [case.state for case in cases.values()] == ["passed", "failure"]
+
+
+def test_against_a_baseline(project: Project) -> None:
+    project.gate(f"{GATE}assertions:\n  - pipeline overlap_score >= baseline - 0.05")
+    write_two_stages(project.root / "base.sqlite", TwoStageShape())
+    project.refresh("--nsys-trace=base.sqlite")
+    for period_ns, code in ((3_300_000, 0), (3_301_000, 1)):
+        write_two_stages(project.root / "run.sqlite", TwoStageShape(period_ns=period_ns))
+        project.pytest("--nsys-trace=run.sqlite", code=code)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "differs"),
+    [
+        ("stage1: decode}", "stage1: [decode, sample]}", "pipeline"),
+        ("stage1: decode}", "stage1: decode, warmup: 9}", "pipeline"),
+        ("blocks: [decode]", "blocks: [decode, sample]", "blocks"),
+    ],
+)
+def test_other_stages_or_blocks_are_incomparable(project: Project, was: str, now: str, differs: str) -> None:
+    sentence = "{metric: pipeline_stage_ns, where: {stage: stage0}, baseline: {rel: 5%}}"
+    head = f"{GATE}blocks: [decode]\n"
+    write_two_stages(project.root / "run.sqlite")
+    project.gate(f"{head}assertions:\n  - {sentence}")
+    project.refresh("--nsys-trace=run.sqlite")
+    found, said = outcome(project, sentence, TwoStageShape(), head.replace(was, now))
+    assert (found, f"{differs}: now" in said) == ("incomparable", True)
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence", "what"),
+    [
+        (3, "overlap_score >= 0.3", "overlap_score needs pipeline: {stage0: …, stage1: …} in this file"),
+        (3, "pipeline overlap_score >= 0.3", "overlap_score needs pipeline: {stage0: …, stage1: …} in this file"),
+        (3, "serialization < 0.5", "serialization needs pipeline: {stage0: …, stage1: …} in this file"),
+        (3, "stage0 pipeline stage ns <= 1ms", "pipeline_stage_ns needs pipeline: {stage0: …, stage1: …}"),
+        (3, "decode share <= 20%", "share needs blocks: […] in this file"),
+        (20, "overlap_score >= 30%", "overlap_score is a number without unit: write 0.3, not 30%"),
+        (3, "pipelin overlap_score >= 0.3", "'pipelin' selects nothing: overlap_score has no dimension but rank"),
+        (
+            3,
+            "pipelin overlap_score >= 0.3",
+            "'pipelin' selects nothing: overlap_score has no dimension but rank (did you",
+        ),
+        (3, "pipeline median overlap_score >= 0.3", "'pipeline' judges each rank by itself"),
+        (3, "pipeline overlap_score <= 0.3", "'pipeline' asks for a score of at least so much: write >="),
+        (3, "pipeline serialization <= 0.3", "'pipeline' selects nothing: serialization has no dimension but rank"),
+        (54, "{metric: serialization, require: '<= 1', pipeline: true}", "'pipeline' goes with overlap_score"),
+        (42, "{assert: overlap_score >= 0, pipeline: true}", "'pipeline' cannot stand beside 'assert'"),
+        (54, "{metric: overlap_score, require: '>= 1', pipeline: yes}", "pipeline is true or false, not 'yes'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, column: int, sentence: str, what: str) -> None:
+    path = tmp_path / "gate.nsys.yaml"
+    path.write_text(f"version: 1\nassertions:\n- {sentence}\n")
+    with pytest.raises(GateFileError) as caught:
+        load_gate_file(path, METRICS, display=Path("gate.nsys.yaml"))
+    assert any(m.startswith(f"gate.nsys.yaml:3:{column}: {what}") for m in caught.value.mistakes), caught.value.mistakes
+
+
+def test_a_mistake_in_the_stages_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "gate.nsys.yaml"
+    path.write_text("version: 1\npipeline: {stage0: encode}\nassertions: [pipeline overlap_score >= 0.3]\n")
+    with pytest.raises(GateFileError) as caught:
+        load_gate_file(path, METRICS)
+    (mistake,) = caught.value.mistakes
+    assert "pipeline needs stage1" in mistake
+
+
+# -- the command
+
+
+def run(code: int, *arguments: str | Path) -> str:
+    """What the command prints, errors too."""
+    result = CliRunner().invoke(main, ["pipeline", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def printed(*arguments: str | Path) -> str:
+    """What the command prints to standard output."""
+    result = CliRunner().invoke(main, ["pipeline", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+STATED = ("--convention=generic", "--anchor=unit %", "--stage0=encode", "--stage1=decode")
+
+
+@pytest.mark.parametrize("format", Format)
+def test_the_command_reads_every_input(tmp_path: Path, format: Format) -> None:
+    path = write_two_stages(tmp_path / NAMES[format], TwoStageShape(), format)
+    (row,) = json.loads(printed(path, *STATED, "--block=decode", "--block=sample", "--format=json"))["rows"]
+    assert row == {
+        "rank": 0,
+        "units": 14,
+        "unit_ns": 3_200_000,
+        "stage0_ns": 3_000_000,
+        "stage1_ns": 2_000_000,
+        "overlap_score": 0.9,
+        "serialization": 0.1,
+        "reading": "nearly hidden",
+        "rule": "holds",
+        "anchors": 25,
+        "period_p50_ns": 3_200_000,
+        "period_p90_ns": 3_200_000,
+        "period_p99_ns": 3_200_000,
+        "launches": 2,
+        "gpu_gap_ns": 0,
+        "syncs": 0,
+        "share decode": 0.625,
+        "share sample": 0.15625,
+    }
+
+
+def test_the_command_says_whether_the_rule_holds(tmp_path: Path) -> None:
+    path = write_two_stages(tmp_path / "run.sqlite", [TwoStageShape(), TwoStageShape(period_ns=4_200_000)])
+    said = run(0, path, *STATED)
+    assert (
+        "pipeline overlap_score >= 0.30: does not hold on 1 of 2 ranks; rank 1: score 0.4, serialization 0.6: "
+        "period no nearer the longer stage than the sum" in said
+    )
+    assert "stage0: encode; stage1: decode; warmup: 10" in said
+    assert "pipeline overlap_score >= 0.30: holds on rank 0" in run(0, path, *STATED, "--rank=0", "--format=markdown")
+
+
+def test_the_traces_are_one_run(tmp_path: Path) -> None:
+    paths = []
+    for rank in range(2):
+        trace = TraceBuilder()
+        gpu = trace.process(pid=200 + rank)
+        gpu.range(f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+        for k in range(7):
+            start = 1_000 + 1_000 * k
+            gpu.range(f"unit {k}", start, start + 900)
+            gpu.kernel("gemm", start + 10, start + 20)
+            gpu.range("encode", start, start + 600)
+            gpu.range("decode", start, start + 500)
+        paths.append(trace.write(tmp_path / f"rank{rank}.sqlite"))
+    said = printed(*paths, "--anchor=unit %", *STATED[2:], "--warmup=0", "--format=csv")
+    assert [(row["rank"], row["overlap_score"]) for row in csv.DictReader(io.StringIO(said))] == [
+        ("0", "0.2"),
+        ("1", "0.2"),
+    ]
+
+
+def test_the_command_takes_the_gate_file(project: Project) -> None:
+    path = write_two_stages(project.root / "run.sqlite")
+    gate = project.gate(f"{GATE}blocks: decode\nassertions:\n  - pipeline overlap_score >= 0.30")
+    said = printed(path, f"--convention={gate}", f"--gate={gate}", "--warmup=3", "--format=csv")
+    (row,) = csv.DictReader(io.StringIO(said))
+    assert (row["units"], row["overlap_score"], row["share decode"]) == ("21", "0.9", "0.625")
+    assert "--gate states the stages" in run(2, path, f"--gate={gate}", "--stage0=encode")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "what"),
+    [
+        ((), 2, "name the ranges of both stages: --stage0 PATTERN --stage1 PATTERN, or --gate FILE has them"),
+        (("--stage0=encode",), 2, "name the ranges of both stages"),
+        (("--stage0=encode", "--stage1= "), 2, "a pattern is empty"),
+        (("--stage0=encode", "--stage1=decod"), 3, "no range of stage1, 'decod'"),
+        (("--stage0=encode", "--stage1=decode", "--warmup=20"), 3, "lower warmup to 19 or less"),
+        (("--stage0=encode", "--stage1=decode", "--window=steady"), 2, "--window steady is many windows"),
+        (("--stage0=encode", "--stage1=decode", "--gate=none.yaml"), 2, "none.yaml:1:1: cannot be read"),
+    ],
+)
+def test_mistakes_of_the_command(tmp_path: Path, options: tuple[str, ...], code: int, what: str) -> None:
+    path = write_two_stages(tmp_path / "run.sqlite")
+    assert what in run(code, path, "--convention=generic", "--anchor=unit %", *options)
+
+
+def test_a_failed_sentence_leads_to_the_command(project: Project) -> None:
+    _, said = outcome(project, FORMS[0], TwoStageShape(period_ns=4_900_000))
+    step = next(line for line in said.splitlines() if "next:" in line)
+    words = step.split("pytest-nsys ")[1].split()
+    assert words[:2] == ["pipeline", "run.sqlite"]
+    assert "nearly serial" in project.command(*words, code=0)
+
+
+@pytest.mark.parametrize(
+    ("serialization", "words"),
+    [
+        (None, "a stage is empty"),
+        (Fraction(-1, 9), "shorter than the longer stage: units overlap each other"),
+        (0, "hidden"),
+        (Fraction(1, 4), "nearly hidden"),
+        (Fraction(49, 100), "nearer hidden than serial"),
+        (Fraction(1, 2), "halfway"),
+        (Fraction(51, 100), "nearer serial than hidden"),
+        (Fraction(3, 4), "nearly serial"),
+        (1, "serial"),
+        (2, "longer than both stages: something else takes time"),
+    ],
+)
+def test_a_reading_in_words(serialization: Value | None, words: str) -> None:
+    assert reading(serialization) == words
+
+
+def test_a_comparison_shows_both_numbers(project: Project) -> None:
+    write_two_stages(project.root / "base.sqlite")
+    write_two_stages(project.root / "head.sqlite", TwoStageShape(period_ns=4_200_000))
+    gate = project.gate(f"{GATE}assertions:\n  - {FORMS[0]}")
+    result = CliRunner().invoke(
+        main, ["compare", *(str(project.root / f"{side}.sqlite") for side in ("base", "head")), f"--gate={gate}"]
+    )
+    assert result.exit_code == 1
+    assert "0.4   >= 0.3; serialization 0.6, < 0.5" in result.output
+
+
+def test_a_python_test_judges_it(project: Project) -> None:
+    write_two_stages(project.root / "run.sqlite", TwoStageShape(period_ns=4_200_000))
+    project.gate(f"{GATE}assertions:\n  - {FORMS[0]}")
+    project.file(
+        "test_serving.py",
+        f"""
+        def test_score(nsys_gate):
+            nsys_gate("overlap_score >= 0.30", "{project.name}")
+
+        def test_rule(nsys_gate):
+            nsys_gate("{FORMS[0]}", "{project.name}")
+        """,
+    )
+    cases = project.cases("test_serving.py", "--nsys-trace=run.sqlite", code=1)
+    assert {name: case.state for name, case in cases.items()} == {"test_score": "passed", "test_rule": "failure"}

@@ -1,0 +1,140 @@
+"""Communication that nobody named is no compute: every command doubts its windows, and no gate is green on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_nsys.cli import main
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.gates import Project
+from tests.support.measure import notes
+from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures, needs_reference_data
+
+DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"
+NCCL = "ncclDevKernel_SendRecv"
+MAPPING = "{anchor: step%}"
+
+
+def two_kernels(path: Path, second: str = DISPATCH) -> Path:
+    """In each of 16 steps NCCL for 200 us beside another kernel of 200 us, and nothing else."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for step in range(16):
+        at = 1_000_000 * step + 1_000
+        process.range(f"step {step}", at, at + 900_000)
+        process.range("decode", at, at + 400_000)
+        process.range("encode", at + 400_000, at + 800_000)
+        process.kernel(NCCL, at + 100_000, at + 300_000, stream=20, launch_ns=at + 1)
+        name = "second" if second == DISPATCH else second
+        process.kernel(name, at + 100_000, at + 300_000, stream=21, launch_ns=at + 2, demangled=second)
+    return trace.write(path)
+
+
+def gate(convention: str, quality: str = "") -> str:
+    head = f"quality: {{unknown_communication: {quality}}}\n" if quality else ""
+    return f"{head}convention: {convention}\nassertions:\n  - wall_overlap >= 90%"
+
+
+@pytest.mark.parametrize(
+    ("convention", "line"),
+    [
+        (MAPPING, 'write communication: ["*deep_ep::*"] in the convention'),
+        ("{anchor: step%, communication: mine*}", 'write communication: ["mine*", "*deep_ep::*"] in the convention'),
+        ("{extends: pithtrain, anchor: step%}", 'write communication: ["*deep_ep::*"] in the convention'),
+    ],
+)
+def test_two_kernels_of_communication_hide_nothing(project: Project, convention: str, line: str) -> None:
+    """With no compute at all these were an overlap of 100 %. The line that is told makes them 0 %."""
+    two_kernels(project.root / "run.sqlite")
+    project.gate(gate(convention))
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "error: trace quality: 1 kernel of DeepEP counts as compute, 50.0 % of the kernel time" in said
+    assert line in said
+    key = line.removeprefix("write ").removesuffix(" in the convention")
+    kept = convention.replace(", communication: mine*", "").replace("}", f", {key}}}")
+    project.gate(gate(kept))
+    assert "  failed  wall_overlap >= 90%  0.0%" in project.pytest("--nsys-trace=run.sqlite", code=1)
+
+
+def test_a_convention_that_knows_them_needs_no_line(project: Project) -> None:
+    two_kernels(project.root / "run.sqlite")
+    project.gate(gate("{extends: generic, anchor: step%}"))
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "  failed  wall_overlap >= 90%  0.0%" in said
+    assert "DeepEP" not in said
+
+
+@pytest.mark.parametrize(
+    ("quality", "outcome"), [("", "error"), ("49.9%", "error"), ("50%", "passed"), ("off", "passed")]
+)
+def test_the_bound(project: Project, quality: str, outcome: str) -> None:
+    """Accepted on purpose it is told all the same."""
+    two_kernels(project.root / "run.sqlite")
+    project.gate(gate(MAPPING, quality))
+    (case,) = project.cases("--nsys-trace=run.sqlite").values()
+    assert case.properties["nsys_outcome"] == outcome
+    told = "error: trace quality: 1 kernel" if outcome == "error" else "warning: 1 kernel"
+    assert f"{told} of DeepEP counts as compute" in "\n".join(project.result.outlines)
+
+
+def test_what_is_read_off_the_anchors_stands_on_no_kernel(project: Project) -> None:
+    two_kernels(project.root / "run.sqlite")
+    project.gate(f"convention: {MAPPING}\nassertions: [anchors == 16, p50 period_ns < 2ms]")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+COMMANDS = {
+    "streams": ("streams", "{run}"),
+    "overlap": ("overlap", "{run}"),
+    "rows": ("rows", "window_ns", "--trace={run}"),
+    "kernels": ("kernels", "{run}"),
+    "collectives": ("collectives", "{run}"),
+    "cut": ("cut", "{run}", "--output={folder}/cut.json"),
+    "compare": ("compare", "{run}", "{other}"),
+    "pipeline": ("pipeline", "{run}", "--stage0=decode", "--stage1=encode"),
+    "report": ("report", "{run}", "--config={folder}/job.toml", "--output=-"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_measures_warns(tmp_path: Path, command: str) -> None:
+    (tmp_path / "own.yaml").write_text(MAPPING)
+    (tmp_path / "job.toml").write_text("[training]\nlocal_batch_size = 1\nseq_len = 8\n")
+    places = {
+        "run": two_kernels(tmp_path / "run.sqlite"),
+        "other": two_kernels(tmp_path / "other.sqlite", "gemm"),
+        "folder": tmp_path,
+    }
+    words = [word.format(**places) for word in COMMANDS[command]]
+    result = CliRunner().invoke(main, [*words, f"--convention={tmp_path / 'own.yaml'}"])
+    said = result.output + result.stderr
+    assert "kernel of DeepEP counts as compute" in said or "kernels of DeepEP count as compute" in said
+    assert 'communication: ["*deep_ep::*"]' in said
+
+
+@needs_reference_data
+@pytest.mark.parametrize("name", DUALPIPE_RUNS)
+def test_the_reference_traces_are_not_doubted(name: str) -> None:
+    assert doubts(DUALPIPE / f"{name}.sqlite", BUILT_IN["pithtrain"]) == []
+
+
+@needs_reference_data
+@pytest.mark.parametrize("name", [name for name, figures in expected_figures().items() if "full" in figures])
+def test_real_traces_are_not_doubted(name: str) -> None:
+    """Under any convention: NCCL and RCCL are all that communicates there."""
+    assert doubts(REAL / name, Convention("own"), window="run") == []
+
+
+@needs_reference_data
+def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> None:
+    (said,) = doubts(DEEPSEEK, Convention("own"), window="run")
+    assert said.startswith("36 kernels of DeepEP count as compute, 46.5 % of the kernel time (dpsk::ep::")
+    assert doubts(DEEPSEEK, BUILT_IN["kineto"], window="run") == []
+
+
+def doubts(trace: Path, convention: Convention, window: str = "median") -> list[str]:
+    return [line for line in notes(trace, "busy_ns", convention=convention, window=window) if "as compute" in line]

@@ -1,0 +1,560 @@
+"""Does the action do on a runner what action.yml promises? Its steps run here, with the variables that GitHub sets."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.gates import Project
+from tests.support.git_project import commit, git, isolate, start
+from tests.support.reports import checked
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github" / "actions" / "nsys-gate"
+DEFINITION: dict[str, Any] = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
+WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *sorted((ROOT / "examples/ci").glob("git*.yml"))]
+GITHUB_WORKFLOWS = [path for path in WORKFLOWS if path.name != "gitlab-ci.yml"]
+
+GREEN = "- overlap >= 60%"
+RED = "- {id: good, assert: overlap >= 60%}\n- {id: red, assert: overlap >= 99%}"
+
+
+@dataclass
+class Runner:
+    """A runner of GitHub Actions, as far as this action needs one."""
+
+    project: Project
+    uploaded: dict[str, str] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    summary: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def run(self, **given: str) -> int:
+        """Run the action's steps; its exit status. Outputs, log, summary and what was uploaded are kept."""
+        inputs = {name: str(value.get("default", "")) for name, value in DEFINITION["inputs"].items()}
+        own = {"install": "false", "python": sys.executable, **{n.replace("_", "-"): v for n, v in given.items()}}
+        assert set(own) <= set(inputs)
+        known = {f"inputs.{name}": value for name, value in (inputs | own).items()}
+        status = 0
+        self.log, self.summary, self.uploaded = "", "", {}
+        for number, step in enumerate(DEFINITION["runs"]["steps"]):
+            if not holds(str(step.get("if", "success()")), known, status):
+                continue
+            if "uses" in step:
+                self._use(step, known)
+                continue
+            assert step["shell"] == "bash"
+            status = self._shell(number, step, known) or status
+        self.outputs = {name: substituted(o["value"], known) for name, o in DEFINITION["outputs"].items()}
+        return status
+
+    def _use(self, step: Mapping[str, Any], known: Mapping[str, str]) -> None:
+        asked = {name: substituted(value, known) for name, value in step["with"].items()}
+        if step["uses"].startswith("actions/upload-artifact@"):
+            folder = Path(asked["path"])
+            self.uploaded = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+    def _shell(self, number: int, step: Mapping[str, Any], known: dict[str, str]) -> int:
+        assert "${{" not in step["run"]  # which would let an input be part of a command
+        temp = self.project.root.parent / "runner temp"
+        temp.mkdir(exist_ok=True)
+        output, summary = temp / f"output{number}", temp / f"summary{number}"
+        for file in (output, summary):
+            file.write_text("")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(temp),
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_ACTION_PATH": str(ACTION),
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(summary),
+            "GITHUB_WORKSPACE": str(self.project.root),
+            "RUNNER_TEMP": str(temp),
+            **{name: substituted(value, known) for name, value in step.get("env", {}).items()},
+            **self.environment,
+        }
+        script = temp / "script.sh"
+        script.write_text(step["run"])
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+            cwd=self.project.root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
+        self.log += done.stdout
+        self.summary += summary.read_text(encoding="utf-8")
+        for line in output.read_text(encoding="utf-8").splitlines():
+            name, equals, value = line.partition("=")
+            assert equals, line
+            known[f"steps.{step['id']}.outputs.{name}"] = value
+        return done.returncode
+
+
+def substituted(text: str, known: Mapping[str, str]) -> str:
+    """``text`` with its expressions replaced, as GitHub does: an output that nobody set is empty."""
+    return re.sub(r"\$\{\{ *([\w.-]+) *\}\}", lambda match: known.get(match[1], ""), text)
+
+
+def holds(condition: str, known: Mapping[str, str], status: int) -> bool:
+    """Whether a step runs; only what action.yml writes is understood."""
+    terms = [term.strip() for term in condition.split("&&")]
+    always = "always()" in terms
+    compared = [re.fullmatch(r"([\w.-]+) != ''", term) for term in terms if not term.endswith("()")]
+    assert all(compared), condition
+    return (always or status == 0) and all(known.get(match[1], "") != "" for match in compared if match)
+
+
+@pytest.fixture
+def runner(project: Project) -> Runner:
+    return Runner(project)
+
+
+# -- verdicts
+
+
+def test_green(runner: Runner) -> None:
+    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.file("test_other.py", "raise RuntimeError('is no gate')")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 0, runner.log
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("passed", "0")
+    assert set(runner.uploaded) == {"report.html", "report.json", "summary.md", "junit.xml", "pytest.log"}
+    assert runner.summary == runner.uploaded["summary.md"]
+    assert runner.uploaded["report.html"].startswith("<!doctype html>")
+    assert Path(runner.outputs["html"]).name == "report.html"
+    assert runner.summary.startswith("## Performance gate: passed\n")
+    assert checked(Path(runner.outputs["json"]))["gate_files"][0]["file"] == "perf/gate.nsys.yaml"
+    assert all(Path(runner.outputs[name]).is_file() for name in ("json", "junit", "summary"))
+    assert "::error" not in runner.log
+
+
+def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
+    runner.project.gate(RED)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("failed", "1")
+    assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
+    assert "<failure" in runner.uploaded["junit.xml"]
+    assert "#### failed: `red` (line 4)" in runner.summary
+    assert "::error file=gate.nsys.yaml,line=4,title=failed%3A red::" in runner.log
+    assert "::error title=nsys gate::2 assertions: 1 failed, 1 passed" in runner.log
+
+
+@pytest.mark.parametrize(
+    ("gate", "fail_on", "status"),
+    [
+        (RED, "bad", 1),
+        (RED, "never", 0),
+        (GREEN, "bad improved inconclusive warned", 0),
+        ("- {assert: overlap >= 99%, severity: warn}", "bad", 0),
+        ("- {assert: overlap >= 99%, severity: warn}", "bad,warned", 1),
+        ("- {assert: overlap >= 99%, severity: warn}", "warned", 1),
+        ("- stage5 overlap >= 60%", "never", 0),
+        ("- {assert: overlap >= 60%, window: '99'}", "never", 1),
+    ],
+)
+def test_when_it_fails(runner: Runner, gate: str, fail_on: str, status: int) -> None:
+    runner.project.gate(gate)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", fail_on=fail_on) == status, runner.log
+    assert "report.json" in runner.uploaded
+
+
+@pytest.mark.parametrize("fail_on", ["bad", "never"])
+def test_a_mistake_in_a_gate_file_is_broken_whatever_fails(runner: Runner, fail_on: str) -> None:
+    runner.project.gate("- overlp >= 60%")
+    assert runner.run(fail_on=fail_on) == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "2")
+    assert "unknown metric 'overlp'" in runner.summary
+    assert "::error file=gate.nsys.yaml,line=3," in runner.log
+
+
+@pytest.mark.parametrize(
+    ("inputs", "status"),
+    [
+        ({"gate_changes": "warn"}, 0),
+        ({"gate_changes": "fail"}, 1),
+        ({"gate_changes": "fail", "fail_on": "never"}, 1),
+        ({"gate_changes": "fail", "baseline_ref": ""}, 0),
+        ({"gate_changes": "warn", "against": "base.sqlite"}, 0),
+    ],
+)
+def test_a_pull_request_that_loosens_its_own_gate(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, inputs: dict[str, str], status: int
+) -> None:
+    """It would be red, and allows itself more, marks a line as a warning, and drops a file."""
+    isolate(monkeypatch)
+    start(runner.project)
+    runner.project.gate("- overlap >= 90%\n- launches <= 1", "perf/gate.nsys.yaml")
+    runner.project.gate("- exposed_ns < 1us", "perf/other.nsys.yaml")
+    runner.project.trace()
+    runner.project.trace("base.sqlite", exposed_us=150)
+    commit(runner.project.root)
+    git(runner.project.root, "switch", "-qc", "feature")
+    runner.project.gate("- overlap >= 60%\n- {assert: launches <= 1, severity: warn}", "perf/gate.nsys.yaml")
+    (runner.project.root / "perf" / "other.nsys.yaml").unlink()
+    assert runner.run(**{"traces": "run.sqlite", "baseline_ref": "main", **inputs}) == status, runner.log
+    kind = "error" if status else "warning"
+    loosens = f"::{kind} file=perf/gate.nsys.yaml,line=3,title=nsys gate%3A this PR loosens::limit >= 90%25 → >= 60%25"
+    told = inputs.get("baseline_ref", "main") != ""
+    assert (loosens in runner.log) == told
+    assert ("| `perf/other.nsys.yaml` | gate file | `judged` | `gone` |" in runner.summary) == told
+    assert runner.outputs["verdict"] == ("failed" if status else "passed")
+    assert ("::error title=nsys gate::gate-changes: this PR loosens its gate: 3 changes" in runner.log) == bool(status)
+
+
+@pytest.mark.parametrize("fail_on", ["bad", "never"])
+def test_no_tests_are_a_failure(runner: Runner, fail_on: str) -> None:
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", args="-k\nnothing_of_this_name", fail_on=fail_on) == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("nothing judged", "5")
+    assert "## Performance gate: nothing judged" in runner.summary
+
+
+@pytest.mark.parametrize("fail_on", ["bad", "never"])
+def test_a_missing_trace(runner: Runner, fail_on: str) -> None:
+    runner.project.gate(GREEN)
+    assert runner.run(traces="absent.sqlite", fail_on=fail_on) == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "4")
+    assert "The gate did not run:" in runner.summary
+    assert "absent.sqlite" in runner.summary
+    assert set(runner.uploaded) == {"summary.md", "pytest.log"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"gate_files": "absent.nsys.yaml"}, "no such gate file or folder: absent.nsys.yaml"),
+        ({"gate_files": "empty"}, "no gate file (*.nsys.yaml) under empty"),
+        ({"fail_on": "sometimes"}, "fail-on: 'sometimes' is none of bad, never, inconclusive, improved, warned"),
+        ({"fail_on": "never improved"}, "fail-on: never stands alone"),
+        ({"python": "no-python-of-this-name"}, "no-python-of-this-name: command not found"),
+    ],
+)
+def test_what_cannot_be_meant(runner: Runner, given: dict[str, str], why: str) -> None:
+    (runner.project.root / "empty").mkdir()
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", **given) == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "")
+    assert why in runner.summary
+    assert "summary.md" in runner.uploaded
+
+
+# -- what was found is judged
+
+
+def obeyed(log: str) -> list[str]:
+    """The lines that the runner takes for commands: none between ``stop-commands`` and its token."""
+    found, token = [], ""
+    for line in log.splitlines():
+        if token:
+            token = "" if line == f"::{token}::" else token
+        elif line.startswith("::stop-commands::"):
+            token = line.removeprefix("::stop-commands::")
+        elif line.strip().startswith("::") or "##[" in line:
+            found.append(line)
+    assert not token
+    return found
+
+
+def test_the_other_ending_of_yaml_is_a_mistake(runner: Runner) -> None:
+    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate(RED, "perf/strict.nsys.yml")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert "end it in .nsys.yaml" in runner.summary
+
+
+@pytest.mark.parametrize("link", ["perf/linked.nsys.yaml", "perf/linked"])
+def test_links_are_followed(runner: Runner, link: str) -> None:
+    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
+    runner.project.gate(RED, ".elsewhere/red.nsys.yaml")
+    target = runner.project.root / ".elsewhere"
+    (runner.project.root / link).symlink_to(target if link.endswith("linked") else target / "red.nsys.yaml")
+    (runner.project.root / "perf" / "circle").symlink_to(runner.project.root / "perf")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1, runner.log
+    assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
+
+
+def test_a_link_that_leads_nowhere(runner: Runner) -> None:
+    runner.project.gate(GREEN)
+    (runner.project.root / "gone.nsys.yaml").symlink_to("absent.nsys.yaml")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert "gone.nsys.yaml" in runner.summary
+
+
+KEPT_OUT = "the repository or its environment keeps what was found from being judged: "
+TWO = "- {id: good, assert: overlap >= 60%}\n- {id: red, assert: overlap >= 99%}"
+
+
+@pytest.mark.parametrize("fail_on", ["bad", "never"])
+@pytest.mark.parametrize("words", ["--deselect=gate.nsys.yaml::red", "-k good", "-m 'nsys and not slow'"])
+def test_what_the_environment_deselects_is_a_failure(runner: Runner, words: str, fail_on: str) -> None:
+    marked = TWO.replace("id: red,", "id: red, marks: [slow],")
+    runner.project.gate(marked)
+    runner.project.file("pytest.ini", "[pytest]\nmarkers =\n    slow: a mark\n")
+    runner.project.trace()
+    runner.environment = {"PYTEST_ADDOPTS": words}
+    assert runner.run(traces="run.sqlite", fail_on=fail_on) == 1
+    assert runner.outputs["exit-code"] == "0"
+    assert f"{KEPT_OUT}gate.nsys.yaml: red (deselected by PYTEST_ADDOPTS)" in runner.log
+    assert "deselected by PYTEST\\_ADDOPTS: `red`" in runner.summary
+
+
+@pytest.mark.parametrize(
+    "conftest",
+    [
+        "def pytest_collection_modifyitems(items): items.pop()",
+        "collect_ignore = ['red.nsys.yaml']",
+        "def pytest_ignore_collect(collection_path): return collection_path.name == 'red.nsys.yaml' or None",
+        "import pytest\ndef pytest_runtest_setup(item):\n    if item.name == 'red': pytest.skip('slow')",
+    ],
+)
+def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> None:
+    runner.project.gate("- {id: good, assert: overlap >= 60%}")
+    runner.project.gate("- {id: red, assert: overlap >= 99%}", "red.nsys.yaml")
+    runner.project.file("conftest.py", conftest)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert KEPT_OUT in runner.log or "1 failed" in runner.log  # pytest may judge what it is given by name
+
+
+def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
+    runner.project.gate(TWO)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", args="--deselect\ngate.nsys.yaml::red") == 0, runner.log
+    assert "1 assertion: 1 passed; left out: 1 assertion" in runner.summary.replace("\\", "")
+    assert json.loads(runner.uploaded["report.json"])["left_out"][0]["by"] == "arguments"
+
+
+def test_no_name_is_a_command(runner: Runner) -> None:
+    runner.project.gate(RED)
+    said = "::set-output name=verdict::passed", "a ##[add-mask]x"
+    runner.project.file("conftest.py", f"def pytest_report_header(): return {list(said)}")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert set(said) <= set(runner.log.splitlines())
+    assert [line.split(" ")[0] for line in obeyed(runner.log)] == ["::error", "::error"]
+
+
+# -- inputs
+
+
+def test_inputs_are_never_shell(runner: Runner) -> None:
+    """Nor an option, where a path is meant."""
+    name = "$(touch pwned) `touch pwned`; touch pwned & \"' *.nsys.yaml"
+    runner.project.gate(GREEN, name)
+    runner.project.gate(GREEN, "--version/-x.nsys.yaml")
+    runner.project.trace("$(touch pwned).sqlite")
+    before = runner.project.files()
+    assert runner.run(traces="$(touch pwned).sqlite", gate_files=f"{name}\n--version") == 0, runner.log
+    assert runner.project.files() == before
+    found = checked(Path(runner.outputs["json"]))
+    assert [file["file"] for file in found["gate_files"]] == [name, "--version/-x.nsys.yaml"]
+    hostile = "'; touch pwned; '\n::set-output name=verdict::passed\n$(touch pwned)"
+    for given in ("baseline_ref", "history", "args", "gate_files", "traces", "against", "fail_on", "package"):
+        assert runner.run(**{"traces": "$(touch pwned).sqlite", "gate_files": name, given: hostile}) in (0, 1)
+        assert not (runner.project.root / "pwned").exists()
+
+
+def test_a_line_is_a_capture(runner: Runner) -> None:
+    runner.project.gate(GREEN)
+    runner.project.trace("one.sqlite", exposed_us=100)
+    runner.project.trace("and two.sqlite", exposed_us=300)
+    assert runner.run(traces="\n  one.sqlite\r\n\n and two.sqlite  \n") == 0, runner.log
+    assert json.loads(runner.uploaded["report.json"])["gate_files"][0]["traces"] == ["one.sqlite", "and two.sqlite"]
+
+
+def test_against_other_captures(runner: Runner) -> None:
+    runner.project.gate("- exposed_ns below baseline plus 5%")
+    runner.project.trace("base.sqlite", exposed_us=200)
+    runner.project.trace("head.sqlite", exposed_us=300)
+    assert runner.run(traces="head.sqlite", against="base.sqlite") == 1
+    (assertion,) = json.loads(runner.uploaded["report.json"])["gate_files"][0]["assertions"]
+    assert (assertion["outcome"], assertion["baseline"]) == ("failed", "base.sqlite")
+
+
+def test_gate_files_are_found_and_nothing_else(runner: Runner) -> None:
+    for name in (
+        "b/x.nsys.yaml",
+        "a.nsys.yaml",
+        ".hidden/x.nsys.yaml",
+        "venv/lib/x.nsys.yaml",
+        "node_modules/x.nsys.yaml",
+    ):
+        runner.project.gate(GREEN, name)
+    runner.project.file("venv/pyvenv.cfg", "")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 0, runner.log
+    found = json.loads(runner.uploaded["report.json"])["gate_files"]
+    assert [file["file"] for file in found] == ["a.nsys.yaml", "b/x.nsys.yaml"]
+
+
+def test_the_options_of_the_repositorys_own_tests_do_not_count(runner: Runner) -> None:
+    runner.project.file("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin-that-is-not-here\n")
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 0, runner.log
+
+
+def test_nothing_is_left_in_the_checkout(runner: Runner) -> None:
+    runner.project.gate(RED)
+    runner.project.trace()
+    before = sorted(runner.project.root.rglob("*"))
+    runner.run(traces="run.sqlite", fail_on="never")
+    assert sorted(runner.project.root.rglob("*")) == before
+
+
+def test_twice_in_a_job_and_without_an_artifact(runner: Runner) -> None:
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 0
+    first = runner.outputs["json"]
+    assert runner.run(traces="run.sqlite", artifact="") == 0
+    assert runner.uploaded == {}
+    assert runner.outputs["json"] != first
+
+
+# -- installation
+
+STUB = """#!/usr/bin/env bash
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && exit
+elif [ "$1 $2" = "-m pip" ]; then printf '%s\\n' "$0" "$@" >"$STUB_LOG"; echo said by pip; exit "$STUB_PIP"
+fi
+exec "$STUB_PYTHON" "$@"
+"""
+
+
+@pytest.mark.parametrize(("package", "status"), [("", 0), ("pytest-nsys==0.1; x", 0), ("--pre", 1)])
+def test_it_installs_the_package(runner: Runner, package: str, status: int) -> None:
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    stub, log = runner.project.root.parent / "stub", runner.project.root.parent / "pip.txt"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    runner.environment = {"STUB_LOG": str(log), "STUB_PYTHON": sys.executable, "STUB_PIP": str(status)}
+    given = {"install": "true", "python": str(stub), "package": package, "traces": "run.sqlite"}
+    assert runner.run(**given) == status, runner.log
+    python, *words = log.read_text().splitlines()
+    assert python.endswith("/venv/bin/python")
+    assert words[:3] == ["-m", "pip", "install"]
+    assert words[-2] == "--"
+    assert words[-1] == package or Path(words[-1]).resolve() == ROOT
+    if status:
+        assert "pytest-nsys could not be installed" in runner.summary
+        assert "said by pip" in runner.summary
+
+
+# -- the files themselves
+
+
+def test_every_input_is_used_and_described() -> None:
+    text = (ACTION / "action.yml").read_text(encoding="utf-8")
+    for name, value in DEFINITION["inputs"].items():
+        assert re.search(rf"inputs\.{name}\b", text.partition("runs:")[2]), name
+        assert value["description"].strip()
+    script = (ACTION / "gate.sh").read_text(encoding="utf-8")
+    used = {name for step in DEFINITION["runs"]["steps"] for name in step.get("env", {})}
+    assert {name for name in used if name not in script} == set()
+
+
+def test_the_page_lists_every_input_and_output() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    names = [*DEFINITION["inputs"], *DEFINITION["outputs"]]
+    assert [name for name in names if f"| `{name}` |" not in page] == []
+
+
+def test_the_last_step_is_the_only_one_that_decides() -> None:
+    *_, upload, last = DEFINITION["runs"]["steps"]
+    assert upload["uses"].startswith("actions/upload-artifact@")
+    assert "always()" in upload["if"]
+    assert last["if"] == "always()"
+    assert last["run"].endswith("apply")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_the_inputs_that_workflows_give_exist(path: Path) -> None:
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    jobs = found["jobs"].values() if "jobs" in found else ()
+    for step in (step for job in jobs for step in job["steps"]):
+        if "nsys-gate" in step.get("uses", ""):
+            assert set(step.get("with", {})) <= set(DEFINITION["inputs"])
+
+
+@pytest.mark.parametrize("path", GITHUB_WORKFLOWS, ids=lambda path: path.name)
+def test_no_workflow_puts_an_expression_into_a_command(path: Path) -> None:
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for job in found["jobs"].values():
+        assert [step["run"] for step in job["steps"] if "${{" in step.get("run", "")] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("github-actions", ACTION / "action.yml"),
+        *(("github-workflows", path) for path in GITHUB_WORKFLOWS),
+        ("gitlab-ci", ROOT / "examples" / "ci" / "gitlab-ci.yml"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_files_are_as_their_schema_says(schema: str, path: Path) -> None:
+    if importlib.util.find_spec("check_jsonschema") is None:
+        pytest.skip("check-jsonschema is not installed")
+    words = ["--builtin-schema", f"vendor.{schema}", str(path)]
+    if schema == "gitlab-ci":
+        words += ["--data-transform", "gitlab-ci"]
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", *words], capture_output=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def shell_texts() -> dict[str, str]:
+    """Every piece of shell: the action's script, and the `run:` of each workflow."""
+    found = {"gate.sh": (ACTION / "gate.sh").read_text(encoding="utf-8")}
+    for path in (ACTION / "action.yml", *GITHUB_WORKFLOWS):
+        data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+        jobs = data["jobs"] if "jobs" in data else {"action": data["runs"]}
+        for name, job in jobs.items():
+            for number, step in enumerate(job["steps"]):
+                if "run" in step:
+                    found[f"{path.name}-{name}-{number}"] = "#!/usr/bin/env bash\nset -e\n" + step["run"]
+    gitlab: dict[str, Any] = yaml.safe_load((ROOT / "examples/ci/gitlab-ci.yml").read_text(encoding="utf-8"))
+    for name, job in gitlab.items():
+        if isinstance(job, dict) and "script" in job:
+            found[f"gitlab-{name}"] = "#!/usr/bin/env bash\nset -e\n" + "\n".join(job["script"])
+    return found
+
+
+@pytest.mark.parametrize(("text"), [pytest.param(text, id=name) for name, text in shell_texts().items()])
+def test_shell_is_well_formed(text: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text(text, encoding="utf-8")
+    subprocess.run(["bash", "-n", script], check=True)
+    shellcheck = shutil.which(
+        "shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
+    if shellcheck is not None:
+        done = subprocess.run([shellcheck, script], capture_output=True, encoding="utf-8", check=False)
+        assert done.returncode == 0, done.stdout

@@ -1,0 +1,101 @@
+"""Does a newcomer get to green and to red by typing what is printed, and are the examples what the builder writes?"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
+from tests.support.gates import Project
+
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLE = CHECKOUT / "examples" / "dualpipe.nsys.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _commands_on_the_path(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.commands_on_the_path(monkeypatch)
+
+
+def printed_commands(said: str) -> list[list[str]]:
+    return [shlex.split(line) for line in said.splitlines() if line.startswith("  pytest")]
+
+
+def test_the_demo_can_be_typed_as_it_is_printed(project: Project) -> None:
+    green, red, look, accept = printed_commands(project.command("demo", code=0))
+    assert project.files() == {
+        "nsys-demo/pytest.ini",
+        "nsys-demo/dualpipe.nsys.yaml",
+        "nsys-demo/traces/dualpipe.sqlite",
+        "nsys-demo/traces/regressed.sqlite",
+        *(f"nsys-demo/baselines/{name}" for name in project.baselines("nsys-demo/baselines")),
+    }
+
+    def type_in(words: list[str], code: int) -> str:
+        project.result = project.pytester.run(*words)
+        assert project.result.ret == code, project.result.stdout.str()
+        return project.result.stdout.str()
+
+    said = type_in(green, 0)
+    assert "passed  stage3 overlap >= 60%" in said
+    project.result.assert_outcomes(passed=7)
+    said = type_in(red, 1)
+    assert "exposed_ns below baseline plus tolerance\n  failed: " in said
+    assert "window: rank 3, forward chunk" in said
+    assert "stage4_f" in type_in(look, 0)
+    assert "failed  stage3 overlap >= 60%" in type_in(accept, 1)  # no baseline excuses a constant
+    said = type_in([*red, "-k", "exposed_ns"], 0)
+    assert "failed" not in said
+
+
+def test_the_good_run_of_the_demo_is_free_of_warnings(project: Project) -> None:
+    project.command("demo", "here", code=0)
+    project.pytest("here", "-W", "error", code=0)
+    project.result.assert_outcomes(passed=7, warnings=0)
+
+
+@pytest.mark.parametrize("name", ["full", "file"])
+def test_the_demo_overwrites_nothing(project: Project, name: str) -> None:
+    project.file("full/notes.txt", "mine")
+    project.file("file", "mine")
+    files = project.files()
+    said = project.command("demo", name, code=2)
+    assert f"error: {name}: exists and is not empty: give a new folder" in said
+    assert project.files() == files
+
+
+def test_the_demo_takes_an_empty_folder(project: Project) -> None:
+    (project.root / "here").mkdir()
+    project.command("demo", "here", code=0)
+
+
+def test_the_example_is_the_packaged_one() -> None:
+    assert EXAMPLE.read_bytes() == (CHECKOUT / "pytest_nsys" / "samples" / EXAMPLE.name).read_bytes()
+
+
+def test_the_trace_of_the_example_can_be_made_again(tmp_path: Path) -> None:
+    again = write_dualpipe(tmp_path / "again.sqlite", SAMPLE_SHAPE)
+    assert again.read_bytes() == (CHECKOUT / "examples" / "traces" / "dualpipe.sqlite").read_bytes()
+
+
+def test_the_examples_are_green_without_warnings(project: Project) -> None:
+    for folder in ("examples", "baselines"):
+        shutil.copytree(CHECKOUT / folder, project.root / folder)
+    before = project.files()
+    said = project.pytest("examples", "-W", "error", code=0)
+    project.result.assert_outcomes(passed=7, warnings=0)
+    assert "warning:" not in said
+    assert project.files() == before
+
+
+def test_the_baseline_of_the_example_is_up_to_date(project: Project) -> None:
+    for folder in ("examples", "baselines"):
+        shutil.copytree(CHECKOUT / folder, project.root / folder)
+    before = project.baselines()
+    shutil.rmtree(project.root / "baselines")
+    (project.root / "baselines").mkdir()
+    project.refresh("examples", "--nsys-reason=first baseline of the sample step")
+    assert project.baselines() == before

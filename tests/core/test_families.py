@@ -1,0 +1,237 @@
+"""Kernel families per GPU and step: what is a kernel of, what are sums divided by, and does it all add up exactly?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.kernel_families import Launcher
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.families import MAXTEXT, NVIDIA, OTHER, TABLES, Family, classifier, names_of, zero_filled
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.formats import write_step
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.samples.shape import StepShape
+from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
+
+# -- classification
+
+NVIDIA_KERNELS = {
+    "nccl": ("ncclDevKernel_SendRecv", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"),
+    "comm_helper": ("notify_dispatch", "void deep_ep::internode::notify_dispatch<false, 8>(int const*)"),
+    "communication": ("dispatch", "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"),
+    "triton": ("triton_per_fused_native_layer_norm_0", "triton_per_fused_native_layer_norm_0"),
+    "moe": ("moe_permute_kernel", "void moe_permute_kernel<float, 8>(float*)"),
+    "attention": (
+        "flash_fwd_kernel",
+        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()",
+    ),
+    "convolution": ("sm80_xmma_fprop_implicit_gemm_tf32f32", "sm80_xmma_fprop_implicit_gemm_tf32f32"),
+    "norm": ("vectorized_layer_norm_kernel", "void at::native::vectorized_layer_norm_kernel<float, float>(int)"),
+    "gemm": ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
+    "softmax": ("softmax_warp_forward", "void softmax_warp_forward<float, float, float, 6>(float*)"),
+    "optimizer": ("multi_tensor_apply_kernel", "void multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>()"),
+    "memory": ("elementwise_kernel", "void elementwise_kernel<128, 4, direct_copy_kernel_cuda(TensorIteratorBase&)>()"),
+    "index": ("vectorized_gather_kernel", "void at::native::vectorized_gather_kernel<16, long>(char*)"),
+    "reduce": (
+        "reduce_kernel",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps<float>>>()",
+    ),
+    "elementwise": ("vectorized_elementwise_kernel", "void vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>()"),
+    "other": ("my_kernel", "my_kernel(int)"),
+}
+MAXTEXT_KERNELS = {
+    "ragged_all_to_all": "void stream_executor::gpu::RaggedAllToAllKernelImpl<long>()",
+    "deep_ep": "void primus_turbo::deep_ep::internode::combine<8>()",
+    "input_scatter_fusion": "input_scatter_fusion_2",
+    "loop_select_fusion": "loop_select_fusion",
+    "loop_gather_fusion": "loop_gather_fusion_7.kd",
+    "loop_reduce_fusion": "loop_reduce_fusion_1",
+    "loop_convert_fusion": "loop_convert_fusion",
+    "loop_transpose_fusion": "loop_transpose_fusion_3",
+    "input_reduce_select": "input_reduce_select_fusion_1",
+    "input_broadcast_reduce_select": "input_broadcast_reduce_select_fusion",
+    "rccl": "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+    "flash_attn": "void ck_tile::kentry<2, ck_tile::FmhaFwdKernel<ck_tile::BlockGemmARegBRegCRegV1<float>>>()",
+    "gemm": "void ck_tile::kentry<1, ck_tile::GemmKernel<ck_tile::GemmPipeline>>()",
+    "other": "input_concatenate_fusion",
+}
+
+
+@pytest.mark.parametrize("family", names_of(NVIDIA))
+def test_a_kernel_on_nvidias_gpus(family: str) -> None:
+    assert classifier(NVIDIA)(*NVIDIA_KERNELS[family]) == family
+
+
+@pytest.mark.parametrize("family", names_of(MAXTEXT))
+def test_a_kernel_of_maxtext(family: str) -> None:
+    assert classifier(MAXTEXT)(MAXTEXT_KERNELS[family], MAXTEXT_KERNELS[family]) == family
+
+
+def test_the_first_match_counts_with_case_on_either_name() -> None:
+    table = (Family("first", ("*gemm*",)), Family("second", ("*gemm*", "short", "*LN*")))
+    family_of = classifier(table)
+    assert family_of("x", "void gemm()") == "first"
+    assert family_of("short", "void x()") == "second"
+    assert family_of("ln", "void ln()") == OTHER
+    assert classifier(table[::-1])("x", "void gemm()") == "second"
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_family_of_a_table_is_a_selector_of_another(table: str) -> None:
+    """A selector means every label that it is the beginning of, up to an underscore."""
+    names = names_of(TABLES[table])
+    assert len(set(names)) == len(names)
+    assert [(a, b) for a in names for b in names if b.startswith(a + "_")] == []
+
+
+# -- conventions
+
+FINGERPRINTS = {
+    "pithtrain": "ff6209a313ff",
+    "generic": "a91f105a44a0",
+    "kineto": "9062897166cf",
+    "torchtitan": "28bf218d55b3",
+    "jax": "501d29a18d05",
+}
+
+
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_baselines_of_before_the_families_stay_valid(name: str) -> None:
+    convention = BUILT_IN[name]
+    assert convention.fingerprint() == FINGERPRINTS[name]
+    usual = MAXTEXT if name == "jax" else NVIDIA
+    assert convention.families == usual
+    assert replace(convention, families=usual).fingerprint() == FINGERPRINTS[name]
+    other = NVIDIA if name == "jax" else MAXTEXT
+    assert replace(convention, families=other).fingerprint() != FINGERPRINTS[name]
+
+
+# -- sums
+
+KERNELS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from(["a_gemm", "gemm_b", "norm", "copy", "what"]),
+        st.integers(0, 1000),
+        st.integers(0, 300),
+    ),
+    min_size=1,
+    max_size=12,
+)
+TABLES_OF = st.permutations([Family("gemm", ("*gemm*",)), Family("a", ("a_*", "copy")), Family("norm", ("n?rm",))])
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kernels=KERNELS, families=TABLES_OF, steps=st.integers(1, 7))
+def test_the_families_are_what_counting_by_hand_says_and_sum_to_the_total(
+    kernels: list[Kernel], families: list[Family], steps: int
+) -> None:
+    matching = {"a_gemm": ("gemm", "a"), "gemm_b": ("gemm",), "norm": ("norm",), "copy": ("a",), "what": ()}
+    expected = {family.name: [Fraction(0), Fraction(0)] for family in [*families, Family(OTHER, ())]}
+    divisor = len({kernel[:2] for kernel in kernels}) * steps
+    for _, _, name, _, length in kernels:
+        own = next((family.name for family in families if family.name in matching[name]), OTHER)
+        expected[own][0] += Fraction(length, divisor)
+        expected[own][1] += Fraction(1, divisor)
+    with TemporaryDirectory() as folder:
+        path = written(Path(folder) / "run.sqlite", kernels)
+        with sums(path, convention=replace(PLAIN, families=tuple(families)), steps=steps) as found:
+            assert {name: [*usage] for name, usage in found.families.items()} == expected
+            assert list(found.families) == [*(family.name for family in families), OTHER]
+            assert sum(usage.ns for usage in found.families.values()) == found.total.ns
+            assert sum(usage.launches for usage in found.families.values()) == found.total.launches
+            for name, usage in found.families.items():
+                single = found.kernels_of(name)
+                assert sum(own.ns for _, own in single) == usage.ns
+                assert sum(own.launches for _, own in single) == usage.launches
+
+
+def test_gpus_are_devices_of_processes_of_files(tmp_path: Path) -> None:
+    one = written(tmp_path / "a.sqlite", [(0, 0, "gemm", 0, 10), (0, 1, "gemm", 0, 10), (1, 0, "gemm", 0, 10)])
+    two = written(tmp_path / "b.sqlite", [(2, 0, "gemm", 0, 30)])
+    with sums(one, two, steps=3) as found:
+        assert (found.gpus, found.steps, found.divisor) == (4, 3, 12)
+        assert ran(found) == {"gemm": (5, Fraction(1, 3))}
+
+
+def test_a_labelled_process_of_two_devices_is_two_gpus(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    process.range("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 0, 1)
+    for device in (0, 1):
+        process.kernel("gemm", 10, 20, device=device)
+    with sums(trace.write(tmp_path / "a.sqlite"), convention=BUILT_IN["pithtrain"], steps=1) as found:
+        assert (found.gpus, found.total.ns) == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "files", "expected"),
+    [
+        (2, 1, Launcher.PER_NODE),
+        (16, 2, Launcher.PER_NODE),
+        (15, 8, Launcher.UNCLEAR),
+        (8, 8, Launcher.PER_GPU),
+        (21, 20, Launcher.PER_GPU),
+        (19, 20, Launcher.PER_GPU),
+        (18, 20, Launcher.UNCLEAR),
+        (107, 100, Launcher.UNCLEAR),
+    ],
+)
+def test_launcher(gpus: int, files: int, expected: Launcher) -> None:
+    assert Launcher.of(gpus, files) is expected
+
+
+def test_copies_and_the_lanes_that_repeat_kernels_are_no_kernels(tmp_path: Path) -> None:
+    jax = JaxBuilder()
+    jax.kernel("loop_reduce_fusion", 100, 400)
+    for name in ("MemcpyD2D", "Memset"):
+        jax.kernel(name, 500, 900)
+    with sums(jax.write(tmp_path / "h.trace.json.gz"), convention=BUILT_IN["jax"], steps=1) as found:
+        assert ran(found) == {"loop_reduce_fusion": (300, 1)}
+        assert (found.gpus, found.launcher) == (1, Launcher.PER_GPU)
+    kineto = KinetoBuilder()
+    kineto.kernel("ncclDevKernel_AllReduce", 1_000, 4_000)
+    place = {"device": 0, "stream": 7, "correlation": 77}
+    for cat in ("gpu_memcpy", "gpu_memset", "gpu_user_annotation"):
+        kineto.event(cat, "nccl:all_reduce", 1_000, 4_000, pid=0, tid=7, args=place)
+    with sums(kineto.write(tmp_path / "rank0_trace.json"), convention=BUILT_IN["kineto"], steps=1) as found:
+        assert ran(found) == {"nccl": (3_000, 1)}
+
+
+def test_one_step_in_all_formats_has_the_same_families(tmp_path: Path) -> None:
+    shape = StepShape(chunks=3)
+    told = {}
+    for format in ("nsys", "kineto", "jax"):
+        folder = write_step(tmp_path / format, format, shape)
+        convention = replace(BUILT_IN["pithtrain"], families=NVIDIA)
+        with sums(folder, convention=convention, steps=2) as found:
+            told[format] = (found.gpus, found.launcher, dict(found.families))
+    assert told["nsys"] == told["kineto"] == told["jax"]
+    assert told["nsys"][0] == shape.world
+    assert told["nsys"][2]["nccl"].ns > 0 < told["nsys"][2]["gemm"].ns
+
+
+def test_the_metrics_say_what_the_sums_say(tmp_path: Path) -> None:
+    path = steps_trace(tmp_path / "a.sqlite", 0, 100, 200)
+    library = Library()
+    try:
+        evidence = library.evidence([str(path)], Path(), PLAIN)
+        rows = {name: evidence.rows(METRICS[name], evidence.pick("run")).rows for name in METRICS if "family" in name}
+        assert [row.labels[0] for row in rows["family_ns"]] == list(zero_filled(NVIDIA))
+        assert {row.labels: row.value for row in rows["family_ns"] if row.value} == {("gemm",): 60}
+        assert {row.labels: row.value for row in rows["family_launches"] if row.value} == {("gemm",): 1}
+        left = evidence.rows(METRICS["step_minus_kernel_ns"], evidence.pick("run")).rows
+        assert left == (((), 40),)
+    finally:
+        library.close()

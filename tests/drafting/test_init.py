@@ -1,0 +1,676 @@
+"""Does ``pytest-nsys init`` write a gate file that holds on its trace, says why, and turns red on a worse one?"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
+from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.cli import main
+from pytest_nsys.cli.drafts import checked
+from pytest_nsys.cli.init import Asking, Trial, drafted
+from pytest_nsys.core.conventions import BUILT_IN, like
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.drafting.choice import GENERIC, Choice
+from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
+from pytest_nsys.drafting.sentences import STRUCTURE, Sentence
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from tests.support.gates import MS, Project, write_trace
+from tests.support.many_traces import write_nodes
+from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, needs_reference_data
+
+GATES = "gates.nsys.yaml"
+GREEN = ("-W", "error::pytest_nsys.outcomes.NsysWarning")
+
+
+@pytest.fixture(autouse=True)
+def _fewer_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the processes of pytest that a command starts."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+
+
+def written(project: Project, name: str = GATES) -> GateFile:
+    """The gate file that was written, which loader and schema both accept."""
+    path = project.root / name
+    schema = json.loads((path.parent / SCHEMA_NAME).read_text(encoding="utf-8"))
+    jsonschema.validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader), schema)
+    return load_gate_file(path, METRICS)
+
+
+def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
+    """The gate file that ``init`` writes beside the first trace, where it was judged already, and its text."""
+    path = traces[0].parent / GATES
+    with contextlib.closing(Library()) as library:
+        trial = Trial(library, tuple(map(str, traces)))
+        given = None if convention is None else BUILT_IN[convention]
+        text = gate_text(drafted(trial, given, Asking(asks=False, told=True), path)[0])
+    path.write_text(text, encoding="utf-8")
+    return load_gate_file(path, METRICS), text
+
+
+def green(project: Project, *arguments: str, name: str = GATES) -> str:
+    """Nothing but the written file, judged by pytest: every assertion passes, without a warning."""
+    said = project.pytest(name, *GREEN, *arguments, code=0)
+    assert f"{len(written(project, name).assertions)} passed" in said
+    return said
+
+
+def steps(
+    path: Path,
+    name: str = "train step {}",
+    *,
+    count: int = 8,
+    length_ms: int = 8,
+    lag_ms: int = 0,
+    every_ms: int = 10,
+    launch: bool = True,
+    barrier: bool = False,
+    library: str = "ncclDevKernel_AllReduce",
+    edit: object = None,
+) -> Path:
+    """A range that repeats, each with a gemm of 6 ms and communication of 1 ms, ``lag_ms`` behind the CPU."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(count):
+        at = every_ms * MS * k + 1_000
+        if name:
+            process.range(name.format(k), at, at + length_ms * MS)
+        ran = at + lag_ms * MS + 100_000
+        process.kernel("gemm", ran, ran + 6 * MS, launch_ns=at + 10_000, launch=launch)
+        stream = 7 if barrier else 28
+        start = ran + (6 * MS if barrier else 0)
+        process.kernel(
+            library, start, start + MS, stream=stream, launch_ns=at + 20_000, launch=launch, demangled=library
+        )
+    if callable(edit):
+        edit(process)
+    return trace.write(path)
+
+
+# A trace of a known framework
+
+
+def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Project) -> None:
+    project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = perf/accepted\n")
+    project.trace("run.sqlite", chunks_ms=(15,) * 9)
+    said = project.command("init", "run.sqlite", code=0)
+    assert len(said.splitlines()) <= 20
+    assert "pytest gates.nsys.yaml --nsys-trace=THE_NEXT_RUN" in said
+    gate = written(project)
+    assert (gate.convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
+    assert 5 <= len(gate.assertions) <= 12
+    names = [assertion.name for assertion in gate.assertions]
+    assert {"no mixed comm streams", "no barrier_ns", "no syncs", "stage2_f overlap >= 75%"} <= set(names)
+    assert {a.metric for a in gate.assertions if a.needs_baseline} >= {"exposed_ns", "window_ns", "idle_ns", "launches"}
+    assert "balance of compute_ns across pp <= 1.05" in names
+    ((name, text),) = project.baselines("perf/accepted").items()
+    assert json.loads(text)["provenance"]["reason"] == "first baseline by pytest-nsys init"
+    green(project)
+    project.trace("worse.sqlite", {(1, "stage4_f"): 600}, chunks_ms=(15,) * 9)
+    said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
+    assert "stage4_f overlap >= 75%" in said
+    assert "exposed_ns below baseline plus tolerance" in said
+    (project.root / "perf" / "accepted" / name).write_text(text.replace("15000000", "10000000"), encoding="utf-8")
+    assert "window_ns below baseline" in project.pytest(GATES, code=1)
+    before = (project.root / GATES).read_bytes()
+    project.command("init", "run.sqlite", "--force", code=0)
+    assert (project.root / GATES).read_bytes() == before
+    assert project.baselines("perf/accepted") == {name: text}
+
+
+def test_every_assertion_says_why(tmp_path: Path) -> None:
+    gate, text = draft(write_trace(tmp_path / "run.sqlite"))
+    lines = text.splitlines()
+    assert lines[0] == f"# yaml-language-server: $schema=./{SCHEMA_NAME}"
+    assert max(map(len, lines)) <= 120
+    entries = [n for n, line in enumerate(lines) if line.startswith("  - ")]
+    assert len(entries) == len(gate.assertions)
+    assert [lines[n] for n in entries if not lines[n - 1].startswith("  # ")] == []
+    above = lines[lines.index("  - stage2_f overlap >= 75%") - 1]
+    assert "80.0% (rank 0, stage stage2_f), median over the ranks 80.0 %; limit 75 %: 5.0 points of margin." in above
+
+
+# A trace of an unknown framework
+
+
+def test_an_anchor_is_drafted(tmp_path: Path) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite"))
+    found = gate.convention
+    assert (found.anchor, found.span, found.kernels) == ("train step %", Span.RANGE, KernelsMode.CONTAINED)
+    assert "# The range that repeats: 8 times a rank, every 10 ms (typically" in text
+    assert "wall_overlap >= 95%" in text
+
+
+def test_a_mark_at_the_beginning_is_a_period(tmp_path: Path) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite", length_ms=0))
+    assert gate.convention.span is Span.PERIOD
+    assert "# period: the anchors mark a beginning and enclose little (0 ns of a period of 10 ms)." in text
+
+
+def test_a_gpu_far_behind_is_taken_by_launches(tmp_path: Path) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite", lag_ms=367))
+    assert gate.convention.kernels is KernelsMode.LAUNCHED
+    assert "# launched: the GPU runs 367.1 ms behind the CPU." in text
+
+
+def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite", barrier=True))
+    assert "All communication runs on compute streams (barrier), so overlap has no rows;" in text
+    assert {"barrier_ns", "idle_ns", "window_ns"} <= {a.metric for a in gate.assertions if a.needs_baseline}
+    assert not {"overlap", "wall_overlap", "exposed_ns", "comm_streams"} & {a.metric for a in gate.assertions}
+
+
+def shared_stream(path: Path, covering: int = 100) -> Path:
+    """In each step 4 ms of DeepEP between two casts on stream 27, beside gemms of 10 x 380 us on stream 7 of which
+    ``covering`` percent is left.
+    """
+    trace = TraceBuilder()
+    process = trace.process()
+    for k in range(8):
+        at = 10 * MS * k + 1_000
+        process.range(f"train step {k}", at, at + 8 * MS)
+        for name, start, length in (("cast", 0, 50_000), ("dispatch", 100_000, 4 * MS), ("cast", 4_200_000, 50_000)):
+            full = f"void deep_ep::internode::{name}<8>(int)" if name == "dispatch" else f"{name}(int)"
+            start += at + 100_000
+            process.kernel(name, start, start + length, stream=27, launch_ns=at + 10_000, demangled=full)
+        for i in range(10):
+            start = at + 200_000 + 400_000 * i
+            process.kernel("gemm", start, start + 3_800 * covering, launch_ns=at + 20_000)
+    return trace.write(path)
+
+
+def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Project) -> None:
+    """It is all barrier, and 95 % of it is hidden: the gate turns red where it no longer is."""
+    shared_stream(project.root / "run.sqlite")
+    project.command("init", "run.sqlite", code=0)
+    said = " ".join((project.root / GATES).read_text().replace("#", "").split())
+    assert "can never overlap" not in said
+    assert "It waits its turn on its own stream; only compute on other streams can hide it." in said
+    green(project)
+    shared_stream(project.root / "worse.sqlite", 60)
+    said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
+    assert "  failed    wall_overlap_all >= 90%  " in said
+    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  1 720 us  " in said
+
+
+@needs_reference_data
+def test_the_published_profile_of_deepseek(project: Project) -> None:
+    """The same with the kernels of its stream 7 under communication cut to 60 %."""
+    (project.root / DEEPSEEK.name).symlink_to(DEEPSEEK)
+    content = json.loads(gzip.decompress(DEEPSEEK.read_bytes()))
+    kernels = [event for event in content["traceEvents"] if event.get("cat") == "kernel"]
+    moving = [event for event in kernels if "::ep::" in event["name"].partition("(")[0]]
+    for event in kernels:
+        end = event["ts"] + event["dur"]
+        if event not in moving and any(m["ts"] < end and event["ts"] < m["ts"] + m["dur"] for m in moving):
+            event["dur"] = round(0.6 * event["dur"], 3)
+    (project.root / "worse.json").write_text(json.dumps(content))
+    project.command("init", DEEPSEEK.name, code=0)
+    text = (project.root / GATES).read_text()
+    assert "measured at most 4 190 us (rank 0)" in text
+    assert "can never overlap" not in text
+    green(project)
+    said = project.pytest(GATES, "--nsys-trace=worse.json", code=1)
+    assert "  failed    wall_overlap_all >= 91%  " in said
+    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  " in said
+
+
+def test_another_library_communicates(tmp_path: Path) -> None:
+    """Under a drafted convention as under the one that it extends; under pithtrain by its name."""
+    gate, text = draft(steps(tmp_path / "run.sqlite", library="void deep_ep::dispatch<8>(int)"))
+    assert "  extends: generic\n" in text
+    assert "# Kernels of DeepEP communicate, too.\n" in text
+    assert gate.convention.is_communication("dispatch", "void deep_ep::dispatch<8>(int)")
+    assert "wall_overlap" in {a.metric for a in gate.assertions}
+
+    def dispatch(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            process.kernel("put", 42 * MS, 43 * MS, stream=30, launch_ns=41 * MS, demangled="nvshmem_put(int)")
+
+    gate, text = draft(write_trace(tmp_path / "labelled.sqlite", edit=dispatch))
+    assert "convention:\n  extends: pithtrain\n" in text
+    assert gate.convention.communication == ("*nvshmem*",)
+
+
+def test_stages_from_names(tmp_path: Path) -> None:
+    def phases(process: Process) -> None:
+        for k in range(8):
+            at = 10 * MS * k + 1_000
+            process.range(f"forward {k}", at + 5_000, at + 15_000)
+            process.range(f"backward {k}", at + 16_000, at + 30_000)
+
+    gate, _ = draft(steps(tmp_path / "run.sqlite", edit=phases))
+    assert [purpose.name for purpose in gate.convention.purposes] == ["backward"]
+    assert {"backward overlap >= 95%", "no unknown comm streams"} <= {a.name for a in gate.assertions}
+
+
+@pytest.mark.parametrize(("count", "window"), [(4, "median"), (2, "run"), (0, "run")])
+def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite", count=max(count, 1), name="step {}" if count else ""))
+    assert gate.window == window
+    assert gate.quality.anchors == (count if window == "median" else 5)
+    assert ("# anchors: rank 0 has 4 anchors; better profile more steps." in text) is (window == "median")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step: {} # no comment",
+        'it\'s "step" {}',
+        "100% of step {}",
+        "step\n{}\twith breaks",
+        " step {} ",
+        "- step {}",
+        "*step* {}",
+        "схема шага {} → ∑",
+        "{{step}}[{}], &x !y |z >",
+        "null {}",
+        "\x1b[31mstep {}\x1b[0m",
+        "step_{} \\ back\\n",
+        "@step `{}`",
+        "nan{}",
+        "x{}",
+    ],
+)
+def test_odd_names(tmp_path: Path, name: str) -> None:
+    gate, _ = draft(steps(tmp_path / "run.sqlite", name))
+    assert gate.convention.anchor is not None
+    matches = like(gate.convention.anchor)
+    assert all(matches(name.format(k)) for k in range(8))
+    run = Run([NsysSqlite(tmp_path / "run.sqlite")], gate.convention)
+    assert len(run.anchors(run.ranks[0])) == 8
+    run.close()
+
+
+# Other inputs
+
+
+def _kineto(path: Path, rank: int = 0, count: int = 6) -> Path:
+    trace = KinetoBuilder(rank=rank, world=2, pid=100 + rank, device=rank)
+    for k in range(count):
+        at = 10 * MS * k + 1_000
+        trace.range(f"ProfilerStep#{k}", at, at + 9 * MS)
+        trace.kernel("gemm", at + MS, at + 5 * MS, launch_ns=at + 1_000)
+        trace.kernel("ncclDevKernel_AllReduce", at + 4 * MS, at + 6 * MS, stream=20, launch_ns=at + 2_000)
+    return trace.write(path)
+
+
+def test_a_folder_of_ranks(project: Project) -> None:
+    for rank in range(2):
+        _kineto(project.root / "run" / f"rank{rank}_trace.json.gz", rank)
+    project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
+    gate = written(project, "perf.nsys.yaml")
+    assert (gate.traces, gate.convention) == (("run",), BUILT_IN["kineto"])
+    assert "wall_overlap >= 45%" in {assertion.name for assertion in gate.assertions}
+    assert "2 ranks" in green(project, name="perf.nsys.yaml")
+
+
+def test_files_of_one_run_are_no_captures(tmp_path: Path) -> None:
+    paths = [_kineto(tmp_path / f"rank{rank}_trace.json", rank) for rank in range(2)]
+    with pytest.raises(UsageMistake, match="they are files of one run"):
+        draft(*paths)
+    assert draft(tmp_path / "rank?_trace.json")[0].convention == BUILT_IN["kineto"]
+
+
+def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> None:
+    """Containers of two nodes give their processes the same number."""
+    paths = write_nodes(tmp_path / "run", 2, ranks=1)
+    with pytest.raises(UsageMistake, match="they are files of one run"):
+        draft(*paths)
+    gate, text = draft(tmp_path / "run")
+    assert gate.convention == BUILT_IN["pithtrain"]
+    assert "# 2 ranks; pp=1 dp=2" in text
+
+
+@pytest.mark.parametrize(("count", "window"), [(2, "first"), (1, "median")])
+def test_few_profiled_steps(tmp_path: Path, count: int, window: str) -> None:
+    gate, _ = draft(_kineto(tmp_path / "rank0_trace.json", count=count))
+    assert (gate.window, gate.quality.anchors, gate.quality.missing_ranks) == (window, count, 1)
+
+
+def test_jax(tmp_path: Path) -> None:
+    trace = JaxBuilder()
+    for k in range(6):
+        at = 10 * MS * k + 1_000
+        trace.step("train", k, at, at + 9 * MS)
+        trace.kernel("gemm", at + MS, at + 5 * MS, launch_ns=at + 1_000)
+    gate, _ = draft(trace.write(tmp_path / "host.trace.json.gz"))
+    assert gate.convention == BUILT_IN["jax"]
+    assert not any(a.metric in ("barrier_ns", "overlap", "exposed_ns") for a in gate.assertions)
+
+
+def test_a_gpu_trace_without_a_cpu(tmp_path: Path) -> None:
+    gate, text = draft(steps(tmp_path / "run.sqlite", name="", launch=False))
+    assert gate.window == "run"
+    assert "# run: the trace holds no ranges (NVTX), so everything it ran is one window." in text
+
+
+def test_nothing_ran_on_a_gpu(project: Project) -> None:
+    trace = TraceBuilder()
+    trace.process().range("step 1", 1_000, 2_000)
+    trace.write(project.root / "run.sqlite")
+    said = project.command("init", "run.sqlite", code=3)
+    assert len([line for line in said.splitlines() if line]) == 1
+    assert project.files() == {"run.sqlite"}
+
+
+def test_a_convention_that_is_named(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "run.sqlite")
+    with pytest.raises(NothingMeasured, match="no range matches the anchor 'ProfilerStep#%'"):
+        draft(trace, convention="kineto")
+    assert (
+        draft(trace, convention="generic")[0].convention.anchor == "forward chunk % (phase1) backward chunk % (phase0)"
+    )
+
+
+# What is there already, and what cannot be written
+
+
+def test_existing_files_are_never_overwritten(project: Project) -> None:
+    project.trace("run.sqlite")
+    project.file(GATES, "mine")
+    assert "gates.nsys.yaml: exists already: give --force" in project.command("init", "run.sqlite", "--yes", code=2)
+    assert (project.root / GATES).read_text() == "mine"
+    said = project.command("init", "run.sqlite", "--force", "--baseline-dir", "elsewhere", code=0)
+    assert "pytest gates.nsys.yaml --nsys-baseline-dir=elsewhere" in said
+    green(project, "--nsys-baseline-dir=elsewhere")
+    before = project.baselines("elsewhere")
+    (project.root / GATES).unlink()
+    project.trace("run.sqlite", 300)
+    said = project.command("init", "run.sqlite", "--baseline-dir", "elsewhere", code=2)
+    assert "holds baselines of this gate file already" in said
+    assert project.baselines("elsewhere") == before
+    assert GATES not in project.files()
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("gates.yaml", "end it in .nsys.yaml"),
+        ("g [x].nsys.yaml", "pytest takes brackets in a path for parameters: give one without"),
+        (".nsys.yaml", "end it in .nsys.yaml"),
+        ("no/such/gates.nsys.yaml", "there is no folder"),
+        ("folder.nsys.yaml", "is a folder"),
+    ],
+)
+def test_a_target_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "run.sqlite")
+    (tmp_path / "folder.nsys.yaml").mkdir()
+    done = CliRunner().invoke(main, ["init", "run.sqlite", "-o", output])
+    assert (done.exit_code, said in done.output) == (2, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nsys.yaml", "run.sqlite"]
+
+
+def test_a_strange_file_in_the_place_of_the_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "run.sqlite")
+    (tmp_path / SCHEMA_NAME).write_text("{}")
+    done = CliRunner().invoke(main, ["init", "run.sqlite", "--force"])
+    assert done.exit_code == 2
+    assert "is not the schema of gate files" in done.output
+    assert (tmp_path / SCHEMA_NAME).read_text() == "{}"
+
+
+def test_a_project_whose_pytest_is_broken_is_left_as_it_was(project: Project) -> None:
+    project.trace("run.sqlite")
+    project.file("conftest.py", "raise SystemError('broken')\n")
+    words = [sys.executable, "-m", "pytest_nsys", "init", "run.sqlite"]
+    done = subprocess.run(words, cwd=project.root, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "conftest" in done.stderr
+    assert project.files() == {"run.sqlite", "conftest.py"}
+
+
+def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "a" / "run.sqlite")
+    for folder, named in (("b", ("../a/run.sqlite",)), ("b/c/d", ())):
+        with contextlib.closing(Library()) as library:
+            trial = Trial(library, (str(trace),))
+            found, _ = drafted(trial, None, Asking(asks=False, told=True), tmp_path / folder / GATES)
+        assert found.traces == named
+
+
+# On a terminal
+
+
+def on_a_terminal(folder: Path, typed: str, *arguments: str) -> tuple[int, str]:
+    """Run ``pytest-nsys init`` with a terminal, and type; its exit code and what stood on the terminal."""
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "pytest_nsys", "init", *arguments]
+    process = subprocess.Popen(words, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    said = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while more := os.read(ours, 65536):
+            said += more
+    os.close(ours)
+    return process.wait(), said.decode("utf-8", "replace")
+
+
+def two_kinds_of_steps(process: Process) -> None:
+    for k in range(8):
+        at = 10 * MS * k + 1_000
+        process.range(f"inner work {k}", at + 2_000, at + 8 * MS - 1_000)
+
+
+def test_it_asks_on_a_terminal_alone(project: Project) -> None:
+    steps(project.root / "run.sqlite", edit=two_kinds_of_steps)
+    output = CliRunner().invoke(main, ["init", "run.sqlite"]).output
+    assert "took the best of 2 anchors (no terminal to ask on)" in output
+    before = (project.root / GATES).read_text()
+    code, said = on_a_terminal(project.root, "n\n", "run.sqlite")
+    assert "gates.nsys.yaml exists. Overwrite it and its baseline?" in said
+    assert (code, (project.root / GATES).read_text()) == (2, before)
+    code, said = on_a_terminal(project.root, "y\n2\n", "run.sqlite")
+    assert code == 0, said
+    assert "1  'train step %': 8 times" in said
+    assert written(project).convention.anchor == "inner work %"
+    green(project)
+    code, said = on_a_terminal(project.root, "", "run.sqlite", "--yes", "--force")
+    assert code == 0, said
+    assert "took the best of 2 anchors (as --yes says)" in said
+    assert (project.root / GATES).read_text() == before
+
+
+# Several captures
+
+
+def test_the_spread_of_captures_sets_the_margins(tmp_path: Path) -> None:
+    traces = [write_trace(tmp_path / f"{n}.sqlite", each) for n, each in enumerate((200, 210, 190))]
+    gate, _ = draft(*traces)
+    assert gate.traces == ("0.sqlite", "1.sqlite", "2.sqlite")
+    names = {assertion.name for assertion in gate.assertions}
+    assert "stage2_f overlap >= 74%" in names  # 80 % less three times the range of 2 points
+    assert "exposed_ns below baseline plus max(30%, 50us)" in names
+    assert gate.tolerance is not None
+    assert gate.tolerance.relative == Fraction(2, 100)
+
+
+@pytest.mark.parametrize(
+    ("values", "noise"), [([5], None), ([5, 7], 6), ([5, 7, 4], 9), ([5, 5, 5, 5], 0), ([1, 2, 3, 4, 5], 6.5)]
+)
+def test_noise_of_captures(values: list[int], noise: float | None) -> None:
+    found = noise_of(values, 1)
+    assert (found is None) is (noise is None)
+    if noise is not None:
+        assert found is not None
+        assert float(found) == pytest.approx(noise, rel=0.1)
+
+
+def test_margins() -> None:
+    assert relative([[100], [200]]) == Fraction(5, 100)
+    assert relative([[1000, 1000], [1000, 1010]]) == Fraction(3, 100)
+    assert relative([[1000, 1000]]) == Fraction(2, 100)
+    assert relative([[10, 20]], smallest=30) == Fraction(2, 100)
+    assert points([[Fraction(1, 2)]]) == Fraction(5, 100)
+    assert points([[Fraction(50, 100), Fraction(51, 100)]]) == Fraction(3, 100)
+    assert percent_below([Fraction(713, 1000)], Fraction(5, 100)) == 66
+    assert (smallest_ns(48_000_000), smallest_ns(2_388_000), smallest_ns(12_990), smallest_ns(7)) == (
+        50_000,
+        20_000,
+        100,
+        1,
+    )
+    assert (written_ns(50_000), written_ns(100), written_ns(1_500)) == ("50us", "100ns", "1500ns")
+
+
+# What a sentence must do
+
+
+def test_a_sentence_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
+    trace = str(write_trace(tmp_path / "run.sqlite"))
+    true, false = (Sentence(text, ("why",), STRUCTURE, 1) for text in ("no syncs", "overlap >= 99%"))
+    choice = Choice(BUILT_IN["pithtrain"], BUILT_IN["pithtrain"])
+    both = Draft(("about",), (), choice, Fraction(5, 100), "50us", (), (true, false))
+    with contextlib.closing(Library()) as library:
+
+        def evidence_of(gate: GateFile) -> Evidence:
+            return library.evidence([trace], tmp_path, gate.convention)
+
+        kept, left = checked(both, evidence_of, GATES)
+        assert kept.sentences == (true,)
+        assert [(each.title, each.why) for each in left] == [
+            ("overlap >= 99%", "failed: 4 of 4 rows below their limit")
+        ]
+        with pytest.raises(NothingMeasured, match="4 of 4 rows below"):
+            checked(replace(both, sentences=(false,)), evidence_of, GATES)
+
+
+# Candidates
+
+
+def candidates(path: Path) -> list[Candidate]:
+    run = Run([NsysSqlite(path)], GENERIC)
+    try:
+        return anchor_candidates(run, all_ranges(run))
+    finally:
+        run.close()
+
+
+def test_what_is_no_anchor(tmp_path: Path) -> None:
+    def others(process: Process) -> None:
+        for k in range(8):
+            at = 10 * MS * k + 1_000
+            process.range(f"aten::mm, seq = {k}", at + 100, at + 9_000)
+            process.range(f"{k}", at + 200, at + 9_100)
+            process.range(f"nested {k}", at + 300, at + 10 * MS + 500)  # reaches into the next one
+            process.range(f"thread {k}", at + 400, at + 9_300, thread=1_000 + k)
+        process.range("rare 1", 5_000, 6_000)
+        process.range("open 1", 5_000, None)
+
+    assert [c.pattern for c in candidates(steps(tmp_path / "a.sqlite", edit=others))] == ["train step %"]
+
+
+def test_what_a_candidate_says(tmp_path: Path) -> None:
+    (found,) = candidates(steps(tmp_path / "a.sqlite"))
+    assert [found.count, found.length_ns, found.period_ns] == [8, 8 * MS, 10 * MS]
+    assert [found.spread, found.inside, found.covered] == [0, 1, 1]
+    assert (found.span, found.good) == (Span.RANGE, True)
+    (few,) = candidates(steps(tmp_path / "b.sqlite", count=4))
+    assert (few.count, few.good, few.usable) == (4, False, True)
+
+
+def test_numbers_that_never_change_stay(tmp_path: Path) -> None:
+    (found,) = candidates(steps(tmp_path / "a.sqlite", "model 7B step {}"))
+    assert found.pattern == "model 7B step %"
+
+
+def test_a_pattern_that_matches_more_is_no_anchor(tmp_path: Path) -> None:
+    def longer(process: Process) -> None:
+        for k in range(8):
+            at = 10 * MS * k + 1_000
+            process.range(f"train step {k} (loss)", at + 100, at + 200)
+
+    patterns = [c.pattern for c in candidates(steps(tmp_path / "a.sqlite", edit=longer))]
+    assert patterns == ["train step % (loss)"]
+
+
+# Text
+
+
+@given(st.text(max_size=40))
+def test_a_value_is_read_as_what_it_was(text: str) -> None:
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return
+    root = yaml.compose(f"key: {scalar(text)}\n")
+    assert root is not None
+    assert root.value[0][1].value == text
+
+
+def test_values_that_yaml_would_take_for_something_else() -> None:
+    for text in ("null", "No", "~", "", "1.5", "0x10", "a: b", "a #b", "- a", "2001-01-01", "{a}", ">= 5%", " a"):
+        assert scalar(text).startswith('"')
+    for text in (
+        "stage2_f overlap >= 66%",
+        "no barrier_ns",
+        "exposed_ns below baseline plus max(5%, 50us)",
+        "run/a.sqlite",
+    ):
+        assert scalar(text) == text
+
+
+# Real traces
+
+
+@needs_reference_data
+@pytest.mark.parametrize("name", DUALPIPE_RUNS)
+def test_the_reference_traces(tmp_path: Path, name: str) -> None:
+    names = {assertion.name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
+    assert {"no mixed comm streams", "exposed_ns below baseline plus tolerance"} <= names
+    assert ("balance of compute_ns across pp <= 1.11" in names) is (name == "pp2_ep2")
+
+
+@needs_reference_data
+@pytest.mark.parametrize(
+    ("name", "anchor"),
+    [
+        ("mfu_2gpu_before.sqlite", "FSDP::pre_forward (blocks.%._checkpoint_wrapped_module), op_id = %"),
+        ("hta_nccl_data.json.gz", "ProfilerStep#%"),
+        ("jax_te_attn.trace.json.gz", "PJRT_LoadedExecutable_Execute"),
+        ("h100_2gpu_1s.sqlite", None),
+        ("mi210__gpu_only_trace__gpu_only_trace.json.gz", None),
+    ],
+)
+def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:
+    assert real(tmp_path, REAL / name).convention.anchor == anchor
+
+
+@needs_reference_data
+@pytest.mark.parametrize("name", ["jax_cpu_0.10.2.trace.json.gz", "torch_2.13.0_cpu_gloo.pt.trace.json.gz"])
+def test_real_traces_without_a_gpu(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NothingMeasured, match="no kernels"):
+        real(tmp_path, REAL / name)
+
+
+def real(folder: Path, trace: Path) -> GateFile:
+    """The gate file for a trace that lies where nothing is written."""
+    link = folder / trace.name
+    link.symlink_to(trace)
+    return draft(link)[0]

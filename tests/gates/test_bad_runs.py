@@ -1,0 +1,222 @@
+"""Does ``fail_after`` wait for so many bad runs in a row and no longer, and is a red told that was red before?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.gates.bad_runs import BadRuns, PastRun, delayed
+from pytest_nsys.gates.judgement import Judgement
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.stored.history.reading import bad_in_a_row
+from pytest_nsys.tools.revision import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
+from tests.support.gates import Project
+from tests.support.git_project import commit, git, isolate, start
+from tests.support.histories import KEY, ask, entry, nightly
+
+GATE = """
+tolerance: {rel: 5%, abs: 20us}
+assertions:
+  - {id: patient, metric: exposed_ns, baseline: , fail_after: 3}
+  - {id: strict, metric: exposed_ns, baseline: }
+"""
+HISTORY, RUN, SLOW, LOST = "--nsys-history=perf.db", *(f"--nsys-trace={n}.sqlite" for n in ("run", "slow", "lost"))
+NAME = "exposed_ns < 1 ms"
+"""Of the assertion of :func:`tests.support.histories.entry`."""
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    for name in (*BRANCH_VARIABLES, *TARGET_VARIABLES, "GITHUB_HEAD_REF", "CI_MERGE_REQUEST_IID", "CHANGE_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def main(project: Project) -> Project:
+    """A repository with a gate and its baseline on main, and traces that are as it, slower, and without a row."""
+    start(project)
+    project.file(".gitignore", (project.root / ".gitignore").read_text() + "*.db\n")
+    project.gate(GATE)
+    project.trace()
+    project.trace("slow.sqlite", exposed_us=300)
+    project.trace("lost.sqlite", {(1, "stage4_f"): None})
+    project.refresh(RUN)
+    commit(project.root)
+    return project
+
+
+def past(*red: bool) -> BadRuns:
+    """Bad runs of successive nights, newest first."""
+    return BadRuns("main", tuple(PastRun(f"2026-01-{9 - n:02}T02:00:00Z", "0" * 40, r) for n, r in enumerate(red)))
+
+
+BAD = Judgement(
+    Outcome.FAILED, (JudgedRow({}, 9, 5, Outcome.FAILED, margin=-4), JudgedRow({}, 5, 5, Outcome.PASSED, margin=0))
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome"),
+    [(0, Outcome.INCONCLUSIVE), (1, Outcome.INCONCLUSIVE), (2, Outcome.FAILED), (3, Outcome.FAILED)],
+)
+def test_only_the_nth_bad_run_in_a_row_fails(before: int, outcome: Outcome) -> None:
+    found = delayed(BAD, 3, past(*(False,) * before))
+    assert found.outcome is outcome
+    assert [row.outcome for row in found.rows] == [outcome, Outcome.PASSED]
+
+
+def test_where_nobody_counts_the_first_bad_run_fails() -> None:
+    assert delayed(BAD, 3, None) is BAD
+
+
+@pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.FAILED])
+def test_nothing_but_a_failure_is_delayed(outcome: Outcome) -> None:
+    found = Judgement(outcome, (JudgedRow({}, 9, 5, Outcome.FAILED),))
+    assert delayed(found, 3, past()) is found
+
+
+@pytest.mark.parametrize(
+    ("red", "since"), [((), None), ((False, True), None), ((True,), 9), ((True, True, False, True), 8)]
+)
+def test_red_since_the_first_red_run_up_to_the_newest(red: tuple[bool, ...], since: int | None) -> None:
+    found = past(*red).red_since
+    assert (found and found.time) == (since and f"2026-01-{since:02}T02:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "nights"),
+    [
+        ("", ""),
+        ("passed failed", "2"),
+        ("failed passed", ""),
+        ("failed failed delayed failed", "4321"),
+        ("failed improved delayed", "3"),
+        ("failed refresh", ""),
+        ("failed error failed no_data incomparable inconclusive", "31"),
+        ("failed passed failed inconclusive failed", "53"),
+    ],
+)
+def test_what_counts_and_what_ends_the_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcomes: str, nights: str
+) -> None:
+    runs = [entry(outcome=outcome.replace("_", " ")) for outcome in outcomes.split()]
+    history = nightly(tmp_path / "perf.db", monkeypatch, [*runs, entry(branch="other")])
+    found = bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main")
+    assert [run.time for run in found.runs] == [f"2026-01-{int(night):02}T02:00:00Z" for night in nights]
+    assert all(
+        run.red == (outcomes.split()[int(night) - 1] == "failed") for run, night in zip(found.runs, nights, strict=True)
+    )
+
+
+def test_only_runs_alike_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        entry(outcome="failed"),
+        entry(outcome="passed", key={**KEY, "gpu": "other"}),
+        entry(outcome="passed", gate="other.nsys.yaml"),
+        entry(outcome="failed", xfailed=1),
+        entry(outcome="failed", severity="warn"),
+    ]
+    history = nightly(tmp_path / "perf.db", monkeypatch, runs)
+    found = bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main")
+    assert [(run.commit or "")[0] + str(run.red) for run in found.runs] == ["4False", "3False", "0True"]
+    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, "another", "main") == BadRuns("main")
+    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "topic") == BadRuns("topic")
+    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main", on=("world",)).runs == found.runs[:2]
+
+
+def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> None:
+    def patient(trace: str, code: int) -> str:
+        return main.pytest(trace, HISTORY, "-kpatient", code=code)
+
+    patient(RUN, 0)
+    first = patient(SLOW, 0)
+    assert "inconclusive: 4 of 4 rows above their limit; bad run 1 of 3 in a row on main (fail_after)" in first
+    assert "take more captures" not in first
+    assert "bad run 2 of 3 in a row on main, since 20" in patient(SLOW, 0)
+    assert "failed: 4 of 4 rows above their limit; bad run 3 of 3 in a row on main, since 20" in patient(SLOW, 1)
+    assert "bad run 4 in a row on main, since 20" in patient(SLOW, 1)
+    assert "in a row" not in patient(RUN, 0)
+    assert "bad run 1 of 3 in a row on main (fail_after)" in patient(SLOW, 0)
+    found = [outcome for (outcome,) in ask(main.root / "perf.db", "SELECT outcome FROM runs ORDER BY id")]
+    assert found == ["passed", "delayed", "delayed", "failed", "failed", "passed", "delayed"]
+
+
+def test_a_lost_row_waits_for_nothing(main: Project) -> None:
+    assert "1 row of the baseline gone" in main.pytest(LOST, HISTORY, "-kpatient", code=1)
+
+
+def test_another_branch_counts_its_own_runs(main: Project) -> None:
+    for trace in (RUN, SLOW, SLOW):
+        main.pytest(trace, HISTORY, "-kpatient", code=0)
+    git(main.root, "switch", "-qc", "topic")
+    assert "bad run 1 of 3 in a row on topic (fail_after)" in main.pytest(SLOW, HISTORY, "-kpatient", code=0)
+
+
+def test_before_and_after_wait_as_well(main: Project) -> None:
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    assert "bad run 1 of 3" in main.pytest(SLOW, "--nsys-against=run.sqlite", HISTORY, "-kpatient", code=0)
+
+
+def test_a_history_that_begins_anew_each_time_counts_nothing(main: Project) -> None:
+    """A job that does not keep it would otherwise wait for ever, and be green."""
+    words = "fail_after counts in a history, which begins with this run here: the first bad run fails"
+    for _ in range(2):
+        (main.root / "perf.db").unlink(missing_ok=True)
+        assert words in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+
+
+def test_without_a_history_or_a_branch_the_first_bad_run_is_red(main: Project) -> None:
+    words = "fail_after counts {} here: the first bad run fails"
+    assert words.format("in a history (--nsys-history), and none is given") in main.pytest(SLOW, "-kpatient", code=1)
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    git(main.root, "switch", "-q", "--detach")
+    detached = main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+    assert words.format("the runs of a branch, and git names none") in detached
+    assert "fail_after" not in main.pytest(RUN, "-kpatient", code=0)
+
+
+def test_a_red_of_the_branch_that_is_merged_into_is_told_once(main: Project) -> None:
+    for trace in (RUN, SLOW, SLOW):
+        main.pytest(trace, HISTORY, "-kstrict")
+    (red,) = ask(main.root / "perf.db", "SELECT time, commit_id FROM runs WHERE id = 2")
+    git(main.root, "switch", "-qc", "topic")
+    said = main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
+    told = f"4 of 4 rows above their limit; already red on main since {red[0][:10]} at {red[1][:10]}"
+    assert said.count(f"  failed: {told}") == 1  # of strict: patient did not run there
+    main.pytest(RUN, HISTORY, code=0)
+    git(main.root, "switch", "-q", "main")
+    main.pytest(RUN, HISTORY, code=0)
+    git(main.root, "switch", "-q", "topic")
+    assert "already red" not in main.pytest(SLOW, HISTORY, "--nsys-baseline-ref=main", code=1)
+
+
+def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: Project) -> None:
+    limit = "metric: exposed_ns, baseline: {history: 3, branch: main, rel: 5%}"
+    main.gate(f"- {{id: follows, {limit}}}\n- {{id: waits, {limit}, fail_after: 2}}")
+
+    def failed(trace: str) -> list[str]:
+        return [line for line in main.pytest(trace, HISTORY).splitlines() if line.startswith("  failed: ")]
+
+    assert [failed(RUN), failed(RUN), failed(RUN)] == [[]] * 3
+    assert failed(SLOW) == ["  failed: 4 of 4 rows above their limit"]  # it waits
+    git(main.root, "switch", "-qc", "topic")
+    (follows,) = failed(SLOW)
+    assert "; already red on main since 20" in follows
+    git(main.root, "switch", "-q", "main")
+    follows, waits = failed(SLOW)
+    assert "; already red on main since 20" in follows
+    assert "bad run 2 of 2 in a row on main, since 20" in waits
+    assert "already red" not in waits  # which its own row of bad runs says
+
+
+def test_the_branch_of_a_ref(main: Project) -> None:
+    root, target = main.root, {"GITHUB_BASE_REF": "release"}
+    git(root, "update-ref", "refs/remotes/origin/team/next", "HEAD")
+    assert branch_named("main", root, target) == "main"
+    assert branch_named("origin/team/next", root, target) == "team/next"
+    head = git(root, "rev-parse", "HEAD")
+    for ref in (head, "--all", "gone"):
+        assert branch_named(ref, root, target) == "release"
+        assert branch_named(ref, root, {}) is None

@@ -1,0 +1,363 @@
+"""Gate files that can be meant: every key, and what becomes of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.conventions import BUILT_IN, Purpose
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.gates.assertion import (
+    Aggregate,
+    Assertion,
+    Comparator,
+    Constant,
+    FromBaseline,
+    FromHistory,
+    GateFile,
+    Location,
+    Severity,
+    Tolerance,
+)
+from pytest_nsys.gates.gate_file import load_gate_file
+from tests.support.fake_metrics import METRICS
+
+DESIGN = """\
+version: 1
+trace: traces/*.sqlite         # relative to this file; --nsys-trace wins
+convention: pithtrain          # built in, or a mapping that may `extends:` one
+window: median
+tolerance: {rel: 5%, abs: 50us}
+
+assertions:
+  - stage3 overlap >= 60%
+  - no mixed comm streams
+  - exposed_ns below baseline plus tolerance
+
+  - id: dispatch stays hidden
+    metric: overlap
+    where: {stage: [stage2_f, stage2_b]}
+    across: {rank: median}               # one value per stage: the median over ranks
+    require: ">= 60%"
+    warn: ">= 70%"
+    marks: [slow]
+  - id: combine exposure
+    for: {stage: [stage4_f, stage4_b]}   # two items: combine exposure[stage=stage4_f] …
+    metric: exposed_ns
+    across: {rank: max}
+    baseline: {rel: 10%, abs: 100us}
+    severity: warn
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Loader:
+    return Loader(tmp_path / "gates.nsys.yaml")
+
+
+class Loader:
+    """Writes a gate file and loads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, text: str) -> GateFile:
+        self.path.write_text(text, encoding="utf-8")
+        return load_gate_file(self.path, METRICS, display=Path("gates.nsys.yaml"))
+
+    def assertions(self, entry: str, head: str = "") -> tuple[Assertion, ...]:
+        """The assertions of one entry, indented below ``- ``."""
+        body = entry.replace("\n", "\n    ")
+        return self(f"version: 1\n{head}assertions:\n  - {body}\n").assertions
+
+    def one(self, entry: str, head: str = "") -> Assertion:
+        (assertion,) = self.assertions(entry, head)
+        return assertion
+
+
+def test_the_file_of_the_design(load: Loader) -> None:
+    gates = load(DESIGN)
+    assert gates.path == load.path
+    assert gates.traces == ("traces/*.sqlite",)
+    assert gates.convention is not None
+    assert gates.convention == BUILT_IN["pithtrain"]
+    assert [(a.name, str(a.location)) for a in gates.assertions] == [
+        ("stage3 overlap >= 60%", "gates.nsys.yaml:8:5"),
+        ("no mixed comm streams", "gates.nsys.yaml:9:5"),
+        ("exposed_ns below baseline plus tolerance", "gates.nsys.yaml:10:5"),
+        ("dispatch stays hidden", "gates.nsys.yaml:12:5"),
+        ("combine exposure[stage=stage4_f]", "gates.nsys.yaml:19:5"),
+        ("combine exposure[stage=stage4_b]", "gates.nsys.yaml:19:5"),
+    ]
+    third, hidden, combine = gates.assertions[2:5]
+    assert third.require.limit == FromBaseline(Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)}))
+    assert hidden.where["stage"].values == ("stage2_f", "stage2_b")
+    assert hidden.aggregates == (Aggregate("median", ("rank",)),)
+    assert hidden.warn is not None
+    assert hidden.warn.limit == Constant(Fraction(7, 10))
+    assert hidden.marks == ("slow",)
+    assert hidden.sentence == "median over rank of stage stage2_f|stage2_b overlap >= 60%"
+    assert combine.where["stage"].values == ("stage4_f",)
+    assert combine.require.comparator is Comparator.LE
+    assert combine.require.text == "<= baseline + max(10%, 100us)"
+    assert combine.severity is Severity.WARN
+    assert combine.needs_baseline
+
+
+def test_what_is_not_said_has_defaults(load: Loader) -> None:
+    gates = load("version: 1\nassertions: [no syncs]\n")
+    (assertion,) = gates.assertions
+    assert (gates.traces, gates.run, gates.convention.name) == ((), {}, "pithtrain")
+    assert (assertion.window, assertion.span, assertion.kernels) == ("median", None, None)
+    assert (assertion.severity, assertion.on_improvement) == (Severity.FAIL, Severity.WARN)
+    assert assertion.location == Location(Path("gates.nsys.yaml"), 2, 14)
+
+
+def test_settings_of_the_file_hold_unless_the_assertion_has_its_own(load: Loader) -> None:
+    head = "window: steady\nspan: period\nkernels: clipped\ntolerance: {rel: 5%}\n"
+    plain = load.one("no syncs", head)
+    assert (plain.window, plain.span, plain.kernels) == ("steady", Span.PERIOD, KernelsMode.CLIPPED)
+    own = load.one(
+        "assert: exposed_ns below baseline plus tolerance\nwindow: 3\nspan: range\nkernels: launched\n"
+        "tolerance: {abs: 1ms}",
+        head,
+    )
+    assert (own.window, own.span, own.kernels) == ("3", Span.RANGE, KernelsMode.LAUNCHED)
+    assert own.require.limit == FromBaseline(Tolerance(absolute={"ns": Fraction(1_000_000)}))
+
+
+@pytest.mark.parametrize(
+    ("written", "window"),
+    [
+        ("last", "last"),
+        ("010", "10"),
+        ("{start: 5, end: 0100}", "5:100"),
+        ('"forward chunk 3%"', "forward chunk 3%"),
+        ("no", "no"),
+    ],
+)
+def test_windows_are_canonical_text(load: Loader, written: str, window: str) -> None:
+    assert load.one("no syncs", f"window: {written}\n").window == window
+
+
+def test_a_tolerance_has_an_amount_for_each_kind(load: Loader) -> None:
+    assertion = load.one("overlap above baseline minus tolerance", "tolerance: {rel: 0.5%, abs: [50us, 1pp, 2]}\n")
+    assert assertion.require.limit == FromBaseline(
+        Tolerance(
+            Fraction(1, 200),
+            {"ns": Fraction(50_000), "%": Fraction(1, 100), "1": Fraction(2), "count": Fraction(2)},
+        )
+    )
+
+
+def test_scalars_are_text_until_a_key_types_them(load: Loader) -> None:
+    gates = load("version: 01\nrun: {world: 010, gpu: no}\nassertions: [{id: no, assert: no syncs}]\n")
+    assert gates.run == {"world": 10, "gpu": "no"}
+    assert gates.assertions[0].name == "no"
+
+
+def test_traces_may_be_several_captures(load: Loader) -> None:
+    assert load("version: 1\ntrace: [a/, b/*.sqlite]\nassertions: [no syncs]\n").traces == (
+        "a/",
+        "b/*.sqlite",
+    )
+
+
+def test_a_convention_may_extend_another(load: Loader) -> None:
+    gates = load(
+        "version: 1\n"
+        "convention:\n"
+        "  extends: pithtrain\n"
+        "  name: ours\n"
+        "  anchor: step%\n"
+        "  purposes:\n"
+        "    a2a: [stage2_*, stage4_*]\n"
+        "    weights: stage3_*\n"
+        "    p2p: {range: [send%, recv%], stage: stage9}\n"
+        '  communication: "*deep_ep*"\n'
+        "  span: period\n"
+        "  kernels: launched\n"
+        "assertions: [no syncs]\n"
+    )
+    ours = gates.convention
+    assert (ours.name, ours.anchor, ours.setup) == ("ours", "step%", BUILT_IN["pithtrain"].setup)
+    assert ours.purposes == (
+        Purpose("a2a", ("stage2_*", "stage4_*")),
+        Purpose("weights", ("stage3_*",)),
+        Purpose("p2p", ("stage9",), ("send%", "recv%")),
+    )
+    assert (ours.communication, ours.span, ours.kernels) == (
+        ("*deep_ep*",),
+        Span.PERIOD,
+        KernelsMode.LAUNCHED,
+    )
+
+
+def test_mesh_axes_come_from_the_setup_label_and_from_run(load: Loader) -> None:
+    assert load.one("balance of compute_ns across pp <= 1.1").balance_across == "pp"
+    head = "convention: generic\nrun: {tp: 4}\n"
+    assert load.one("balance of compute_ns across tp <= 1.1", head).balance_across == "tp"
+    balanced = load.one("{metric: compute_ns, balance: tp, require: <= 1.1, where: {tp: 01}}", head)
+    assert balanced.balance_across == "tp"
+    assert balanced.where["tp"].values == ("1",)
+    assert balanced.name == "tp 1 balance of compute_ns across tp <= 1.1"
+
+
+@pytest.mark.parametrize(
+    ("metric", "comparator", "text"),
+    [
+        ("exposed_ns", Comparator.LE, "<= baseline + max(5%, 50us)"),
+        ("overlap", Comparator.GE, ">= baseline - 5%"),
+        ("launches", None, "within 5% of baseline"),
+    ],
+)
+@pytest.mark.parametrize("empty", ["", " null", " {}"])
+def test_an_empty_baseline_takes_the_files_tolerance_on_the_worse_side(
+    load: Loader, metric: str, comparator: Comparator | None, text: str, empty: str
+) -> None:
+    assertion = load.one(f"metric: {metric}\nbaseline:{empty}", "tolerance: {rel: 5%, abs: 50us}\n")
+    assert (assertion.require.comparator, assertion.require.text) == (comparator, text)
+    assert assertion.name == f"{metric} {text}"
+
+
+@pytest.mark.parametrize(
+    ("metric", "text"),
+    [
+        ("exposed_ns", "<= baseline + noise"),
+        ("overlap", ">= baseline - noise"),
+        ("launches", "within noise of baseline"),
+    ],
+)
+@pytest.mark.parametrize("head", ["tolerance: noise\n", ""])
+def test_the_noise_is_a_tolerance_of_the_file_or_of_an_assertion(
+    load: Loader, metric: str, text: str, head: str
+) -> None:
+    own = "" if head else "\ntolerance: noise"
+    assertion = load.one(f"metric: {metric}\nbaseline:{own}", head)
+    assert assertion.require.text == text
+    assert assertion.require.limit == FromBaseline(Tolerance(noise=True))
+
+
+def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise(load: Loader) -> None:
+    own = FromBaseline(Tolerance(Fraction(1, 20)))
+    assert load.one("metric: overlap\nbaseline: {rel: 5%}", "tolerance: noise\n").require.limit == own
+    beside = load.one("metric: overlap\nbaseline:\ntolerance: {rel: 5%}", "tolerance: noise\n")
+    assert beside.require.limit == own
+
+
+@pytest.mark.parametrize(
+    ("metric", "keys", "history", "text"),
+    [
+        (
+            "exposed_ns",
+            "{history: 010, branch: main, rel: 5%, abs: 50us}",
+            FromHistory(10, "main"),
+            "<= median of the last 10 runs on main + max(5%, 50us)",
+        ),
+        (
+            "overlap",
+            "{history: 10, branch: main, lag: 3}",
+            FromHistory(10, "main", 3),
+            ">= median of the last 10 runs on main before the newest 3 - noise",
+        ),
+        ("overlap", "{history: 1, lag: 1}", FromHistory(1, lag=1), ">= last run before the newest - noise"),
+        ("overlap", "{history: 3}", FromHistory(3), ">= median of the last 3 runs - noise"),
+        ("overlap", "{history: 1, branch: no}", FromHistory(1, "no"), ">= last run on no - noise"),
+        ("launches", "{history: 2}", FromHistory(2), "within noise of the median of the last 2 runs"),
+    ],
+)
+def test_the_history_stands_for_the_baseline(
+    load: Loader, metric: str, keys: str, history: FromHistory, text: str
+) -> None:
+    assertion = load.one(f"metric: {metric}\nbaseline: {keys}", "tolerance: noise\n")
+    assert isinstance(assertion.require.limit, FromBaseline)
+    assert assertion.require.limit.history == history
+    assert (assertion.require.text, assertion.name) == (text, f"{metric} {text}")
+    assert assertion.needs_baseline
+
+
+def test_how_many_bad_runs_in_a_row_it_takes(load: Loader) -> None:
+    assert load.one("assert: overlap >= baseline - 5%\nfail_after: 003").fail_after == 3
+    assert load.one("assert: overlap >= baseline - 5%").fail_after == 1
+
+
+def test_the_history_takes_the_tolerance_of_its_assertion(load: Loader) -> None:
+    assertion = load.one("metric: overlap\nbaseline: {history: 5}\ntolerance: {abs: 1pp}", "tolerance: noise\n")
+    assert assertion.require.limit == FromBaseline(Tolerance(absolute={"%": Fraction(1, 100)}), FromHistory(5))
+
+
+def test_what_a_baseline_must_agree_on_can_be_narrowed(load: Loader) -> None:
+    gates = load("version: 1\ncomparable_on: [gpu, mesh]\nassertions: [no syncs]\n")
+    assert gates.comparable_on == ("mesh", "gpu")
+    assert load("version: 1\nassertions: [no syncs]\n").comparable_on is None
+
+
+def test_for_makes_every_combination(load: Loader) -> None:
+    made = load.assertions(
+        "assert: overlap >= 60%\nfor: {stage: [stage2_f, stage2_b], rank: [0, 1]}\nwhere: {pp: [0, 1]}"
+    )
+    assert [a.name for a in made] == [
+        f"overlap >= 60% where pp 0|1[stage={stage},rank={rank}]"
+        for stage in ("stage2_f", "stage2_b")
+        for rank in (0, 1)
+    ]
+    assert made[1].sentence == "overlap >= 60% where pp 0|1 stage stage2_f rank 1"
+    assert {d: s.values for d, s in made[1].where.items()} == {
+        "pp": ("0", "1"),
+        "stage": ("stage2_f",),
+        "rank": ("1",),
+    }
+
+
+def test_aggregates_keep_their_order(load: Loader) -> None:
+    assertion = load.one('{metric: overlap, across: {stage: min, pp: p90}, require: ">= 60%"}')
+    assert assertion.aggregates == (Aggregate("min", ("stage",)), Aggregate("p90", ("pp",)))
+
+
+def test_behaviour_of_the_item(load: Loader) -> None:
+    assertion = load.one(
+        "assert: overlap >= 60%\nxfail: known, see 12\nallow_no_data: true\non_improvement: fail\n"
+        "severity: warn\nmarks: [slow, nightly]"
+    )
+    assert assertion.xfail == "known, see 12"
+    assert assertion.allow_no_data
+    assert assertion.on_improvement is Severity.FAIL
+    assert assertion.severity is Severity.WARN
+    assert assertion.marks == ("slow", "nightly")
+    assert load.one("assert: no syncs\ninconclusive: fail").inconclusive is Severity.FAIL
+    assert load.one("assert: no syncs\ninconclusive: pass").inconclusive is Severity.WARN
+    assert load.one("assert: no syncs").inconclusive is Severity.WARN
+    assert load.one("assert: no syncs\non_improvement: pass").on_improvement is Severity.WARN
+    assert not load.one("assert: no syncs\nallow_no_data: False").allow_no_data
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("stage3   overlap\n  >= 60%", "stage3 overlap >= 60%"),
+        ("'std::sort overlap >= 60%'", "std:sort overlap >= 60%"),
+        ("'std:::x overlap >= 60%'", "std:x overlap >= 60%"),
+        ('{id: "\\e[31mred\\a", assert: no syncs}', "[31mred"),
+        ("{metric: comm streams, require: == 3}", "comm_streams == 3"),
+        ("{id: a  b, assert: no syncs}", "a b"),
+    ],
+)
+def test_names_are_one_clean_line(load: Loader, entry: str, name: str) -> None:
+    assert load.one(entry).name == name
+
+
+def test_a_few_aliases_are_fine(load: Loader) -> None:
+    gates = load(
+        "version: 1\nassertions:\n"
+        "- {metric: overlap, where: &w {stage: stage2_f}, require: '>= 60%'}\n"
+        "- {metric: exposed_ns, where: *w, require: < 2ms}\n"
+    )
+    assert [a.where["stage"].values for a in gates.assertions] == [("stage2_f",)] * 2
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_no_mistakes(load: Loader) -> None:
+    load.path.write_bytes(b"\xef\xbb\xbfversion: 1\r\nassertions: [no syncs]\r\n")
+    (assertion,) = load_gate_file(load.path, METRICS).assertions
+    assert assertion.location == Location(load.path, 2, 14)

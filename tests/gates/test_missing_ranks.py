@@ -1,0 +1,234 @@
+"""Is a rank, or a stage of it, that has no row where others have one ever covered by them?"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.table import Selector, Table
+from pytest_nsys.gates.absence import Absence, absences, excuse, told
+from tests.support.gates import Project
+from tests.support.mutated_step import STAGES, STREAM, Step, missing
+
+GONE = "rank 1 has no row, though rank 0 has"
+MESH = {rank: {"pp": rank // 2, "ep": rank % 2} for rank in range(4)}
+FULL = {0: "ab", 1: "ab", 2: "bc", 3: "bc"}
+"""Stages by rank: the first and the last are of one end of the pipeline each."""
+
+
+def found(
+    stages: Mapping[int, str], where: Mapping[str, str] | None = None, mesh: Mapping[int, Mapping[str, int]] = MESH
+) -> list[tuple[int, str, int, bool]]:
+    """Who lacks which stages, spelled as in ``stages`` (a letter each, ``-`` is none), and who has them."""
+    rows = [((rank, stage.replace("-", "none")), 1) for rank, own in stages.items() for stage in own]
+    selectors = {d: Selector(tuple(text.split("|"))) for d, text in (where or {}).items()}
+    lost = absences(Table(("rank", "stage"), rows, mesh), selectors)
+    return [(each.rank, "".join(each.stages), each.other, each.at_all) for each in lost]
+
+
+def test_every_rank_has_the_stages_of_its_place_in_the_pipeline() -> None:
+    assert found(FULL) == []
+    assert found({**FULL, 3: "c"}) == [(3, "b", 2, False)]
+    assert found({**FULL, 0: "", 3: "b"}) == [(0, "ab", 1, True), (3, "c", 2, False)]
+
+
+def test_a_rank_alone_at_its_place_must_have_some_row() -> None:
+    places = {rank: {"pp": rank} for rank in range(3)}
+    assert found({0: "ab", 1: "b", 2: "c"}, mesh=places) == []
+    assert found({0: "ab", 1: "b", 2: ""}, mesh=places) == [(2, "ab", 0, True)]
+
+
+def test_ranks_without_a_place_are_one_group() -> None:
+    nowhere: dict[int, dict[str, int]] = {0: {}, 1: {}, 2: {}}
+    assert found({0: "ab", 1: "ab", 2: "b"}, mesh=nowhere) == [(2, "a", 0, False)]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"rank": "0|1"}, []),
+        ({"rank": "2|3"}, [(3, "b", 2, False)]),
+        ({"pp": "0"}, []),
+        ({"pp": "1", "ep": "1"}, [(3, "b", 2, False)]),
+        ({"ep": "0"}, []),
+        ({"stage": "c"}, []),
+        ({"stage": "?"}, [(3, "b", 2, False)]),
+        ({"stage": "b", "rank": "3"}, [(3, "b", 2, False)]),
+    ],
+)
+def test_a_selector_leaves_ranks_out(where: Mapping[str, str], expected: list[tuple[int, str, int, bool]]) -> None:
+    assert found({**FULL, 3: "c"}, where) == expected
+
+
+def test_kernels_without_a_stage_are_looked_at_where_they_are_asked_for() -> None:
+    stages = {**FULL, 2: "bc-"}
+    assert found(stages) == []
+    assert found(stages, {"stage": "none"}) == [(3, "none", 2, False)]
+    assert found({0: "a-", 1: "-", 2: "-", 3: "a"}) == [(1, "a", 0, True), (2, "a", 3, True)]
+
+
+def test_what_is_sparse_by_nature_is_not_compared() -> None:
+    rows = [((0, "tp", "AllReduce"), 1), ((1, "dp", "AllReduce"), 1), ((1, "dp", "AllGather"), 1)]
+    table = Table(("rank", "group", "collective"), rows, {0: {}, 1: {}})
+    assert absences(table, {"collective": Selector(("AllGather",))}) == []
+    alone = Table(table.dimensions, rows[:1], table.coordinates)
+    assert absences(alone, {"collective": Selector(("AllReduce",))}) == [Absence(1, ("",), 0, at_all=True)]
+    assert absences(Table(("family",), [(("gemm",), 1)], MESH)) == []
+    assert absences(Table(("rank", "call"), [((0, "cudaDeviceSynchronize"), 2)], {0: {}, 1: {}})) == []
+
+
+def test_who_is_excused() -> None:
+    rows = [((rank, stage), 1) for rank, own in {**FULL, 1: "", 3: "c"}.items() for stage in own]
+    table = Table(("rank", "stage"), rows, MESH)
+    lost = absences(table)
+    assert [each.rank for each in lost] == [1, 3]
+    assert excuse(lost) == 'allow_missing: {"*": [1], b: [3]}'
+    assert told(lost).startswith("rank 1 has no row, though rank 0 has (and 1 more rank); where that is right, select")
+    assert [each.rank for each in absences(table, {}, {"b": frozenset({3})})] == [1]
+    assert absences(table, {}, {"b": frozenset({3}), "*": frozenset({1})}) == []
+    assert absences(table, {}, {"*": frozenset({1, 3})}) == []
+    assert [each.stages for each in absences(table, {}, {"[b]": frozenset({1, 3})})] == [("a",)]
+    flat = Table(("rank",), [((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
+    assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
+    assert absences(flat, {}, {"stage1": frozenset({1})})
+    assert absences(flat, {}, {"*": frozenset({1})}) == []
+
+
+SENTENCES = """
+- overlap >= 75%
+- stage2_f overlap >= 75%
+- median overlap >= 75%
+- max exposed_ns <= 1ms
+- wall_overlap >= 75%
+- {assert: overlap >= 1%, allow_no_data: true, id: allowed}
+- {assert: overlap >= 99%, severity: warn, id: warned}
+- {assert: overlap >= 99%, xfail: known, id: expected}
+- {assert: overlap >= 75%, where: {rank: [0, 2, 3]}, id: others}
+- compute_ns <= 1s
+"""
+
+
+def step_without_communication(path: Path, longer_ns: int = 0) -> None:
+    """Rank 1 computes as it did, and none of its communication was recorded; rank 0 may compute longer."""
+    step = Step()
+    step.visits[0, STAGES[0]].compute_ns += longer_ns
+    for stage in STREAM:
+        step.visits[1, stage].comm_ns = 0
+    step.write(path)
+
+
+def test_what_is_left_is_no_answer_for_all(project: Project) -> None:
+    """The lie: 'worst of 9' where twelve rows should be."""
+    project.gate(SENTENCES)
+    step_without_communication(project.root / "run.sqlite")
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    outcomes = [case.properties["nsys_outcome"] for case in cases.values()]
+    assert outcomes == ["no data"] * 8 + ["passed"] * 2
+    assert all(GONE in case.properties["nsys_message"] for case in list(cases.values())[:8])
+    assert {case.state for case in list(cases.values())[:8]} == {"failure"}
+
+
+def test_a_stage_of_a_rank(project: Project) -> None:
+    project.gate("- overlap >= 75%\n- stage1 overlap >= 75%\n- stage2 overlap >= 75%\n- launches < 9")
+    step = Step()
+    missing(step, "stage1_f", ranks=[3])
+    step.write(project.root / "run.sqlite")
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [c.properties["nsys_outcome"] for c in cases.values()] == ["no data", "no data", "passed", "no data"]
+    assert "rank 3 has no row of stage stage1_f, though rank 2 has" in cases["overlap >= 75%"].text
+    missing(step, "stage1_f", ranks=[2])
+    step.write(project.root / "run.sqlite")
+    project.pytest("--nsys-trace=run.sqlite", code=0)  # the end of the pipeline has no such stage
+
+
+def test_what_the_gate_file_says_of_them(project: Project) -> None:
+    step_without_communication(project.root / "run.sqlite")
+    sentences = ["overlap >= 75%", "wall_overlap >= 75%"]
+    project.gate(f"allow_missing: {{'*': [1]}}\nassertions: {sentences}")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.gate(f"allow_missing: {{stage*: 1}}\nassertions: {sentences}")
+    said = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [case.properties["nsys_outcome"] for case in said.values()] == ["passed", "no data"]
+    project.gate(
+        "allow_missing: {'*': 1}\nassertions: [overlap >= 75%, {assert: wall_overlap >= 75%, allow_missing: {'*': 2}}]"
+    )
+    said = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [case.properties["nsys_outcome"] for case in said.values()] == ["passed", "no data"]
+
+
+def test_a_waiver_is_no_leave_from_it(project: Project) -> None:
+    step_without_communication(project.root / "run.sqlite")
+    project.gate(
+        "assertions: [overlap >= 90%]\n"
+        "waivers: [{assertion: overlap >= 90%, ceiling: 70%, expires: 2999-01-01, reason: known}]"
+    )
+    (case,) = project.cases("--nsys-trace=run.sqlite", code=1).values()
+    assert case.properties["nsys_outcome"] == "no data"
+
+
+def test_it_is_no_new_normal(project: Project) -> None:
+    project.gate("tolerance: {rel: 5%, abs: 50us}\nassertions: [exposed_ns below baseline plus tolerance]")
+    step_without_communication(project.root / "run.sqlite")
+    assert GONE in project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert not project.baselines()
+
+
+def test_neither_side_of_a_comparison_covers_it(project: Project) -> None:
+    project.gate("tolerance: {rel: 5%, abs: 50us}\nassertions: [exposed_ns below baseline plus tolerance]")
+    step_without_communication(project.root / "lost.sqlite")
+    Step().write(project.root / "whole.sqlite")
+    step_without_communication(project.root / "again.sqlite", longer_ns=7)
+    for base, head in (("lost", "whole"), ("whole", "lost"), ("lost", "again")):
+        said = project.command("compare", f"{base}.sqlite", f"{head}.sqlite", "--gate=gate.nsys.yaml", code=3)
+        assert "rank 1" in said
+
+
+def test_fixtures(project: Project) -> None:
+    step_without_communication(project.root / "run.sqlite")
+    project.file(
+        "test_perf.py",
+        """
+        def test_rows(nsys_run): nsys_run.rows("overlap")
+        def test_gate(nsys_gate): nsys_gate("overlap >= 75%")
+        def test_some(nsys_run): assert len(nsys_run.rows("overlap", rank=[0, 2, 3])) == 9
+        def test_excused(nsys_run): assert len(nsys_run.rows("overlap", allow_missing={"*": [1]})) == 9
+        """,
+    )
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert said.count(GONE) >= 2
+    project.result.assert_outcomes(passed=2, failed=2)
+
+
+def test_the_command_that_shows_rows_tells(project: Project) -> None:
+    step_without_communication(project.root / "run.sqlite")
+    assert f"warning: overlap: {GONE}" in project.command("rows", "overlap", "--trace=run.sqlite", code=0)
+    assert GONE not in project.command("rows", "overlap", "--trace=run.sqlite", "--rank=0", "--rank=2", code=0)
+
+
+def test_a_draft_says_who_has_no_row(project: Project) -> None:
+    step = Step()
+    missing(step, "stage1_f", ranks=[3])
+    step.write(project.root / "run.sqlite")
+    project.command("init", "run.sqlite", "-o", "drafted.nsys.yaml", code=0)
+    assert "\nallow_missing: {stage1_f: [3]}\n" in (project.root / "drafted.nsys.yaml").read_text(encoding="utf-8")
+    project.pytest("drafted.nsys.yaml", code=0)
+
+
+@pytest.mark.parametrize("which", ["of a stream", "one in the window"])
+def test_kernels_of_no_process_are_damage(project: Project, which: str) -> None:
+    """They could be of any rank: without them it looks as if it had done nothing, or less."""
+    project.gate("- overlap >= 75%\n- rank 0 overlap >= 75%")
+    project.trace()
+    of_rank = "streamId = 28 AND globalPid = (SELECT max(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+    some = of_rank if which == "of a stream" else f"{of_rank} AND start > 40001000 ORDER BY start LIMIT 1"
+    with closing(sqlite3.connect(project.root / "run.sqlite")) as file:
+        table = "CUPTI_ACTIVITY_KIND_KERNEL"
+        file.execute(f"UPDATE {table} SET globalPid = NULL WHERE rowid IN (SELECT rowid FROM {table} WHERE {some})")
+        file.commit()
+    for case in project.cases("--nsys-trace=run.sqlite", code=1).values():
+        assert case.properties["nsys_outcome"] == "error"
+        assert "a kernel on device 0 has no process: its globalPid is NULL" in case.text

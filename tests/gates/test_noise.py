@@ -1,0 +1,213 @@
+"""Is the noise bound of R3 what its formula says? Held against integrals and floats, which are too inexact to ship."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_nsys.core.model import Value
+from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, variance
+from pytest_nsys.gates.student import quantile
+
+whole = st.integers(0, 10**7)
+exact_values: st.SearchStrategy[Value] = st.one_of(
+    whole, st.fractions(0, 10, max_denominator=10**6).filter(lambda value: value.denominator > 1)
+)
+runs = st.lists(exact_values, min_size=FEWEST_RUNS, max_size=9)
+few_runs = st.lists(exact_values, min_size=1, max_size=9)
+calibrations = st.lists(exact_values, min_size=5, max_size=9)
+
+ABOUT = 1e-9
+"""B is rounded up at the ninth digit."""
+
+
+def below(t: float, freedom: int) -> float:
+    """P(T <= t) of Student's t: the density from 0 on, by Simpson's rule, with x = sqrt(freedom) tan(angle)."""
+    end, steps = math.atan(t / math.sqrt(freedom)), 2_000
+    step = end / steps
+    weights = [1, *(4 if i % 2 else 2 for i in range(1, steps)), 1]
+    area = sum(w * math.cos(i * step) ** (freedom - 1) for i, w in enumerate(weights)) * step / 3
+    constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return 0.5 + constant * area
+
+
+def by_formula(accepted: Sequence[Value], calibration: Sequence[Value] = ()) -> float:
+    """t(0.99, nu) s sqrt(1 + 1/K) in floats."""
+    k, own = len(accepted), len(accepted) - 1
+    s2_own = statistics.variance(map(float, accepted)) if k > 1 else 0.0
+    s2_calibrated = statistics.variance(map(float, calibration)) if calibration else 0.0
+    freedom = own + (4 if calibration else 0)
+    s2 = (own * s2_own + (4 * s2_calibrated if calibration else 0)) / freedom
+    return float(quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / k)
+
+
+def test_the_oracle_knows_a_textbook_value() -> None:
+    assert below(2.228, 10) == pytest.approx(0.975, abs=1e-5)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 13), 20, 31, 64, 1_000])
+@pytest.mark.parametrize("beyond", [Fraction(1, 100), Fraction(1, 800), Fraction(1, 10_000)])
+def test_a_quantile_of_t_is_right_to_three_digits_and_never_too_small(freedom: int, beyond: Fraction) -> None:
+    t = quantile(freedom, beyond)
+    assert t.denominator <= 1000
+    assert 1 - below(float(t), freedom) <= float(beyond) * (1 + 1e-4)
+    assert 1 - below(float(t) * (1 - 1e-4) - 0.001, freedom) > float(beyond)
+
+
+@given(few_runs, calibrations, st.integers(2, 1_000))
+def test_rows_that_are_judged_together_have_wider_bounds(
+    accepted: list[Value], calibration: list[Value], rows: int
+) -> None:
+    alone, together = bound(accepted, calibration), bound(accepted, calibration, rows=rows)
+    assert alone is not None
+    assert together is not None
+    assert together > alone or (together == alone and len({*calibration}) == 1)
+
+
+@given(runs)
+def test_without_calibration_it_is_the_formula(accepted: list[Value]) -> None:
+    found = bound(accepted)
+    assert found is not None
+    assert float(found) == pytest.approx(by_formula(accepted), rel=1e-6, abs=2 * ABOUT)
+
+
+@given(few_runs, calibrations)
+def test_with_calibration_both_variances_are_pooled(accepted: list[Value], calibration: list[Value]) -> None:
+    found = bound(accepted, calibration)
+    assert found is not None
+    assert float(found) == pytest.approx(by_formula(accepted, calibration), rel=1e-6, abs=2 * ABOUT)
+
+
+def test_the_bound_by_hand() -> None:
+    """s² = ((5 − 1) · 250 + 4 · 40) / 8 = 145, B = 2.897 · sqrt(145 · 6/5)."""
+    accepted, calibration = [100, 110, 120, 130, 140], [196, 200, 204, 192, 208]
+    assert variance(accepted) == 250
+    assert variance(calibration) == 40
+    found = bound(accepted, calibration)
+    assert found is not None
+    assert float(found) == pytest.approx(2.897 * math.sqrt(145 * 1.2), abs=2 * ABOUT)
+
+
+@given(few_runs, calibrations)
+def test_the_bound_is_exact_and_rounded_up_at_the_ninth_digit(accepted: list[Value], calibration: list[Value]) -> None:
+    found = bound(accepted, calibration)
+    assert isinstance(found, int | Fraction)
+    own = len(accepted) - 1
+    squares = own * variance(accepted) + CALIBRATION_FREEDOM * variance(calibration)
+    freedom = own + CALIBRATION_FREEDOM
+    square = quantile(freedom, FALSE_ALARMS) ** 2 * squares / freedom * (1 + Fraction(1, len(accepted)))
+    digit = Fraction(1, 10**9)
+    assert Fraction(found) ** 2 >= square
+    assert found == 0 or (Fraction(found) - digit) ** 2 < square
+    assert found * 10**9 == int(found * 10**9)
+
+
+@given(st.lists(st.integers(0, 10**15), min_size=2, max_size=9))
+def test_the_deviation_of_whole_numbers_is_that_of_the_library(values: list[int]) -> None:
+    assert variance(values) == statistics.variance(map(Fraction, values))
+    assert float(deviation(values)) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=2 * ABOUT)
+
+
+def test_one_value_has_no_variance() -> None:
+    assert variance([7]) == 0
+
+
+@given(st.lists(exact_values, min_size=1, max_size=FEWEST_RUNS - 1))
+def test_fewer_than_four_runs_without_calibration_measure_no_noise(accepted: list[Value]) -> None:
+    assert bound(accepted) is None
+
+
+@given(exact_values, st.integers(FEWEST_RUNS, 9))
+def test_equal_runs_have_a_bound_of_zero(value: Value, count: int) -> None:
+    assert bound([value] * count) == 0
+
+
+@given(calibrations, few_runs)
+def test_accepted_runs_that_are_the_calibration_count_once(calibration: list[Value], fresh: list[Value]) -> None:
+    """All values in one sample, where that has more degrees of freedom than the fresh runs with the calibration."""
+    everything = [*calibration, *fresh]
+    found = bound(everything, calibration, frozenset(range(len(calibration))))
+    assert found is not None
+    own, alone = len(fresh) - 1, len(everything) - 1
+    if alone > own + CALIBRATION_FREEDOM:
+        freedom, s2 = alone, statistics.variance(map(float, everything))
+    else:
+        freedom = own + CALIBRATION_FREEDOM
+        own_s2 = statistics.variance(map(float, fresh)) if len(fresh) > 1 else 0.0
+        s2 = (own * own_s2 + CALIBRATION_FREEDOM * statistics.variance(map(float, calibration))) / freedom
+    expected = float(quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / len(everything))
+    assert float(found) == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+def test_of_two_samples_with_equal_freedom_the_fresh_runs_with_the_calibration_count() -> None:
+    """Four of five accepted runs are traces of the calibration: 4 degrees of freedom either way."""
+    calibration = [90, 95, 100, 105, 110]
+    accepted = [95, 100, 105, 110, 500]
+    found = bound(accepted, calibration, frozenset({0, 1, 2, 3}))
+    assert found is not None
+    expected = float(quantile(4, Fraction(1, 100))) * math.sqrt(62.5) * math.sqrt(1.2)
+    assert float(found) == pytest.approx(expected, abs=2 * ABOUT)
+    more = bound([*accepted, 501], calibration, frozenset({0, 1, 2, 3}))  # 5 alone, 1 + 4 together: equal again
+    assert more is not None
+    expected = float(quantile(5, Fraction(1, 100))) * math.sqrt((0.5 + 4 * 62.5) / 5) * math.sqrt(7 / 6)
+    assert float(more) == pytest.approx(expected, abs=2 * ABOUT)
+
+
+def test_four_accepted_runs_are_a_noise_of_their_own_and_three_are_none() -> None:
+    assert bound([1, 2, 3]) is None
+    four = bound([1, 2, 3, 4])
+    assert four is not None
+    expected = float(quantile(3, Fraction(1, 100))) * math.sqrt(5 / 3) * math.sqrt(1.25)
+    assert float(four) == pytest.approx(expected, abs=2 * ABOUT)
+
+
+@given(calibrations)
+def test_a_baseline_that_is_its_calibration_has_the_freedom_of_its_runs(calibration: list[Value]) -> None:
+    count = len(calibration)
+    found = bound(calibration, calibration, frozenset(range(count)))
+    assert found is not None
+    s = statistics.stdev(map(float, calibration))
+    t = float(quantile(count - 1, FALSE_ALARMS))
+    assert float(found) == pytest.approx(t * s * math.sqrt(1 + 1 / count), rel=1e-6, abs=1e-8)
+
+
+@given(runs)
+def test_without_values_of_the_calibration_its_runs_count_as_their_own(accepted: list[Value]) -> None:
+    """A row whose noise was not measured: what the places say of other rows does not thin it out."""
+    assert bound(accepted, (), frozenset({0, 1})) == bound(accepted)
+
+
+@given(runs, st.integers(2, 9))
+def test_more_spread_is_a_wider_bound(accepted: list[Value], factor: int) -> None:
+    assume(len(set(accepted)) > 1)
+    narrow, wide = bound(accepted), bound([value * factor for value in accepted])
+    assert narrow is not None
+    assert wide is not None
+    assert wide > narrow
+    assert float(wide) == pytest.approx(factor * float(narrow), rel=1e-6, abs=1e-7)
+
+
+@given(whole, calibrations, st.integers(2, 9))
+def test_more_spread_of_the_calibration_is_a_wider_bound(accepted: int, calibration: list[Value], factor: int) -> None:
+    narrow, wide = bound([accepted], calibration), bound([accepted], [value * factor for value in calibration])
+    assert narrow is not None
+    assert wide is not None
+    assert (wide > narrow) == (len(set(calibration)) > 1)
+
+
+@given(runs, st.integers(0, 10**9))
+def test_the_bound_does_not_depend_on_where_the_values_lie(accepted: list[Value], shift: int) -> None:
+    assert bound([value + shift for value in accepted]) == bound(accepted)
+
+
+@given(runs, st.randoms(use_true_random=False))
+def test_the_bound_does_not_depend_on_the_order_of_the_runs(accepted: list[Value], random: object) -> None:
+    mixed = list(accepted)
+    random.shuffle(mixed)  # type: ignore[attr-defined]
+    assert bound(mixed) == bound(accepted)

@@ -1,0 +1,324 @@
+"""Sentences that cannot fail, that cheer a regression, or that no run can meet: each is a mistake where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.core.workload import TwoStages, Workload
+from pytest_nsys.gates.assertion import Comparator, Tolerance
+from pytest_nsys.gates.limits import SentenceMistake
+from pytest_nsys.gates.sentences import parse_sentence
+from pytest_nsys.gates.value_range import out_of_reach, tolerates_all
+from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.gates import MS, Project
+from tests.support.measure import STEP
+from tests.support.reference_data import REAL, expected_figures, needs_reference_data
+
+FALLS = "higher overlap is better, so this passes however far it falls: write "
+RISES = "lower exposed_ns is better, so this passes however far it rises: write "
+NO_FAIL = "cannot fail: overlap is never below 0%; write "
+SUCH = "did you mean a limit such as "
+NO_FLOOR = f"cannot fail: overlap is never below 0%; {SUCH}"
+
+
+def mistake(text: str, tolerance: Tolerance | None = None) -> tuple[int, str]:
+    """Where in the sentence the mistake is, and what it says."""
+    with pytest.raises(SentenceMistake) as caught:
+        parse_sentence(text, METRICS, axes=("pp",), tolerance=tolerance)
+    return caught.value.offset, str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("overlap below baseline plus 5%", FALLS + "overlap above baseline minus 5%"),
+        ("overlap below baseline", FALLS + "overlap above baseline"),
+        ("overlap < baseline", FALLS + "overlap >= baseline"),
+        ("overlap <= baseline - 3pp", FALLS + "overlap >= baseline - 3pp"),
+        ("overlap <= baseline minus 3pp", FALLS + "overlap >= baseline minus 3pp"),
+        ("stage3 overlap at most baseline + 5%", FALLS + "stage3 overlap at least baseline - 5%"),
+        ("median overlap <= baseline", FALLS + "median overlap >= baseline"),
+        ("exposed_ns above baseline minus noise", RISES + "exposed_ns below baseline plus noise"),
+        ("exposed_ns > baseline", RISES + "exposed_ns <= baseline"),
+        ("exposed_ns at least baseline", RISES + "exposed_ns at most baseline"),
+        (
+            "rank 3 exposed_ns >= baseline - max(5%, 50us)",
+            RISES + "rank 3 exposed_ns <= baseline + max(5%, 50us)",
+        ),
+        (
+            "balance of compute_ns across pp >= baseline - 5%",
+            "lower balance of compute_ns is better, so this passes however far it rises: "
+            "write balance of compute_ns across pp <= baseline + 5%",
+        ),
+    ],
+)
+def test_a_baseline_is_held_on_the_side_on_which_the_metric_gets_worse(text: str, meant: str) -> None:
+    comparison = min(text.find(word) for word in ("below", "above", "<", ">", "at ") if word in text)
+    assert mistake(text) == (comparison, meant)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("overlap >= 0%", f"'>= 0%' {NO_FLOOR}overlap >= 60%?"),
+        ("sum overlap at least 0%", f"'at least 0%' {NO_FLOOR}sum overlap >= 60%?"),
+        ("overlap >= baseline - 200%", f"'>= baseline - 200%' {NO_FAIL}overlap >= baseline - 5%"),
+        ("overlap >= baseline - 100%", f"'>= baseline - 100%' {NO_FAIL}overlap >= baseline - 5%"),
+        ("overlap above baseline minus 100pp", f"'above baseline minus 100pp' {NO_FAIL}overlap >= baseline - 5%"),
+        ("busbw >= baseline - 100%", "'>= baseline - 100%' cannot fail: busbw is never below 0GB/s; write "),
+        ("traffic_share <= baseline + 100pp", "'<= baseline + 100pp' cannot fail: traffic_share is never above 100%"),
+        ("overlap at most 100%", f"'at most 100%' cannot fail: overlap is never above 100%; {SUCH}overlap >= 60%?"),
+        ("exposed_ns >= 0ns", f"'>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?"),
+        ("comm_streams >= 0", f"'>= 0' cannot fail: comm_streams is never below 0; {SUCH}comm_streams > 0?"),
+        ("overlap != 101%", f"'!= 101%' cannot fail: overlap is never above 100%; {SUCH}overlap != 100%?"),
+        ("busbw >= 0GB/s", f"'>= 0GB/s' cannot fail: busbw is never below 0GB/s; {SUCH}busbw > 0GB/s?"),
+        (
+            "balance of compute_ns across pp >= 0.9",
+            "'>= 0.9' cannot fail: balance of compute_ns is never below 1; "
+            f"{SUCH}balance of compute_ns across pp <= 1.1?",
+        ),
+    ],
+)
+def test_a_limit_that_no_value_can_miss_is_a_mistake(text: str, what: str) -> None:
+    assert mistake(text)[1].startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("overlap > 100%", "'> 100%' can never hold: overlap is never above 100%; write overlap >= 100%"),
+        ("overlap >= 600%", "'>= 600%' can never hold: overlap is never above 100%; write overlap >= 100%"),
+        ("overlap == 101%", "'== 101%' can never hold: overlap is never above 100%; write overlap == 100%"),
+        ("exposed_ns < 0ns", "'< 0ns' can never hold: exposed_ns is never below 0ns; write exposed_ns <= 0ns"),
+        (
+            "exposed_ns below 0 us",
+            "'below 0 us' can never hold: exposed_ns is never below 0ns; write exposed_ns <= 0ns",
+        ),
+        ("balance of compute_ns across pp < 1", "'< 1' can never hold: balance of compute_ns is never below 1; write"),
+    ],
+)
+def test_a_limit_that_no_value_can_meet_is_a_mistake(text: str, what: str) -> None:
+    assert mistake(text)[1].startswith(what)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("overlap > 0%", "overlap >= 100%", "overlap == 0%", "overlap < 100%", "overlap != 100%", "overlap <= 0%"),
+        *("exposed_ns <= 0ns", "exposed_ns == 0ns", "no barrier_ns", "comm_streams >= 1", "comm_streams > 0"),
+        *("overlap >= baseline - 99%", "overlap >= baseline - 99pp", "exposed_ns <= baseline + 300%"),
+        *("sum overlap <= 150%", "sum overlap >= 100%", "bandwidth_utilisation <= 105%"),
+        *("step_minus_kernel_ns >= 0ns", "overlap_tax_ns >= 0ns", "serialization < 0.5", "overlap_tax_ns < 0ns"),
+        *("launches <= baseline", "launches >= baseline", "comm_ns >= baseline - 5%", "overlap == baseline"),
+        *("balance of compute_ns across pp <= 1", "overlap >= baseline - noise", "traffic_share <= baseline + 99pp"),
+    ],
+)
+def test_what_can_fail_and_can_hold_is_none(text: str) -> None:
+    parse_sentence(text, METRICS, axes=("pp",))
+
+
+def test_the_tolerance_of_the_file_counts() -> None:
+    wide = Tolerance(Fraction(2), {"ns": Fraction(50_000)})
+    assert mistake("overlap >= baseline minus tolerance", wide)[1].startswith("'>= baseline minus tolerance' cannot")
+    parse_sentence("exposed_ns below baseline plus tolerance", METRICS, tolerance=wide)
+
+
+def test_both_forms_of_a_gate_file_and_an_early_limit(project: Project) -> None:
+    project.gate(
+        "tolerance: {rel: 100%}\n"
+        "assertions:\n"
+        "  - stage3 overlap below baseline plus tolerance\n"
+        "  - {id: a, assert: exposed_ns >= 0ns}\n"
+        "  - {id: b, metric: overlap, require: '<= baseline + 5%'}\n"
+        "  - {id: c, metric: overlap, baseline: }\n"
+        "  - {id: d, metric: overlap, baseline: {abs: 100pp, history: 3}}\n"
+        "  - {id: e, metric: traffic_share, baseline: {abs: 100pp}}\n"
+        "  - {id: f, metric: overlap, require: '>= 60%', warn: '>= 0%'}\n"
+        "  - {id: g, metric: overlap, require: '>= 60%', warn: '>= 60%'}\n"
+        "  - {id: h, metric: overlap, require: '> 60%', warn: '< 60%'}\n"
+        "  - {id: i, metric: overlap, require: '== 60%', warn: '>= 50%'}\n"
+        "waivers:\n"
+        "  - {assertion: b, ceiling: 101%, expires: 2030-01-01, reason: x}\n"
+    )
+    said = project.pytest(code=2)
+    smaller = "write a smaller tolerance, such as {rel: 5%}"
+    for line in (
+        f"gate.nsys.yaml:4:20: {FALLS}stage3 overlap above baseline minus tolerance",
+        f"gate.nsys.yaml:5:32: '>= 0ns' cannot fail: exposed_ns is never below 0ns; {SUCH}exposed_ns <= 1ms?",
+        f"gate.nsys.yaml:6:40: {FALLS}>= baseline - 5%",
+        f"gate.nsys.yaml:7:40: '>= baseline - 100%' cannot fail: overlap is never below 0%; {smaller}",
+        "gate.nsys.yaml:8:40: '>= median of the last 3 runs - 100pp' cannot fail",
+        f"gate.nsys.yaml:9:46: 'within 100pp of baseline' cannot fail: traffic_share is never below 0%; {smaller}",
+        f"gate.nsys.yaml:10:56: '>= 0%' {NO_FLOOR}>= 60%?",
+        "gate.nsys.yaml:11:56: '>= 60%' never warns where '>= 60%' holds: write a limit that is reached before it",
+        "gate.nsys.yaml:12:55: '< 60%' always warns where '> 60%' holds: write a limit that is reached before it",
+        "gate.nsys.yaml:13:56: '>= 50%' never warns where '== 60%' holds: write a limit that is reached before it",
+    ):
+        assert line in said
+
+
+def test_a_ceiling_is_a_value_that_the_metric_can_have(project: Project) -> None:
+    project.gate(
+        "assertions: [{id: a, assert: overlap <= 60%}]\n"
+        "waivers: [{assertion: a, ceiling: 101%, expires: 2030-01-01, reason: x}]\n"
+    )
+    assert "ceiling 101% cannot be meant: overlap is never above 100%" in project.pytest(code=2)
+
+
+def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
+    """It was read and never looked at."""
+    project.gate("- {metric: overlap, require: '>= baseline - 30pp', warn: '>= 70%'}")
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite")
+    assert "early warning" not in project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.trace(exposed_us={(0, "stage2_f"): 400})
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "1 of 4 rows do not reach the early warning >= 70%" in said
+
+
+def test_the_fixture_refuses_the_same_sentences(project: Project) -> None:
+    project.pytester.makepyfile("def test_it(nsys_gate):\n    nsys_gate('overlap >= 0%')\n")
+    assert f"ValueError: 'overlap >= 0%', character 9: '>= 0%' {NO_FLOOR}overlap >= 60%?" in project.pytest(code=1)
+
+
+def test_what_once_cheered_a_regression_does_not_any_more(project: Project) -> None:
+    """It passed as *improved* with the advice to accept the regression."""
+    project.gate("tolerance: {rel: 5%}\nassertions: [overlap below baseline plus tolerance]")
+    project.trace(exposed_us=650)
+    assert f"gate.nsys.yaml:3:22: {FALLS}overlap above baseline minus tolerance" in project.pytest(code=2)
+
+
+@dataclass(frozen=True)
+class Ranged:
+    least: int | None
+    greatest: int | None
+    name: str = "m"
+    unit: str = "1"
+    better: str | None = None
+
+
+HALVES = [Fraction(n, 2) for n in range(9)]
+
+
+@given(
+    st.sampled_from(list(Comparator)),
+    st.sampled_from(HALVES),
+    st.sampled_from([0, 1, None]),
+    st.sampled_from([2, 3, None]),
+)
+def test_out_of_reach_is_what_all_values_hold_or_none(
+    comparator: Comparator, limit: Fraction, least: int | None, greatest: int | None
+) -> None:
+    low = Fraction(-99 if least is None else least)
+    high = Fraction(99 if greatest is None else greatest)
+    values = [v for v in (Fraction(-99), *HALVES, Fraction(99)) if low <= v <= high]
+    held = {comparator.holds(value, limit) for value in values}
+    assert (out_of_reach(comparator, limit, Ranged(least, greatest)) is not None) is (len(held) == 1)
+
+
+@given(
+    st.sampled_from([Comparator.GE, Comparator.LE, None]),
+    st.sampled_from(HALVES),
+    st.sampled_from(HALVES),
+    st.sampled_from([0, 1]),
+    st.sampled_from([2, 3, None]),
+)
+def test_a_tolerance_tolerates_all_where_no_value_of_any_baseline_is_beyond_it(
+    comparator: Comparator | None, relative: Fraction, absolute: Fraction, least: int, greatest: int | None
+) -> None:
+    tolerance = Tolerance(relative, {"1": absolute})
+    values = [v for v in (*HALVES, Fraction(9_999)) if least <= v <= (10_000 if greatest is None else greatest)]
+
+    def beyond(value: Fraction, baseline: Fraction) -> bool:
+        t = tolerance.amount(baseline, "1")
+        return (comparator is not Comparator.LE and value < baseline - t) or (
+            comparator is not Comparator.GE and value > baseline + t
+        )
+
+    some = any(beyond(value, baseline) for value in values for baseline in values)
+    assert (tolerates_all(comparator, tolerance, Ranged(least, greatest)) is not None) is not some
+
+
+STATED = Workload(
+    steps=1,
+    samples=8,
+    sequence_length=64,
+    peak_gb_per_s=Fraction(1),
+    pipeline=TwoStages(("stage0%",), ("stage1%",), 0),
+    blocks=("stage%",),
+)
+
+
+def outside(path: Path, convention: Convention, windows: tuple[str, ...]) -> list[str]:
+    """The values beyond the range of their metric."""
+    beyond = []
+    library = Library()
+    try:
+        run = library.evidence([str(path)], Path(), convention, STATED)
+        for window in windows:
+            for kernels in KernelsMode:
+                for metric in METRICS.values():
+                    try:
+                        rows = run.rows(metric, run.pick(window, None, kernels)).rows
+                    except NsysError:
+                        continue  # an empty window, or nothing to measure there
+                    least = -(10**30) if metric.least is None else metric.least
+                    greatest = 10**30 if metric.greatest is None else metric.greatest
+                    beyond += [f"{metric.name} {row}" for row in rows if not least <= row.value <= greatest]
+    finally:
+        library.close()
+    return beyond
+
+
+def chrome_or_nsys(name: str) -> Convention:
+    """What each real trace is read by."""
+    chosen = "generic" if not name.endswith(".json.gz") else "jax" if name.startswith("jax") else "kineto"
+    return BUILT_IN[chosen]
+
+
+@needs_reference_data
+@pytest.mark.parametrize("name", sorted(name for name in expected_figures() if (REAL / name).is_file()))
+def test_no_value_of_a_real_trace_is_beyond_its_range(name: str) -> None:
+    assert outside(REAL / name, chrome_or_nsys(name), (RUN, "median")) == []
+
+
+KERNELS = st.lists(
+    st.tuples(
+        st.sampled_from(["gemm", "gelu", "ncclDevKernel_AllReduce_Sum", "ncclDevKernel_SendRecv"]),
+        st.sampled_from([7, 28, 29]),
+        st.integers(0, 40),
+        st.integers(0, 8),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=30)
+@given(KERNELS)
+def test_no_value_of_any_trace_is_beyond_its_range(
+    tmp_path_factory: pytest.TempPathFactory, kernels: list[tuple[str, int, int, int]]
+) -> None:
+    """Kernels of 0 to 8 us anywhere around a step of 30 us, the same one in each of six steps."""
+    trace = TraceBuilder()
+    process = trace.process()
+    for begin in range(MS, 7 * MS, MS):
+        process.range("step 0", begin, begin + 30_000)
+        for stage in range(5):
+            process.range(f"stage{stage}_f", begin + 8_000 * stage, begin + 8_000 * stage + 7_000)
+        for name, stream, start_us, length_us in kernels:
+            start = begin + 1_000 * start_us
+            process.kernel(name, start, start + 1_000 * length_us, stream=stream, launch_ns=start)
+    path = trace.write(tmp_path_factory.mktemp("any") / "run.sqlite")
+    assert outside(path, replace(STEP, setup=None), ("median",)) == []

@@ -1,0 +1,245 @@
+"""Does each failed assertion leave its window, under a name that keeps, and does nothing else leave anything?"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.cli import main
+from pytest_nsys.plugin.failed_windows import file_name
+from pytest_nsys.traces.chrome.writers import open_json
+from tests.support.chrome import Chrome, chrome, nanoseconds
+from tests.support.gates import Project, write_trace
+from tests.support.reports import by_name, report_of
+
+OPTIONS = ("--nsys-trace=run.sqlite", "--nsys-artifacts=windows")
+RED = """
+- id: red
+  assert: overlap >= 90%
+- exposed_ns < 10ms
+"""
+
+
+def windows(project: Project, folder: str = "windows") -> dict[str, Chrome]:
+    """The checked traces in the folder, by name."""
+    return {path.name: chrome(path) for path in sorted((project.root / folder).glob("*"))}
+
+
+def test_the_window_of_the_worst_rank(project: Project) -> None:
+    project.gate(RED)
+    project.trace(exposed_us={(1, "stage4_f"): 450})
+    said = project.pytest(*OPTIONS, code=1)
+    (name,) = windows(project)
+    assert name == "gate__red.json.gz"
+    shown = windows(project)[name]
+    assert list(shown.processes.values()) == ["rank 1 (pp=1 dp=0 cp=0 ep=0)"]
+    lengths = {e["args"]["stage"]: nanoseconds(e["dur"]) for e in shown.spans("exposed")}
+    assert lengths == {"stage2_f": 200_000, "stage4_f": 450_000}
+    assert "ui.perfetto.dev opens windows/gate__red.json.gz  (the window alone)" in said
+    assert said.count("nsys: wrote 1 window of failed assertions: windows/gate__red.json.gz") == 1
+
+
+def test_nothing_of_a_green_run(project: Project) -> None:
+    project.gate("- overlap >= 80%")
+    project.trace()
+    said = project.pytest(*OPTIONS, code=0)
+    assert not (project.root / "windows").exists()
+    assert "window of failed" not in said
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ("- {id: a, assert: overlap >= 90%, severity: warn}", 0),
+        ("- {id: a, assert: overlap >= 90%, xfail: known}", 0),
+        ("- {id: a, assert: stage5 overlap >= 90%}", 1),
+        ("- {id: a, assert: exposed_ns <= baseline}", 1),
+    ],
+)
+def test_nothing_where_nothing_failed(project: Project, gate: str, code: int) -> None:
+    project.gate(gate)
+    project.trace()
+    project.pytest(*OPTIONS, code=code)
+    assert not (project.root / "windows").exists()
+
+
+def test_base_and_head_begin_together(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%")
+    project.trace("run.sqlite", {(1, "stage4_f"): 300})
+    project.trace("base.sqlite", every_ms=33)
+    project.pytest(*OPTIONS, "--nsys-against=base.sqlite", code=1)
+    (shown,) = windows(project).values()
+    place = "(pp=1 dp=0 cp=0 ep=0)"
+    assert list(shown.processes.values()) == [f"base rank 1 {place}", f"head rank 1 {place}"]
+    assert len({nanoseconds(e["ts"]) for e in shown.lane("window")}) == 1
+    lengths = [nanoseconds(e["dur"]) for e in shown.spans("exposed") if e["args"]["stage"] == "stage4_f"]
+    assert lengths == [200_000, 300_000]
+
+
+def test_read_back_it_is_the_head(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%")
+    project.trace("run.sqlite", 300)
+    project.trace("base.sqlite")
+    project.pytest(*OPTIONS, "--nsys-against=base.sqlite", code=1)
+    (path,) = (project.root / "windows").iterdir()
+    result = CliRunner().invoke(main, ["rows", "exposed_ns", "--trace", str(path), "--format=json"])
+    assert [row["exposed_ns"] for row in json.loads(result.stdout)["rows"]] == [300_000, 300_000]
+    assert "it holds base and head, and head is read" in result.stderr
+    trace = open_json(path)
+    assert [pid >> 24 for pid in trace.setups()] == [100]  # head's process keeps its number
+
+
+def test_a_stored_baseline_has_only_head(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us=300)
+    project.pytest(*OPTIONS, code=1)
+    (shown,) = windows(project).values()
+    assert list(shown.processes.values()) == ["rank 0 (pp=0 dp=0 cp=0 ep=0)"]
+
+
+def test_a_balance_is_of_all_ranks(project: Project) -> None:
+    project.gate("- balance of exposed_ns across pp <= 1.1")
+    project.trace(exposed_us={(0, "stage2_f"): 400})
+    project.pytest(*OPTIONS, code=1)
+    (shown,) = windows(project).values()
+    assert len(shown.processes) == 2
+
+
+def test_the_report_names_the_file(project: Project) -> None:
+    project.gate(RED)
+    project.trace()
+    found = by_name(report_of(project, *OPTIONS, code=1))
+    assert {name: a["artifact"] for name, a in found.items()} == {
+        "red": "windows/gate__red.json.gz",
+        "exposed_ns < 10ms": "",
+    }
+
+
+def test_workers_write_what_one_process_writes(project: Project) -> None:
+    project.gate(RED + "- overlap >= 95%\n- overlap >= 96%\n")
+    project.trace()
+    project.pytest(*OPTIONS, code=1)
+    alone = {path.name: path.read_bytes() for path in (project.root / "windows").iterdir()}
+    said = project.pytest_in_a_process("--nsys-trace=run.sqlite", "--nsys-artifacts=others", "-n2", code=1)
+    assert {path.name: path.read_bytes() for path in (project.root / "others").iterdir()} == alone
+    assert len(alone) == 3
+    assert said.count("nsys: wrote 3 windows of failed assertions: others/ (open in ui.perfetto.dev)") == 1
+
+
+def test_the_key_of_the_ini_file(project: Project) -> None:
+    project.file("pytest.ini", "[pytest]\nnsys_artifacts = kept/here\n")
+    project.gate(RED)
+    project.trace("traces/run.sqlite")
+    project.pytest("--nsys-trace=traces/run.sqlite", code=1)
+    assert list(windows(project, "kept/here")) == ["gate__red.json.gz"]
+    project.pytest("--nsys-trace=traces/run.sqlite", "--nsys-artifacts=wins", code=1)
+    assert list(windows(project, "wins")) == ["gate__red.json.gz"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("", "--nsys-artifacts is empty: write --nsys-artifacts=DIR"),
+        (".", "--nsys-artifacts=.: the traces lie in it"),
+        ("gate.nsys.yaml", "gate.nsys.yaml is no folder: give another one"),
+        ("gate.nsys.yaml/below", "gate.nsys.yaml is no folder: give another one"),
+    ],
+)
+def test_a_folder_that_cannot_be_meant(project: Project, folder: str, why: str) -> None:
+    project.gate(RED)
+    project.trace()
+    before = project.files()
+    said = project.pytest("--nsys-trace=run.sqlite", f"--nsys-artifacts={folder}", code=4)
+    assert why in said
+    assert project.files() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_rights(project: Project) -> None:
+    project.gate(RED)
+    project.trace()
+    (project.root / "windows").mkdir(mode=0o500)
+    assert "cannot be written: permission denied" in project.pytest(*OPTIONS, code=4)
+
+
+def test_a_file_that_cannot_be_written_is_told_and_the_verdict_stays(project: Project) -> None:
+    project.gate(RED)
+    project.trace()
+    (project.root / "windows" / "gate__red.json.gz").mkdir(parents=True)
+    said = project.pytest(*OPTIONS, code=1)
+    assert "nsys: window not written: windows: cannot be written: " in said
+    assert "failed: 4 of 4 rows below their limit" in said
+
+
+def test_a_trace_of_that_name_is_not_replaced(project: Project) -> None:
+    project.gate("trace: windows/gate__red.sqlite\nassertions:\n" + RED)
+    trace = write_trace(project.root / "windows" / "gate__red.sqlite")
+    said = project.pytest("--nsys-artifacts=windows", code=1)
+    assert "nsys: window not written: " in said
+    assert "the traces lie in it" in said
+    assert list(trace.parent.iterdir()) == [trace]
+
+
+def test_a_second_run_replaces_the_first(project: Project) -> None:
+    project.gate(RED)
+    for exposed_us in (300, 400):
+        project.trace(exposed_us=exposed_us)
+        project.pytest(*OPTIONS, code=1)
+        (shown,) = windows(project).values()
+        assert {nanoseconds(e["dur"]) for e in shown.spans("exposed")} == {exposed_us * 1_000}
+
+
+# Comparisons
+
+
+def test_a_comparison(project: Project) -> None:
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", 300)
+    project.gate("- id: red\n  assert: exposed_ns below baseline plus 5%\n- overlap >= 60%")
+    arguments = ["compare", "base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--artifacts=windows"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stderr) == (1, "wrote windows/gate__red.json.gz: red\n")
+    (shown,) = windows(project).values()
+    assert [name.partition(" (")[0] for name in shown.processes.values()] == ["base rank 0", "head rank 0"]
+    result = CliRunner().invoke(main, [*arguments[:4], "--artifacts=."])
+    assert (result.exit_code, result.output.startswith("error: --artifacts=.: the traces lie in it")) == (2, True)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("gate", "assertion", "starts"),
+    [
+        ("perf/overlap.nsys.yaml", "stage3 overlap >= 60%", "perf-overlap__stage3-overlap-60-"),
+        ("gate.nsys.yaml", "../../etc/passwd", "gate__etc-passwd-"),
+        ("gate.nsys.yaml", "\x1b[31m\x00", "gate__31m-"),
+        ("gate.nsys.yaml", "a__b", "gate__a-b-"),
+        ("gate.nsys.yaml", "Red", "gate__Red-"),
+        ("gate.nsys.yaml", "€", "gate__x-"),
+        ("gate.nsys.yaml", "half \udc80", "gate__half-"),
+        ("gate.nsys.yaml", "x" * 500, f"gate__{'x' * 60}-"),
+    ],
+)
+def test_names_are_made_safe(gate: str, assertion: str, starts: str) -> None:
+    name = file_name(gate, assertion)
+    assert name.startswith(starts)
+    assert len(name) == len(starts) + 8 + len(".json.gz")
+
+
+PARTS = st.text(alphabet="aAbB_-. /é\u0130", min_size=1, max_size=6)
+
+
+@given(st.lists(st.tuples(PARTS, PARTS), unique=True, min_size=2, max_size=6))
+def test_names_are_unique_on_every_file_system(pairs: list[tuple[str, str]]) -> None:
+    names = [file_name(gate, assertion) for gate, assertion in pairs]
+    assert len({name.lower() for name in names}) == len(pairs)
+    assert all(Path(name).name == name and name.isascii() and name.isprintable() for name in names)

@@ -1,0 +1,502 @@
+"""Does the gate take its trace from where it is told, and is it otherwise plain pytest?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.gates import Project, watch_openings
+
+GATE = "- overlap >= 60%"
+TWO = """
+- {id: hidden, assert: overlap >= 60%, marks: [slow]}
+- {id: short, assert: window_ns <= 15ms}
+"""
+
+
+def value(project: Project, *arguments: str | Path, code: int = 0) -> str:
+    """What the only item found."""
+    (case,) = project.cases(*arguments, code=code).values()
+    return case.properties["nsys_value"]
+
+
+# -- where the trace comes from
+
+
+@pytest.mark.parametrize("given", ["runs/a.sqlite", "runs", "runs/*.sqlite", "run?/a.*", "./runs/../runs"])
+def test_one_value_is_one_run(project: Project, given: str) -> None:
+    project.gate(GATE)
+    project.trace("runs/a.sqlite", exposed_us=300)
+    assert value(project, f"--nsys-trace={given}") == "70.0%"
+
+
+def test_the_files_of_a_folder_are_joined_by_their_labels(project: Project) -> None:
+    project.gate("- {assert: overlap >= 60%, where: {rank: [0, 1]}}")
+    for rank in (0, 1):
+        label = f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+        project.trace(f"runs/node{1 - rank}.sqlite", ranks=1, label=label)
+    (case,) = project.cases("--nsys-trace=runs", code=0).values()
+    assert case.properties["nsys_rows"] == "4"
+    assert case.properties["nsys_run"].startswith("runs (2 ranks, pp=2 ")
+
+
+@pytest.mark.parametrize(
+    ("exposures", "median"),
+    [((100, 400), "75.0%"), ((100, 201), "84.95%"), ((400, 100, 200), "80.0%"), ((100, 900, 300, 200), "75.0%")],
+)
+def test_several_values_are_captures(project: Project, exposures: tuple[int, ...], median: str) -> None:
+    project.gate("- overlap >= 10%")
+    traces = [project.trace(f"{i}.sqlite", exposed_us=us) for i, us in enumerate(exposures)]
+    assert value(project, *(f"--nsys-trace={trace.name}" for trace in traces)) == median
+    assert "rank 0–1" in project.pytest(*(f"--nsys-trace={trace.name}" for trace in traces))
+
+
+def test_the_same_ranks_in_one_run_are_an_error(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("runs/a.sqlite")
+    project.trace("runs/b.sqlite")
+    said = project.pytest("--nsys-trace=runs", code=1)
+    assert "rank 0 comes twice in this run" in said
+    assert "give each capture its own --nsys-trace" in said
+
+
+def test_a_trace_after_a_blank(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.pytest("--nsys-trace", "run.sqlite", code=0)
+
+
+@pytest.mark.parametrize("name", ["absent.sqlite", "absent", "*.sqlite", "empty"])
+def test_a_path_on_the_command_line_that_means_nothing(project: Project, name: str) -> None:
+    project.gate(GATE)
+    (project.root / "empty").mkdir()
+    said = project.pytest(f"--nsys-trace={name}", code=4)
+    assert f"ERROR: {project.root / name}: " in said
+    assert "collected" not in said
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+def test_an_empty_path_is_not_this_folder(project: Project, value: str) -> None:
+    project.gate(GATE)
+    project.trace()
+    assert "--nsys-trace is empty: write --nsys-trace=PATH" in project.pytest(f"--nsys-trace={value}", code=4)
+
+
+@pytest.mark.parametrize("before", [(), ("-q",), ("-p", "no:cacheprovider"), ("gate.nsys.yaml",)])
+def test_a_stray_trace(project: Project, before: tuple[str, ...]) -> None:
+    project.gate(GATE)
+    project.trace()
+    said = project.pytest(*before, "run.sqlite", code=4)
+    assert "run.sqlite is a trace, not a test: write --nsys-trace=run.sqlite" in said
+
+
+def test_a_trace_as_the_value_of_an_option_is_not_stray(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", "--ignore", "run.sqlite", code=0)
+
+
+def test_the_trace_of_a_gate_file_is_relative_to_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.gate("trace: ../traces/run.sqlite\nassertions:\n  - overlap >= 60%", "perf/gate.nsys.yaml")
+    project.trace("traces/run.sqlite", exposed_us=300)
+    assert value(project) == "70.0%"
+    monkeypatch.chdir(project.root / "perf")
+    assert value(project) == "70.0%"
+
+
+def test_the_traces_of_a_gate_file_are_captures(project: Project) -> None:
+    project.gate("trace: [a.sqlite, b.sqlite]\nassertions:\n  - overlap >= 60%")
+    project.trace("a.sqlite", exposed_us=100)
+    project.trace("b.sqlite", exposed_us=300)
+    assert value(project) == "80.0%"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\nnsys_trace = traces/run.sqlite\n"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\nnsys_trace = ["traces/run.sqlite"]\n'),
+        pytest.param(
+            "pyproject.toml",
+            '[tool.pytest]\nnsys_trace = ["traces/run.sqlite"]\nstrict = true\n',
+            marks=pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 does not know this table"),
+        ),
+        ("tox.ini", "[pytest]\nnsys_trace =\n    traces/run.sqlite\n"),
+    ],
+)
+def test_the_trace_of_an_ini_file_is_relative_to_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, name: str, text: str
+) -> None:
+    project.file(name, text)
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace("traces/run.sqlite", exposed_us=300)
+    assert value(project) == "70.0%"
+    monkeypatch.chdir(project.root / "perf")
+    assert value(project) == "70.0%"
+
+
+def test_command_line_before_gate_file_before_ini(project: Project) -> None:
+    project.file("pytest.ini", "[pytest]\nnsys_trace = ini.sqlite\n")
+    for name, exposed_us in (("ini", 100), ("gate", 200), ("line", 300)):
+        project.trace(f"{name}.sqlite", exposed_us=exposed_us)
+    project.gate(GATE)
+    assert value(project) == "90.0%"
+    project.gate("trace: gate.sqlite\nassertions:\n  - overlap >= 60%")
+    assert value(project) == "80.0%"
+    assert value(project, "--nsys-trace=line.sqlite") == "70.0%"
+
+
+@pytest.mark.parametrize("ini", ["", "nsys_trace = absent.sqlite"])
+def test_a_path_elsewhere_that_means_nothing_is_an_error_of_the_items(project: Project, ini: str) -> None:
+    project.file("pytest.ini", f"[pytest]\n{ini}\n")
+    project.gate(GATE if ini else "trace: absent.sqlite\nassertions:\n  - overlap >= 60%")
+    project.file("test_other.py", "def test_other():\n    pass\n")
+    cases = project.cases(code=1)
+    assert {name: case.state for name, case in cases.items()} == {"overlap >= 60%": "error", "test_other": "passed"}
+    assert "absent.sqlite: there is no such file or folder" in cases["overlap >= 60%"].text
+
+
+def test_no_trace_is_red_with_one_line(project: Project) -> None:
+    project.gate(TWO)
+    cases = project.cases(code=1)
+    assert [case.state for case in cases.values()] == ["error", "error"]
+    what = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
+    assert all(f"error: {what}" in case.text for case in cases.values())
+
+
+def test_one_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = watch_openings(monkeypatch)
+    project.gate(TWO, "a.nsys.yaml")
+    project.gate(TWO, "b.nsys.yaml")
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert opened == [project.root / "run.sqlite"]
+
+
+# -- plain pytest
+
+
+def test_selection_by_name_mark_and_node_id(project: Project) -> None:
+    project.file("pytest.ini", "[pytest]\nmarkers = slow: takes long\naddopts = --strict-markers\n")
+    project.gate(TWO, "perf/gate.nsys.yaml")
+    project.file("test_other.py", "def test_other():\n    pass\n")
+    project.trace()
+    for arguments, names in {
+        ("-k", "hidden"): {"hidden"},
+        ("-k", "hidden or short"): {"hidden", "short"},
+        ("-m", "slow"): {"hidden"},
+        ("-m", "nsys"): {"hidden", "short"},
+        ("-m", "nsys and not slow"): {"short"},
+        ("-m", "not nsys"): {"test_other"},
+        ("perf/gate.nsys.yaml::short",): {"short"},
+        ("perf",): {"hidden", "short"},
+        ("perf/gate.nsys.yaml", "test_other.py"): {"hidden", "short", "test_other"},
+        ("--deselect=perf/gate.nsys.yaml::short", "perf"): {"hidden"},
+    }.items():
+        assert set(project.cases("--nsys-trace=run.sqlite", *arguments, code=0)) == names
+
+
+def test_node_ids_are_the_sentences(project: Project) -> None:
+    project.gate(
+        """
+        - stage2_f overlap >= 60%
+        - {id: combine, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: < 1ms}
+        """,
+        "perf/gate.nsys.yaml",
+    )
+    project.trace()
+    ids = [
+        "perf/gate.nsys.yaml::stage2_f overlap >= 60%",
+        "perf/gate.nsys.yaml::combine[stage=stage2_f]",
+        "perf/gate.nsys.yaml::combine[stage=stage4_f]",
+    ]
+    said = project.pytest("--collect-only", "-q", code=0)
+    assert said.splitlines()[:3] == ids
+    for node_id in ids:
+        assert list(project.cases("--nsys-trace=run.sqlite", node_id, code=0)) == [node_id.split("::")[1]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--strict-markers",), "'slow' not found in `markers` configuration option"),
+        (("-W", "error"), "Unknown pytest.mark.slow - is this a typo?"),
+    ],
+)
+def test_an_unregistered_mark(project: Project, arguments: tuple[str, ...], what: str) -> None:
+    """In a process of its own: pytest remembers the marks that any run in a process registered."""
+    project.gate(TWO)
+    project.trace()
+    said = project.pytest_in_a_process("--nsys-trace=run.sqlite", *arguments, code=2)
+    assert f"\ngate.nsys.yaml:3:3: {what}" in said
+
+
+def test_last_failed_and_stopping_at_the_first(project: Project) -> None:
+    project.gate(
+        "- {id: a, assert: overlap >= 99%}\n- {id: b, assert: overlap >= 60%}\n- {id: c, assert: overlap >= 99%}"
+    )
+    project.trace()
+    assert list(project.cases("--nsys-trace=run.sqlite", "-x", code=1)) == ["a"]
+    remembering = ("-p", "cacheprovider", "--nsys-trace=run.sqlite")
+    project.pytest(*remembering, code=1)
+    assert list(project.cases(*remembering, "--lf", code=1)) == ["a", "c"]
+
+
+def test_last_failed_of_items_with_brackets(project: Project) -> None:
+    """Pytest reads what is in brackets as parameters, and an item of the same id has to be told for the same."""
+    project.gate("- {id: all, assert: overlap >= 99%, for: {stage: [stage2_f, stage4_f]}}\n- overlap >= 60%")
+    project.trace()
+    remembering = ("-p", "cacheprovider", "--nsys-trace=run.sqlite")
+    both = ["all[stage=stage2_f]", "all[stage=stage4_f]"]
+    assert list(project.cases(*remembering, code=1)) == [*both, "overlap >= 60%"]
+    assert list(project.cases(*remembering, "--lf", code=1)) == both
+    assert list(project.cases(*remembering, "gate.nsys.yaml::all[stage=stage4_f]", code=1)) == both[1:]
+
+
+def test_collecting_opens_no_trace(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = watch_openings(monkeypatch)
+    project.gate(TWO)
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", "--collect-only", code=0)
+    assert said.count("<GateItem ") == 2
+    assert opened == []
+
+
+def test_a_mistake_in_a_gate_file(project: Project) -> None:
+    project.gate("- overlp >= 60%\n- no syncs\n- no syncs", "perf/gate.nsys.yaml")
+    project.file("test_other.py", "def test_other():\n    pass\n")
+    said = project.pytest(code=2)
+    assert "perf/gate.nsys.yaml:3:3: unknown metric 'overlp' (did you mean 'overlap'?)" in said
+    assert "perf/gate.nsys.yaml:5:3: 'no syncs' is the name of the assertion on line 4 already: give it anoth" in said
+    project.pytest("--continue-on-collection-errors", code=1)
+    project.result.assert_outcomes(passed=1, errors=1)
+
+
+def test_a_gate_without_assertions_is_a_mistake(project: Project) -> None:
+    project.gate("assertions: []")
+    assert "gate.nsys.yaml:2:13: " in project.pytest(code=2)
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 runs a file as often as it is named")
+def test_a_gate_file_that_is_named_twice_is_judged_once(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", "gate.nsys.yaml", "gate.nsys.yaml", code=0)
+    project.result.assert_outcomes(passed=1)
+
+
+def test_other_yaml_is_left_alone(project: Project) -> None:
+    project.file("config.yaml", "a: [")
+    project.file("test_config.yaml", "a: [")
+    project.pytest(code=5)
+
+
+def test_xfail_covers_failed_alone(project: Project) -> None:
+    project.gate(
+        """
+        - {id: failed, assert: overlap >= 99%, xfail: the new link is slow}
+        - {id: absent, assert: stage5 overlap >= 60%, xfail: the new link is slow}
+        - {id: broken, assert: overlap >= 60%, window: '99', xfail: the new link is slow}
+        - {id: good, assert: overlap >= 60%, xfail: the new link is slow}
+        """
+    )
+    project.trace()
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert {name: case.state for name, case in cases.items()} == {
+        "failed": "skipped",
+        "absent": "failure",
+        "broken": "error",
+        "good": "failure",
+    }
+    assert cases["failed"].properties["nsys_outcome"] == "failed"
+    assert "XPASS(strict)" in cases["good"].text
+    project.result.assert_outcomes(xfailed=1, failed=2, errors=1)
+
+
+def test_workers_judge_alike_and_report_to_one_summary(project: Project) -> None:
+    project.gate(TWO, "a.nsys.yaml")
+    project.gate("- {id: exact, assert: overlap == 84.95%}\n- {id: red, assert: overlap >= 99%}", "b.nsys.yaml")
+    project.trace("one.sqlite", exposed_us=100)
+    project.trace("two.sqlite", exposed_us=201)
+    said = project.pytest_in_a_process(
+        "--nsys-trace=one.sqlite", "--nsys-trace=two.sqlite", "-n", "2", f"--junitxml={project.root / 'x.xml'}", code=1
+    )
+    project.result.assert_outcomes(passed=3, failed=1)
+    for line in (
+        "a.nsys.yaml: one.sqlite, two.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)",
+        "  passed  hidden  84.95%  >= 60.0%  margin 24.95 pp  rank 0 stage stage2_f, worst of 4",
+        "  failed  red    84.95%  >= 99.0%   margin -14.05 pp  rank 0 stage stage2_f, worst of 4",
+        "b.nsys.yaml:4: overlap >= 99%",
+    ):
+        assert line in said
+    assert '"nsys_value" value="84.95%"' in (project.root / "x.xml").read_text()
+
+
+def test_workers_and_a_mistake_in_a_gate_file(project: Project) -> None:
+    """Under xdist pytest itself makes 1 of what would be 2."""
+    project.gate("- overlp >= 60%")
+    said = project.pytest_in_a_process("-n", "2", code=1)
+    assert "gate.nsys.yaml:3:3: unknown metric 'overlp' (did you mean 'overlap'?)" in said
+
+
+def test_warnings_as_errors(project: Project) -> None:
+    project.gate(
+        """
+        - {id: good, assert: overlap >= 60%}
+        - {id: warned, assert: overlap >= 99%, severity: warn}
+        - {id: nothing, assert: stage5 overlap >= 99%, allow_no_data: true}
+        """
+    )
+    project.trace()
+    for filters in ("error", "error::pytest_nsys.NsysWarning"):
+        cases = project.cases("--nsys-trace=run.sqlite", "-W", filters, code=1)
+        assert {name: case.state for name, case in cases.items()} == {
+            "good": "passed",
+            "warned": "failure",
+            "nothing": "failure",
+        }
+        assert cases["warned"].properties["nsys_outcome"] == "failed"
+        assert cases["nothing"].properties["nsys_outcome"] == "passed"
+        assert "gate.nsys.yaml:4: overlap >= 99%\n  warning: 4 of 4 rows below their limit" in cases["warned"].text
+        assert "items.py" not in cases["warned"].text
+
+
+def test_the_warning_can_be_silenced_by_its_name(project: Project) -> None:
+    project.gate("- {assert: overlap >= 99%, severity: warn}")
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", "-W", "ignore::pytest_nsys.NsysWarning", code=0)
+    project.result.assert_outcomes(passed=1, warnings=0)
+
+
+@pytest.mark.parametrize("plugin", ["terminal", "cacheprovider", "junitxml", "xdist", "warnings", "skipping"])
+def test_without_a_plugin_of_pytest(project: Project, plugin: str) -> None:
+    project.gate("- overlap >= 99%", "red.nsys.yaml")
+    project.gate(GATE, "green.nsys.yaml")
+    project.trace()
+    project.pytest("-p", f"no:{plugin}", "--nsys-trace=run.sqlite", "green.nsys.yaml", code=0)
+    project.pytest("-p", f"no:{plugin}", "--nsys-trace=run.sqlite", "red.nsys.yaml", code=1)
+
+
+def test_a_project_without_gates_sees_nothing(project: Project) -> None:
+    project.file("test_other.py", "def test_other():\n    pass\n")
+    said = project.pytest(code=0)
+    assert said.count("nsys") == 1  # in pytest's own list of plugins
+    assert "plugins: nsys-" in said
+
+
+# -- what is printed
+
+
+def test_the_header_tells_trace_and_baselines(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.trace("two.sqlite")
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-trace=two.sqlite", "--nsys-baseline-dir=stored", code=0)
+    assert "nsys: trace run.sqlite, two.sqlite; baselines stored\n" in said
+
+
+def test_a_lost_ini_file_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a blank pytest takes the path for a test when it looks for the ini file, and finds none."""
+    project.file("project/pyproject.toml", '[tool.pytest.ini_options]\nnsys_baseline_dir = "stored"\n')
+    project.gate(GATE, "project/perf/gate.nsys.yaml")
+    project.trace("elsewhere/run.sqlite")
+    monkeypatch.chdir(project.root / "project")
+    warning = f"nsys: warning: {project.root / 'project' / 'pyproject.toml'} stands above gate.nsys.yaml, but pytest"
+    said = project.pytest("--nsys-trace", "../elsewhere/run.sqlite", code=0)
+    assert warning in said
+    said = project.pytest("--nsys-trace=../elsewhere/run.sqlite", code=0)
+    assert "warning" not in said
+    assert "configfile: pyproject.toml" in said
+
+
+def test_a_green_summary(project: Project) -> None:
+    project.gate(
+        """
+        tolerance: {rel: 5%, abs: 50us}
+        assertions:
+          - overlap >= 60%
+          - exposed_ns below baseline plus tolerance
+          - {assert: p50 period_ns < 25ms, window: first}
+          - no mixed comm streams
+        """,
+        "perf/gate.nsys.yaml",
+    )
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    ((name, _),) = project.baselines().items()
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    summary = said[said.index("perf/gate.nsys.yaml: run.sqlite") :].splitlines()
+    assert [line.rstrip() for line in summary[:10]] == [
+        "perf/gate.nsys.yaml: run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)",
+        "  window median, kernels contained",
+        "    rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms",
+        "  window first, kernels contained",
+        "    rank 0–1: forward chunk 0 (phase1) backward chunk 0 (phase0), 1st of 5, 15 ms",
+        f"  baseline baselines/{name}",
+        "  passed  overlap >= 60%                            80.0%   >= 60.0%                              "
+        "margin 20.00 pp                                   rank 0 stage stage2_f, worst of 4",
+        "  passed  exposed_ns below baseline plus tolerance  200 us  <= 250 us (baseline + max(5%, 50us))  "
+        "margin 50 us     sees 50 us (noise not measured)  rank 0 stage stage2_f, worst of 4",
+        "  passed  p50 period_ns < 25ms                      20 ms   < 25 ms                               "
+        "margin 5 000 us                                   rank 0 quantile p50, worst of 2",
+        "  passed  no mixed comm streams                     0       == 0                                  "
+        "                                                  rank 0 purpose mixed, worst of 2",
+    ]
+
+
+def test_notes_stand_below_the_summary(project: Project) -> None:
+    project.gate(f"quality: {{anchors: 2}}\nassertions:\n{GATE}")
+    project.trace(label=None, chunks_ms=(15, 15))
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "  note: no setup label: ranks are numbered by (file, process, device)" in said
+    assert "  warning: rank 0 has 2 anchors" in said
+
+
+def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
+    project.gate(
+        """
+        tolerance: {rel: 5%}
+
+        assertions:
+          - overlap >= 60%
+
+          - id: red
+            metric: overlap
+            require: ">= 99%"
+          - {id: warned, assert: overlap >= 99%, severity: warn}
+        """,
+        "perf/gate.nsys.yaml",
+    )
+    project.trace()
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert {name: case.properties["nsys_line"] for name, case in cases.items()} == {
+        "overlap >= 60%": "5",
+        "red": "7",
+        "warned": "10",
+    }
+    project.result.stdout.fnmatch_lines(
+        ["perf/gate.nsys.yaml:7: overlap >= 99%", "*perf/gate.nsys.yaml:10: NsysWarning: 4 of 4 rows*"]
+    )
+
+
+def test_records_are_plain_data(project: Project) -> None:
+    """What other plugins get of a verdict: text and numbers on the report."""
+    project.file(
+        "conftest.py",
+        """
+        import json
+
+        def pytest_runtest_logreport(report):
+            if hasattr(report, "nsys"):
+                with open("records.json", "a") as file:
+                    file.write(json.dumps(report.nsys) + "\\n")
+        """,
+    )
+    project.gate("- {id: red, assert: overlap >= 99%}\n- {id: broken, assert: no syncs, window: '99'}")
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", code=1)
+    red, broken = map(json.loads, (project.root / "records.json").read_text().splitlines())
+    assert (red["name"], red["outcome"], red["value"], red["limit"]) == ("red", "failed", "80.0%", ">= 99.0%")
+    assert (broken["name"], broken["outcome"]) == ("broken", "error")

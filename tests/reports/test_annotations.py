@@ -1,0 +1,147 @@
+"""Does GitHub put each verdict at its line, whole, and never more than it takes?"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
+from pytest_nsys.reports.session.digest import Mistake
+from tests.support.gates import Project
+from tests.support.reports import digest, record
+
+COMMAND = re.compile(r"::(?P<kind>error|warning|notice) (?P<properties>[^:\n]*)::(?P<text>[^\n]*)")
+
+
+def understood(line: str) -> dict[str, str]:
+    """A workflow command as the runner reads it."""
+    match = COMMAND.fullmatch(line)
+    assert match is not None, line
+    properties = dict(part.split("=", 1) for part in match["properties"].split(","))
+    return {"kind": match["kind"], "text": unquote(match["text"])} | {k: unquote(v) for k, v in properties.items()}
+
+
+def annotated(project: Project, *arguments: str, code: int) -> list[dict[str, str]]:
+    said = project.pytest("--nsys-annotate", *arguments, code=code)
+    return [understood(line) for line in said.splitlines() if line.startswith("::")]
+
+
+def of(*records: dict[str, Any], **more: Any) -> list[dict[str, str]]:
+    return [understood(line) for line in annotation_lines(digest(*records, **more))]
+
+
+def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(project.root.parent))
+    project.gate(
+        """
+        - {id: good, assert: overlap >= 60%}
+        - {id: red, assert: overlap >= 99%}
+        - {id: soft, assert: overlap >= 99%, severity: warn}
+        - {id: known, assert: overlap >= 99%, xfail: a reason}
+        - {id: absent, assert: stage5 overlap >= 99%}
+        """,
+        "perf/gate.nsys.yaml",
+    )
+    project.trace()
+    found = annotated(project, "--nsys-trace=run.sqlite", code=1)
+    file = f"{project.root.name}/perf/gate.nsys.yaml"
+    assert [(a["kind"], a["file"], a["line"], a["title"]) for a in found] == [
+        ("error", file, "4", "failed: red"),
+        ("error", file, "7", "no data: absent"),
+        ("warning", file, "5", "warned: soft"),
+        ("notice", file, "6", "xfailed: known"),
+    ]
+    assert "rank  stage     now    limit\n" in found[0]["text"]
+    assert found[0]["text"].startswith("  failed: 4 of 4 rows below their limit\n")
+
+
+def test_a_green_run_says_nothing(project: Project) -> None:
+    project.gate("- overlap >= 60%")
+    project.trace()
+    assert annotated(project, "--nsys-trace=run.sqlite", code=0) == []
+
+
+def test_a_mistake_in_a_gate_file(project: Project) -> None:
+    project.gate("- overlp >= 60%")
+    (found,) = annotated(project, code=2)
+    assert (found["kind"], found["file"], found["line"]) == ("error", "gate.nsys.yaml", "3")
+    assert found["text"] == "unknown metric 'overlp' (did you mean 'overlap'?)"
+
+
+def test_nothing_judged(project: Project) -> None:
+    (found,) = annotated(project, code=5)
+    assert (found["kind"], found["title"]) == ("error", "nsys gate: nothing judged")
+
+
+def test_without_the_option_nothing_is_annotated(project: Project) -> None:
+    project.gate("- overlap >= 99%")
+    project.trace()
+    assert "::error" not in project.pytest("--nsys-trace=run.sqlite", code=1)
+
+
+def test_workers_annotate_once(project: Project) -> None:
+    project.gate("- overlap >= 99%\n- {id: b, assert: overlap >= 98%}")
+    project.trace()
+    said = project.pytest_in_a_process("--nsys-trace=run.sqlite", "--nsys-annotate", "-n", "2", code=1)
+    assert len([line for line in said.splitlines() if line.startswith("::error ")]) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["a: b, c=d", "100%", "100%25", "a::error::b", "two\nlines", "\r", "\x1b[31m", "‮", "é 窓"]
+)
+def test_what_is_escaped(name: str) -> None:
+    (line,) = annotation_lines(digest(record(name, file=f"perf/{name}.nsys.yaml", message=name)))
+    found = understood(line)
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert found["title"] == f"failed: {clean}"
+    assert found["line"] == "3"
+    assert set(found) == {"kind", "text", "file", "line", "title"}
+
+
+@pytest.mark.parametrize(("count", "shown"), [(1, 1), (9, 9), (10, 10), (11, 10), (500, 10)])
+def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
+    assert AT_MOST == 10
+    found = of(
+        *(record(f"red {n}", line=n) for n in range(1, count + 1)),
+        *(record(f"soft {n}", good=True, severity="warn") for n in range(count)),
+        *({**record(f"known {n}", good=True), "xfailed": True} for n in range(count)),
+    )
+    for kind in ("error", "warning", "notice"):
+        own = [a for a in found if a["kind"] == kind]
+        assert len(own) == shown
+        rest = re.search(r"… and (\d+) more of this kind", own[-1]["text"])
+        assert (int(rest[1]) if rest else 0) == count - shown
+    assert found[0]["title"] == "failed: red 1"
+
+
+def test_a_mistake_without_a_line_and_a_baseline_that_changes() -> None:
+    found = of(mistakes=(Mistake("test_it.py", "no GPU"),), baseline_changes=("baselines/a.json: 3 rows",))
+    assert found == [
+        {"kind": "error", "file": "test_it.py", "title": "nsys gate: not judged", "text": "no GPU"},
+        {"kind": "notice", "title": "nsys gate: a baseline changes", "text": "baselines/a.json: 3 rows"},
+    ]
+
+
+def test_a_waiver_is_a_notice_with_its_reason() -> None:
+    (found,) = of(record("a", "passed", judged=({"waived": True},), warnings=("1 row is waived until 2030-01-01",)))
+    assert (found["kind"], found["title"]) == ("notice", "waived: a")
+    assert found["text"].endswith("1 row is waived until 2030-01-01")
+
+
+def test_a_long_text_is_cut() -> None:
+    (found,) = of(record(explanation="head\n" + "\n".join("x" * 5000 for _ in range(50))))
+    assert len(found["text"]) <= 4000
+
+
+def test_an_unclear_and_an_improved_one_are_warnings() -> None:
+    found = of(
+        record("a", "inconclusive", good=True, warnings=("take more captures",)),
+        record("b", "improved", good=True, warnings=("the baseline is stale",)),
+    )
+    assert [(a["kind"], a["title"]) for a in found] == [("warning", "inconclusive: a"), ("warning", "improved: b")]
+    assert found[0]["text"].endswith("take more captures")

@@ -1,0 +1,323 @@
+"""Does each format of ``pytest-nsys compare`` say the same, whole, to the byte, with every foreign name harmless?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from pytest_nsys.cli import main
+from pytest_nsys.reports.comparison import json_report as comparison_json
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.gates import Project
+
+FORMATS = ("text", "markdown", "json", "html")
+SCHEMA: dict[str, Any] = json.loads(
+    Path(comparison_json.__file__).with_name("comparison.schema.json").read_text(encoding="utf-8")
+)
+EVIL = '<script>alert("1")</script>&|`*_\x1b[31m\x07</td>'
+
+
+def report(*arguments: str, code: int = 1) -> str:
+    result = CliRunner().invoke(main, ["compare", *arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def regression(project: Project) -> tuple[str, str]:
+    """A pair with rows worse, gone and better, and names that somebody else chose."""
+
+    def evil(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20_000_000 * k + 12_001_000
+            processes[1].kernel(EVIL, at + 20_000, at + 30_000, launch_ns=at + 10_000)
+
+    project.trace("base.sqlite", {(0, "stage2_f"): 800})
+    project.trace("head.sqlite", {(1, "stage4_f"): 700, (0, "stage4_f"): None}, edit=evil, gpu=EVIL)
+    return "base.sqlite", "head.sqlite"
+
+
+AS_ONE = ("--comparable-on=mesh",)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_same_input_gives_the_same_bytes(project: Project, format: str) -> None:
+    paths = regression(project)
+    first = report(*paths, *AS_ONE, f"--format={format}", "-v")
+    assert report(*paths, *AS_ONE, f"--format={format}", "-v") == first
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_control_character_gets_through(project: Project, format: str) -> None:
+    said = report(*regression(project), *AS_ONE, f"--format={format}", "-v")
+    assert "alert" in said
+    assert not {"\x1b", "\x07"} & set(said)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_tells_of_the_worst_row_and_of_both_sides(project: Project, format: str) -> None:
+    said = report(*regression(project), *AS_ONE, f"--format={format}")
+    values = ("200000", "700000") if format == "json" else ("200 us", "700 us")
+    for words in ("base.sqlite", "head.sqlite", "exposed_ns", "NVIDIA H100", "appeared", *values):
+        assert words in said, words
+
+
+# Text
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The lines of each table by its caption."""
+    found: dict[str, list[str]] = {}
+    for block in text.split("\n\n"):
+        caption, *lines = block.splitlines()
+        found[caption] = lines
+    return found
+
+
+def test_text_is_aligned(project: Project) -> None:
+    head, *lines = sections(report(*regression(project), *AS_ONE))["What moved, worst first"]
+    for column in ("metric", "row", "base", "head", "change", "limit"):
+        at = re.search(rf"(?<=  ){column}\b", head)
+        assert at is not None
+        assert all(line[at.start() - 2 : at.start()] == "  " and line[at.start() :][:1] != " " for line in lines)
+
+
+def test_text_shows_twenty_rows_and_counts_the_rest(project: Project) -> None:
+    project.trace("base.sqlite", 200, ranks=8)
+    project.trace("head.sqlite", 700, ranks=8)
+    lines = sections(report("base.sqlite", "head.sqlite"))["What moved, worst first"]
+    moved = json.loads(report("base.sqlite", "head.sqlite", "--format=json"))["moved"]
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == f"  … {len(moved) - 20} more (-v shows them)"
+    verbose = sections(report("base.sqlite", "head.sqlite", "-v"))
+    assert len(verbose["What moved, worst first"]) == 1 + len(moved)
+
+
+def test_verbose_adds_what_changed_within_its_limit(project: Project) -> None:
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", 210)
+    assert "What changed within its limit" not in report("base.sqlite", "head.sqlite", code=0)
+    said = sections(report("base.sqlite", "head.sqlite", "-v", code=0))
+    assert any("exposed_ns" in line and "210 us" in line for line in said["What changed within its limit"])
+    assert "Assertions held against base" in said
+
+
+def test_the_result_comes_first(project: Project) -> None:
+    said = report(*regression(project), *AS_ONE)
+    assert re.match(r"worse: \d+ rows of \d+ outside the limit\nno test possible", said)
+
+
+# Markdown
+
+
+def test_markdown_has_whole_tables_and_no_markup_of_others(project: Project) -> None:
+    said = report(*regression(project), *AS_ONE, "--format=markdown", "-v")
+    assert "<script" not in said
+    assert "</td>" not in said
+    widths: list[int] = []
+    for line in said.splitlines():
+        if not line.startswith("|"):
+            widths = []
+            continue
+        widths.append(len(re.findall(r"(?<!\\)\|", line)))
+        assert widths[-1] == widths[0], line
+
+
+def test_markdown_opens_as_much_as_it_closes(project: Project) -> None:
+    said = report(*regression(project), *AS_ONE, "--format=markdown", "-v")
+    assert said.count("<details>") == said.count("</details>") > 0
+
+
+# JSON
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "result"),
+    [
+        ((*AS_ONE,), 1, "worse"),
+        ((), 3, "incomparable"),
+        (("--gate=gone.nsys.yaml", *AS_ONE), 3, "undecided"),
+        (("--gate=constant.nsys.yaml", *AS_ONE), 1, "worse"),
+        (("--gate=structure.nsys.yaml", *AS_ONE), 0, "nothing worse"),
+    ],
+)
+def test_json_keeps_to_its_schema(project: Project, arguments: tuple[str, ...], code: int, result: str) -> None:
+    project.gate("- stage4 exposed_ns below baseline plus 900%\n- rank 0 launches == baseline\n", "gone.nsys.yaml")
+    project.gate("- exposed_ns < 1us\n- comm_streams == baseline\n", "constant.nsys.yaml")
+    project.gate("- comm_streams == baseline\n", "structure.nsys.yaml")
+    paths = regression(project)
+    project.trace("head.sqlite", {(1, "stage4_f"): 700, (0, "stage4_f"): None}, gpu=EVIL)
+    found = json.loads(report(*paths, *arguments, "--format=json", code=code))
+    jsonschema.Draft202012Validator(SCHEMA).validate(found)
+    assert found["result"] == result
+
+
+def test_the_schema_is_one_and_names_every_field(project: Project) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    found = json.loads(report(*regression(project), *AS_ONE, "--format=json"))
+    assert found.keys() == SCHEMA["properties"].keys()
+    kinds = SCHEMA["$defs"]
+    assert found["moved"][0].keys() == kinds["row"]["properties"].keys() | kinds["compared"]["properties"].keys()
+    assert found["base"].keys() == kinds["side"]["properties"].keys()
+    assert found["assertions"][0].keys() == kinds["assertion"]["properties"].keys()
+    assert found["appeared"][0].keys() == kinds["thing"]["properties"].keys()
+
+
+# HTML
+
+
+class Page(HTMLParser):
+    """What is in a page: every tag with its attributes, the text of each cell and caption."""
+
+    VOID = ("meta", "rect", "line", "path")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def attributes(self, name: str) -> Iterator[str]:
+        yield from (attrs[name] or "" for _, attrs in self.tags if name in attrs)
+
+
+def page(project: Project) -> Page:
+    return Page(report(*regression(project), *AS_ONE, "--format=html"))
+
+
+def test_the_page_is_well_formed_and_holds_names_as_text(project: Project) -> None:
+    found = page(project)
+    assert found.open == []
+    assert [attrs for tag, attrs in found.tags if tag == "script" and attrs != {"type": "application/json"}] == [{}]
+    assert not any("<script" in text for text in found.texts["script"])
+    assert any('<script>alert("1")</script>' in cell for cell in found.texts["td"])
+
+
+def test_the_page_asks_the_network_for_nothing(project: Project) -> None:
+    found = page(project)
+    assert not {"link", "img", "iframe", "object", "base", "form", "a"} & {tag for tag, _ in found.tags}
+    for name in ("src", "href", "style", "srcset", "onload", "onclick"):
+        assert [*found.attributes(name)] == []
+    (style,) = found.texts["style"]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert any("default-src 'none'" in content for content in found.attributes("content"))
+
+
+def test_the_page_is_for_every_screen_and_paper(project: Project) -> None:
+    found = page(project)
+    (style,) = found.texts["style"]
+    for query in ("prefers-color-scheme: dark", "max-width", "@media print"):
+        assert query in style
+    assert "width=device-width, initial-scale=1" in found.attributes("content")
+    assert ("html", {"lang": "en"}) in found.tags
+
+
+def test_every_table_has_a_caption_and_named_columns(project: Project) -> None:
+    found = page(project)
+    tables = len(found.texts["table"])
+    assert tables == len([text for text in found.texts["caption"] if text.strip()])
+    assert all(text.strip() for text in found.texts["th"])
+    assert {attrs.get("scope") for tag, attrs in found.tags if tag == "th"} == {"col"}
+
+
+def test_a_bar_is_as_long_as_the_change_and_ends_at_the_edge(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 100us\n")
+    project.trace("base.sqlite", 300)
+    head = {(0, "stage2_f"): 500, (0, "stage4_f"): 990, (1, "stage2_f"): 100, (1, "stage4_f"): 300}
+    project.trace("head.sqlite", head)
+    text = report("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--format=html")
+    bars = re.findall(r'<rect class="(more|less)" x="(\d+)" y="4" width="(\d+)"', text)
+    assert bars == [("more", "50", "90"), ("more", "50", "40"), ("less", "10", "40")]
+    assert text.count('class="cut"') == 1
+    assert len(re.findall('class="bar"[^>]* aria-hidden="true"', text)) == len(bars)
+
+
+def test_a_row_that_may_not_change_has_no_strip_to_stay_in(project: Project) -> None:
+    project.gate("- launches == baseline\n")
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", stages=("stage2_f", "stage4_f", "stage4_f"))
+    text = report("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--format=html")
+    assert text.count('class="cut"') == text.count('class="more"') == 2
+    assert 'class="allowed"' not in text
+
+
+def test_runs_that_are_not_judged_have_no_bars_and_no_column_for_them(project: Project) -> None:
+    paths = regression(project)
+    assert "against its limit" in report(*paths, *AS_ONE, "--format=html")
+    said = report(*paths, "--format=html", code=3)
+    assert "Side by side, not judged" in said
+    for left_out in ("against its limit", "no tolerance", "The bar is the change"):
+        assert left_out not in said
+
+
+def test_cells_of_the_two_sides_keep_their_place_on_a_narrow_screen(project: Project) -> None:
+    """A second trace has no name of its own in front: that cell is empty, and the table stays one."""
+    (style,) = page(project).texts["style"]
+    narrow = style.partition("@media (max-width")[2].partition("@media")[0]
+    hidden = [line for line in narrow.splitlines() if "td:empty" in line]
+    assert len(hidden) == 1
+    assert all(":not(.kept)" in line for line in hidden)
+
+
+def test_the_page_leaves_no_row_out(project: Project) -> None:
+    project.trace("base.sqlite", 200, ranks=8)
+    project.trace("head.sqlite", 700, ranks=8)
+    found = json.loads(report("base.sqlite", "head.sqlite", "--format=json"))
+    text = report("base.sqlite", "head.sqlite", "--format=html")
+    changed = [row for row in found["unmoved"] if row["base"] != row["head"]]
+    assert text.count('<tr role="row" class="') == len(found["moved"]) + len(changed) > 20
+
+
+# Into a file
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("r.html", "<!doctype html>"), ("r.MD", "## "), ("r.json", "{"), ("r.txt", "worse: "), ("report", "worse: ")],
+)
+def test_a_file_is_written_in_the_format_of_its_name(project: Project, name: str, start: str) -> None:
+    said = report(*regression(project), *AS_ONE, f"--output={name}")
+    assert (project.root / name).read_text(encoding="utf-8").startswith(start)
+    assert re.fullmatch(rf"worse: \d+ rows of \d+ outside the limit; written to {name}\n", said)
+
+
+def test_the_format_asked_for_wins_over_the_name(project: Project) -> None:
+    report(*regression(project), *AS_ONE, "--output=r.txt", "--format=json")
+    assert json.loads((project.root / "r.txt").read_text(encoding="utf-8"))["version"] == 1
+    report(*regression(project), *AS_ONE, "--output=r.foo", "--format=json")
+    assert (project.root / "r.foo").read_bytes() == (project.root / "r.txt").read_bytes()
+
+
+def test_text_waits_for_no_template_engine(project: Project) -> None:
+    paths = regression(project)
+    code = (
+        "import sys; from pytest_nsys.cli import main\n"
+        f"try: main(['compare', *{list(paths)!r}])\n"
+        "except SystemExit: print(sorted({'jinja2', 'jsonschema', 'sqlite_utils'} & sys.modules.keys()))\n"
+    )
+    project.result = project.pytester.runpython_c(code)
+    assert project.result.stdout.lines[-1] == "[]"

@@ -1,0 +1,453 @@
+"""Does ``--nsys-html`` write one whole page: verdicts first, exact, the same bytes again, all names as text?"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytest_nsys.plugin.page_report  # noqa: F401  what is imported here is not imported again in every test
+from pytest_nsys.analysis import timeline
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.timeline import timeline_of
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.cli import main
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.reports.page.page import embedded
+from pytest_nsys.reports.page.timeline_view import timeline_view
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.gates import Project, write_trace
+
+RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
+EVIL = '<script>alert("1")</script>\'&\x1b[31m\u202eevil</td>'
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """The page, taken apart; it fails where an element is closed that is not open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.texts.setdefault(tag, []).append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def by_class(self, name: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.tags if name in (attrs.get("class") or "").split()]
+
+    @property
+    def data(self) -> list[Any]:
+        """What the script of each timeline reads."""
+        found = zip([attrs for tag, attrs in self.tags if tag == "script"], self.texts.get("script", ()), strict=True)
+        return [json.loads(text) for attrs, text in found if attrs.get("type") == "application/json"]
+
+
+def page(project: Project, *options: str, code: int = 1) -> Page:
+    project.pytest(*(options or RUN), code=code)
+    return Page((project.root / "page.html").read_text(encoding="utf-8"))
+
+
+RED = """
+- overlap >= 10%
+- id: red
+  assert: overlap >= 90%
+- exposed_ns < 10ms
+"""
+
+
+def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
+    project.gate(RED)
+    project.trace(exposed_us={(1, "stage4_f"): 450})
+    found = page(project)
+    verdicts = [attrs for tag, attrs in found.tags if tag == "details" and "assertion" in (attrs["class"] or "")]
+    assert [attrs["class"] for attrs in verdicts] == ["assertion failed bad", "assertion passed", "assertion passed"]
+    assert ["open" in attrs for attrs in verdicts] == [True, False, False]
+    assert found.texts["h1"] == ["Performance gate: failed"]
+    for words in (
+        "1</b> failed",
+        "2</b> passed",
+        "4 of 4 rows below their limit",
+        "55.0%",
+        "−35.00 pp",
+        "gate.nsys.yaml:4",
+    ):
+        assert words in found.text, words
+    assert found.text.index("4 of 4 rows") < found.text.index('<figure class="timeline"')
+
+
+def test_the_numbers_are_those_of_the_json_report(project: Project) -> None:
+    project.gate(RED)
+    project.trace(exposed_us={(1, "stage4_f"): 450})
+    found = page(project, *RUN, "--nsys-json=report.json")
+    report = json.loads((project.root / "report.json").read_text())
+    cells = found.texts["td"]
+    for assertion in report["gate_files"][0]["assertions"]:
+        for row in assertion["rows"]:
+            assert row["value"]["text"] in cells
+
+
+def test_a_bar_ends_at_the_limit_and_each_side_has_a_scale(project: Project) -> None:
+    project.gate("- exposed_ns < 400us\n")
+    project.trace(exposed_us={(0, "stage2_f"): 700, (0, "stage4_f"): 550, (1, "stage2_f"): 100, (1, "stage4_f"): 250})
+    page(project)
+    text = (project.root / "page.html").read_text()
+    bars = re.findall(r'<rect class="(crossed|held|waived)" x="(\d+)" y="(\d+)" width="(\d+)"', text)
+    assert bars == [
+        ("crossed", "70", "2", "68"),
+        ("crossed", "70", "2", "34"),
+        ("held", "36", "5", "34"),
+        ("held", "2", "5", "68"),
+    ]
+
+
+def test_the_timeline_of_the_worst_ranks_in_their_order(project: Project) -> None:
+    project.gate("- overlap >= 90%\n")
+    project.trace(ranks=3, exposed_us={(2, "stage2_f"): 900, (1, "stage4_f"): 800})
+    assert [text.partition(" (")[0] for text in page(project).texts["h3"]] == ["rank 2", "rank 1", "rank 0"]
+
+
+def test_at_most_eight_timelines(project: Project) -> None:
+    project.gate("- overlap >= 90%\n")
+    project.trace(ranks=10)
+    assert len(page(project).texts["figure"]) == 8
+
+
+def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Project) -> None:
+    project.gate("- overlap >= 10%\n")
+    project.trace(exposed_us={(1, "stage4_f"): 700})
+    found = page(project, code=0)
+    assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
+    assert found.texts["h1"] == ["Performance gate: passed"]
+
+
+def test_lanes_and_exposed_parts_are_those_of_the_trace(project: Project) -> None:
+    project.gate("- overlap >= 90%\n")
+    project.trace(ranks=1, exposed_us={(0, "stage4_f"): 450})
+    found = page(project)
+    (data,) = found.data
+    (side,) = data["sides"]
+    assert data["length"] == 15_000_000
+    compute, communication = side["lanes"]
+    assert (compute["name"], communication["name"]) == ("stream 7, compute", "stream 28, ep_a2a")
+    assert communication["s"] == [1_010_000, 4_000_000]
+    assert communication["d"] == [1_000_000] * 2
+    assert communication["x"] == [200_000, 450_000]
+    assert [side["stages"][g] for g in communication["g"]] == ["stage2_f", "stage4_f"]
+    (exposed,) = [attrs["d"] for attrs in found.by_class("exposed") if (attrs["d"] or "").count("M") == 2]
+    assert exposed == "M1810000 0h200000v20h-200000zM5560000 0h450000v20h-450000z"
+    said = [attrs["aria-label"] for attrs in found.by_class("lane")]
+    assert said == [
+        "stream 7, compute: 2 kernels, busy 1 350 us",
+        "stream 28, ep_a2a: 2 kernels, busy 2 000 us, exposed 650 us",
+    ]
+
+
+def test_a_barrier_is_marked(project: Project) -> None:
+    def barrier(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20_000_000 * k + 9_000_000
+            processes[0].kernel("ncclDevKernel_AllReduce", at, at + 100_000, launch_ns=at - 1000)
+
+    project.gate("- overlap >= 90%\n")
+    project.trace(ranks=1, edit=barrier)
+    found = page(project)
+    assert found.data[0]["sides"][0]["lanes"][0]["b"] == [2]
+    assert "M8999000 0h100000v20h-100000z" in {attrs["d"] for attrs in found.by_class("barrier")}
+
+
+def test_base_stands_above_head_on_one_scale(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite", 300)
+    project.trace("base.sqlite", chunks_ms=(15, 15, 16, 15, 15))
+    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    assert [[side["name"] for side in data["sides"]] for data in found.data] == [["base", "head"]] * 2
+    assert {attrs["viewbox"] for attrs in found.by_class("lane")} == {"0 0 16000000 20"}
+
+
+def test_compare_has_the_same_building_blocks(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite", 300)
+    project.trace("base.sqlite")
+    ours = page(project, *RUN, "--nsys-against=base.sqlite")
+    result = CliRunner().invoke(
+        main, ["compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html"]
+    )
+    theirs = Page(result.stdout)
+    assert theirs.data == ours.data
+    assert theirs.texts["style"] == ours.texts["style"]
+
+
+def test_causes_are_on_the_page(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite", {(1, "stage4_f"): 500})
+    project.trace("base.sqlite")
+    found = page(project, *RUN, "--nsys-against=base.sqlite", "--nsys-json=report.json")
+    report = json.loads((project.root / "report.json").read_text())
+    causes = report["gate_files"][0]["assertions"][0]["causes"]
+    assert [part["text"] for cause in causes for part in cause["parts"]]
+    for cause in causes:
+        for part in cause["parts"]:
+            assert part["text"] in found.texts["td"]
+
+
+# The steady windows, and the past
+
+
+def test_the_values_of_the_steady_windows(project: Project) -> None:
+    def longer(_: TraceBuilder, processes: list[Process]) -> None:
+        at = 20_000_000 * 3 + 1_001_000 + 10_000  # the fourth window's first stage
+        processes[0].kernel("ncclDevKernel_SendRecv", at + MORE, at + MORE + 50_000, stream=28, launch_ns=at + 500)
+
+    MORE = 1_000_000
+    project.gate("- stage2_f exposed_ns < 100us\n")
+    project.trace(ranks=1, edit=longer)
+    found = page(project)
+    dots = [attrs["class"] for attrs in found.by_class("dot")]
+    assert dots == ["dot", "dot own", "dot"]
+    said = [text for text in found.texts["title"] if text.startswith("window ")]
+    assert said == ["window 2: 200 us", "window 3: 200 us", "window 4: 250 us"]
+
+
+def test_too_few_windows_are_said_to_be_too_few(project: Project) -> None:
+    project.gate("quality: {anchors: 4}\nassertions:\n- overlap >= 90%\n")
+    project.trace(ranks=1, chunks_ms=(15,) * 4)
+    assert "Left out: the middle half of 4 anchors is 2: too few to show a distribution" in page(project).text
+
+
+def test_the_work_for_it_is_bounded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_nsys.reports.page.pictures.MOST_STEADY_KERNELS", 10)
+    project.gate("- overlap >= 90%\n")
+    project.trace(ranks=1)
+    found = page(project)
+    assert "Left out: about 12 kernels would have to be read" in found.text
+    assert not found.by_class("dot")
+
+
+def test_the_trend_ends_with_this_run(project: Project) -> None:
+    project.gate("- exposed_ns < 400us\n")
+    history = "--nsys-history=past.db"
+    for exposed in (200, 250):
+        project.trace(exposed_us=exposed, ranks=1)
+        project.pytest("--nsys-trace=run.sqlite", history, code=0)
+    project.trace(exposed_us={(0, "stage4_f"): 500}, ranks=1)
+    found = page(project, *RUN, history)
+    (plot,) = [attrs for tag, attrs in found.tags if tag == "svg" and attrs.get("class") == "plots"]
+    assert plot["aria-labelledby"] == "trend-1"
+    assert any("rank 0 stage stage4_f, 3 values from 200 us to 500 us" in text for text in found.texts["title"])
+    assert "this run, 500 us" in found.texts["title"]
+
+
+def test_a_first_run_has_no_trend(project: Project) -> None:
+    project.gate("- exposed_ns < 400us\n")
+    project.trace()
+    assert "The history has no earlier run of these rows." in page(project, *RUN, "--nsys-history=h.db", code=0).text
+
+
+# Somebody else's names
+
+
+def evil(project: Project) -> None:
+    def add(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20_000_000 * k + 12_001_000
+            processes[0].kernel(EVIL, at + 20_000, at + 30_000, launch_ns=at + 10_000)
+
+    project.trace(edit=add, gpu=EVIL)
+    project.gate('- id: "</details></script><b>x"\n  assert: overlap >= 90%\n')
+
+
+def test_names_stay_text(project: Project) -> None:
+    evil(project)
+    found = page(project)
+    assert {"b", "script"} & {tag for tag, _ in found.tags} == {"b", "script"}
+    assert len([tag for tag, _ in found.tags if tag == "script"]) == 1 + len(found.data) == 3
+    assert "</details></script><b>x" in found.texts["b"]
+    names = found.data[0]["sides"][0]["names"]
+    assert '<script>alert("1")</script>\'&�[31m�evil</td>' in names
+    assert not {"\x1b", "\u202e"} & set(found.text)
+    assert not re.search(r"<script>alert", found.text)
+
+
+@given(st.text())
+def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
+    written = embedded({"name": text})
+    assert not set("<>&\u2028\u2029") & set(written)
+    assert written.isascii()
+    assert json.loads(written)["name"] == text
+
+
+def test_the_page_asks_the_network_for_nothing(project: Project) -> None:
+    evil(project)
+    found = page(project)
+    assert not {"link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in found.tags}
+    for _, attrs in found.tags:
+        assert not {"src", "style", "srcset", "onload", "onclick", "xlink:href"} & set(attrs)
+        assert (attrs.get("href") or "#").startswith("#")
+    (policy,) = [attrs["content"] for _, attrs in found.tags if attrs.get("http-equiv")]
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+
+
+# The file
+
+
+def test_the_same_traces_give_the_same_bytes(project: Project) -> None:
+    project.gate(RED)
+    project.trace()
+    page(project)
+    first = (project.root / "page.html").read_bytes()
+    page(project)
+    assert (project.root / "page.html").read_bytes() == first
+
+
+def test_workers_hand_over_the_same_page(project: Project) -> None:
+    project.gate(RED + "\n".join(f"- {{id: more {n}, assert: overlap >= 9{n}%}}" for n in range(6)))
+    project.trace(exposed_us={(1, "stage4_f"): 450}, ranks=4)
+    project.pytest_in_a_process(*RUN, code=1)
+    alone = (project.root / "page.html").read_bytes()
+    project.pytest_in_a_process(*RUN, "-n2", code=1)
+    assert (project.root / "page.html").read_bytes() == alone
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("--nsys-html=", "--nsys-html is empty: write --nsys-html=FILE"),
+        ("--nsys-html=no/page.html", "there is no folder"),
+        ("--nsys-html=.", "is a folder; name a file in it"),
+        ("--nsys-html=run.sqlite", "is one of the traces"),
+        ("--nsys-html=gate.nsys.yaml", "is a gate file"),
+        ("--nsys-html=same --nsys-json=same", "is the file of --nsys-json as well"),
+    ],
+)
+def test_a_file_that_cannot_be_meant(project: Project, option: str, why: str) -> None:
+    project.gate(RED)
+    before = project.trace().read_bytes()
+    assert why in project.pytest("--nsys-trace=run.sqlite", *option.split(), code=4)
+    assert (project.root / "run.sqlite").read_bytes() == before
+
+
+def test_a_page_that_cannot_be_written_fails_the_session(project: Project) -> None:
+    project.gate("- overlap >= 10%\n")
+    project.trace()
+    project.file(
+        "conftest.py", "import shutil\ndef pytest_runtest_teardown(): shutil.rmtree('out', ignore_errors=True)\n"
+    )
+    (project.root / "out").mkdir()
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-html=out/page.html", code=1)
+    assert "nsys: report out/page.html: cannot be written: No such file or directory" in said
+
+
+def test_nothing_judged_is_no_green_page(project: Project) -> None:
+    project.file("test_other.py", "def test_it(): pass\n")
+    found = page(project, "--nsys-html=page.html", code=0)
+    assert found.texts["h1"] == ["Performance gate: nothing judged"]
+    assert not found.by_class("good")
+
+
+def test_a_session_that_only_collects_leaves_the_last_page(project: Project) -> None:
+    project.gate(RED)
+    project.trace()
+    before = page(project, *RUN).text
+    project.pytest(*RUN, "--collect-only", "--nsys-html=page.html", code=0)
+    assert (project.root / "page.html").read_text() == before
+
+
+def test_what_may_not_move_is_not_the_nearest_to_failing(project: Project) -> None:
+    project.gate("- no mixed comm streams\n- overlap >= 34%\n")
+    project.trace(exposed_us={(1, "stage4_f"): 650})
+    found = page(project, *RUN, code=0)
+    assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
+
+
+def test_a_mistake_and_a_broken_trace_are_told(project: Project) -> None:
+    project.gate("- overlp >= 1%\n", "bad.nsys.yaml")
+    project.gate(RED)
+    (project.root / "run.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 600)
+    said = page(project, *RUN, "--continue-on-collection-errors").text
+    assert "unknown metric" in said
+    assert "3</b> error" in said
+    assert "<figure" not in said
+
+
+def test_eight_ranks_of_two_thousand_kernels_fit_into_two_megabytes(project: Project) -> None:
+    def busy(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for n in range(2_000):
+                at = 40_001_000 + 7_400 * n
+                process.kernel(f"void some::long<kernel_{n % 40}>(a, b)", at, at + 5_000 + n % 7, stream=7 + n % 4 // 3)
+
+    project.gate("- overlap >= 99.9%\n")
+    project.trace("run.sqlite", ranks=8, edit=busy)
+    shutil.copy(project.root / "run.sqlite", project.root / "spare")
+    project.trace("base.sqlite", ranks=8, edit=busy)
+    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    assert len(found.data) == 8
+    drawn = [sum(len(lane["d"]) for lane in side["lanes"]) for data in found.data for side in data["sides"]]
+    assert len(drawn) == 16
+    assert min(drawn) >= 500  # of 2 000 the short ones together
+    assert len(found.text.encode()) < 1_500_000
+
+
+# Many kernels
+
+
+def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MANY_KERNELS", 100)
+
+    def busy(_: TraceBuilder, processes: list[Process]) -> None:
+        for n in range(500):
+            at = 48_000_000 + 2_000 * n
+            processes[0].kernel("small", at, at + 1_000)
+
+    path = write_trace(tmp_path / "run.sqlite", ranks=1, edit=busy)
+    run = Library().evidence([str(path)], tmp_path, BUILT_IN["pithtrain"]).captures[0]
+    (window,) = run.measured(Pick()).ranks[0]
+    found = timeline_of(window)
+    compute = found["lanes"][0]
+    assert compute["kernels"] == sum(compute["counts"]) == 502
+    assert len(compute["starts"]) == 3
+    assert compute["busy_ns"] == sum(window.durations_ns[i] for i in window.compute)
+    assert "500 short kernels" in found["names"]
+    view = timeline_view({"key": "", "rank": 0, "base": None, "head": found, "why": ""}, 1)
+    assert view.note == "500 short kernels are drawn together with their neighbours"
+    run.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=30), st.integers(0, 20))
+def test_taken_together_covers_what_was_there(spans: list[tuple[int, int]], cell: int) -> None:
+    bars = [timeline._Bar(a, a + n, 1, "k", "none", 0, False) for a, n in sorted(spans)]
+    merged = list(timeline._together(bars, cell))
+    assert sum(bar.kernels for bar in merged) == len(bars)
+    before, after = (Intervals((bar.start, bar.end) for bar in some) for some in (bars, merged))
+    assert before.common_ns(after) == before.total_ns
+    assert after.total_ns - before.total_ns <= cell * len(bars)

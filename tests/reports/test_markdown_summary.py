@@ -1,0 +1,262 @@
+"""Does the summary read well on GitHub: everything in it, nothing of it markup by accident, never too long?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.reports.session.digest import Mistake
+from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, SHOWN_ROWS, cell, code, cut, prose, summary
+from tests.support.gates import Project
+from tests.support.reports import digest, record
+
+GATE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - overlap >= 60%
+  - exposed_ns below baseline plus tolerance
+"""
+
+
+def summary_of(project: Project, *arguments: str | Path, code: int) -> str:
+    """Run pytest here; the summary that it appends to a new file."""
+    path = project.root / "summary.md"
+    path.unlink(missing_ok=True)
+    project.pytest(*arguments, f"--nsys-summary={path}", code=code)
+    return path.read_text(encoding="utf-8")
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The cells of each table; a bar behind a backslash is no border."""
+    found = []
+    for block in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
+        rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines()]
+        found.append([[each.strip() for each in row] for row in rows])
+    return found
+
+
+def row(value: int, **more: Any) -> dict[str, Any]:
+    """One judged row of a constant limit."""
+    plain = {"labels": {"rank": value}, "outcome": "failed", "value": value, "limit": 5, "limit_source": ""}
+    plain |= dict.fromkeys(("baseline", "tolerance", "noise", "sees", "margin"))
+    return {**plain, "test": "", "waived": False, "early_warning": False, **more}
+
+
+def test_a_green_summary(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
+    assert text.startswith("## Performance gate: passed\n\n2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n")
+    assert "run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)`; against `base" in text
+    (table,) = tables(text)
+    assert table[0] == ["verdict", "assertion", "value", "limit", "margin", "sees", "worst row"]
+    assert table[2] == [
+        *("passed", "`overlap >= 60%`", "80.0%", "&gt;= 60.0%", "20.00 pp", ""),
+        "rank 0 stage stage2\\_f, worst of 4",
+    ]
+    assert table[3][5] == "50 us (noise not measured)"
+    assert "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms" in text
+    assert "####" not in text
+
+
+def test_a_red_summary(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace(exposed_us={(1, "stage4_f"): 401})
+    text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
+    assert text.startswith("## Performance gate: failed\n\n2 assertions: 2 failed.\n")
+    every, constant, baseline, why = tables(text)
+    assert [line[0] for line in every[2:]] == ["**failed**", "**failed**"]
+    assert constant == [
+        ["`rank`", "`stage`", "now", "limit"],
+        ["---", "---", "---:", "---"],
+        ["`1`", "`stage4_f`", "59.9%", "&gt;= 60.0%"],
+    ]
+    assert baseline[0] == ["`rank`", "`stage`", "now", "baseline", "change", "limit"]
+    assert baseline[2:] == [
+        ["`1`", "`stage4_f`", "401 us", "200 us", "+100 %", "&lt;= 250 us (baseline + max(5%, 50us))"]
+    ]
+    assert why == [["", "cause"], ["---", "---"], ["+201 us", why[2][1]]]
+    assert "Why rank 1 stage stage4" in text
+    assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
+    assert "- `pytest-nsys overlap run.sqlite --rank 1`\n" in text
+    assert "(accept this run as the new normal)" in text
+
+
+def test_another_run(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace(gpu="NVIDIA B200")
+    text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
+    assert text.startswith("## Performance gate: incomparable\n")
+    assert tables(text)[-1] == [
+        ["differs", "now", "baseline"],
+        ["---", "---", "---"],
+        ["`gpu`", "`NVIDIA B200`", "`NVIDIA H100 80GB HBM3`"],
+    ]
+
+
+def test_a_mistake_in_a_gate_file_is_said(project: Project) -> None:
+    project.gate("- overlp >= 60%")
+    text = summary_of(project, code=2)
+    assert text.startswith(
+        "## Performance gate: error\n\n1 mistake kept files from being judged.\n\n### Not judged\n\n"
+    )
+    assert "- `gate.nsys.yaml:3:3`: unknown metric 'overlp' (did you mean 'overlap'?)\n" in text
+
+
+def test_nothing_judged_is_said(project: Project) -> None:
+    text = summary_of(project, code=5)
+    assert text.startswith(
+        "## Performance gate: nothing judged\n\nno assertion of a gate file was judged; pytest ended"
+    )
+
+
+def test_it_is_appended(project: Project) -> None:
+    project.gate("- overlap >= 60%")
+    project.trace()
+    project.file("summary.md", "# What others said\n")
+    for _ in range(2):
+        project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
+    text = (project.root / "summary.md").read_text()
+    assert text.startswith("# What others said\n")
+    assert text.count("## Performance gate: passed") == 2
+
+
+def test_what_others_wrote_counts(project: Project) -> None:
+    project.gate("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
+    project.trace()
+    (project.root / "summary.md").write_bytes(b"x" * (AT_MOST_BYTES - 1000))
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
+    text = (project.root / "summary.md").read_text()
+    assert "300 assertions: 300 passed" in text
+    assert "Cut here" in text
+    assert len(text.encode()) < 2**20
+
+
+@pytest.mark.parametrize("room", [0, 10, 500])
+def test_a_file_that_is_full_already_stays_below_the_limit_of_github(project: Project, room: int) -> None:
+    project.gate("\n".join(f"- {{id: n{n}, assert: overlap >= 60%}}" for n in range(300)))
+    project.trace()
+    (project.root / "summary.md").write_bytes(b"x" * (2**20 - room))
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
+    text = (project.root / "summary.md").read_text()
+    assert len(text.encode()) <= 2**20
+    assert ("left out" in text) == (room == 500)
+    assert "nsys: report summary.md: no room for the summary: the file has " in said
+    assert "nsys: wrote summary.md" not in said
+
+
+def test_warned_improved_waived_and_expected() -> None:
+    text = summary(
+        digest(
+            record("a", "failed", good=True, severity="warn"),
+            record("b", "improved", good=True),
+            record("c", "passed", judged=(row(9, waived=True),)),
+            {**record("d", "failed", good=True), "xfailed": True},
+            record("e", "inconclusive", good=True),
+        )
+    )
+    assert [line[0] for line in tables(text)[0][2:]] == ["warned", "improved", "waived", "xfailed", "inconclusive"]
+    assert "5 assertions: 1 inconclusive, 1 warned, 1 waived, 1 xfailed, 1 improved." in text
+
+
+def test_at_most_some_rows() -> None:
+    text = summary(digest(record(judged=tuple(row(n) for n in range(100)), unit="count", comparator="<=")))
+    assert len(tables(text)[1]) == 2 + SHOWN_ROWS
+    assert f"… {100 - SHOWN_ROWS} more rows.\n" in text
+
+
+def test_what_decided_between_captures_is_a_column() -> None:
+    text = summary(digest(record(judged=(row(9, test="p 0.004"),), unit="count", comparator="<=")))
+    assert tables(text)[1][0][-1] == "test"
+    assert tables(text)[1][2][-1] == "p 0.004"
+
+
+def test_baselines_that_change_are_listed() -> None:
+    text = summary(digest(record(), baseline_changes=("baselines/a.json: 3 rows",), refreshed=("b.json: new",)))
+    assert "### Baselines that change\n\n- baselines/a.json: 3 rows\n" in text
+    assert "### Baselines that this run wrote\n\n- b.json: new\n" in text
+
+
+HOSTILE = [
+    "a|b",
+    "a\\|b",
+    "`tick`",
+    "``two``",
+    "`",
+    "<script>alert(1)</script>",
+    "<!-- nothing",
+    "</details>",
+    "[a](javascript:x)",
+    "![](http://example.org/x.png)",
+    "@everyone",
+    "#1",
+    "$x$",
+    "_a_ *b* ~c~",
+    "line\n## heading",
+    "\x1b[31m",
+    "::error::x",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_somebody_elses_text_is_never_markup(text: str) -> None:
+    hostile = record(text, message=text, row=text, notes=(text,), sentence=f"{text}!", run=text, baseline=text, rows=2)
+    hostile |= {"judged": [row(9, labels={"stage": text})], "unit": "count", "comparator": "<=", "file": text}
+    hostile |= {"differences": [{"name": text, "now": text, "baseline": text}], "next_steps": [text]}
+    hostile |= {"measured_as": text, "windows": [text]}
+    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), baseline_changes=(text,)))
+    assert [{len(line) for line in table} for table in tables(shown)] == [{7}, {3}, {3}]
+    outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
+    outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")
+    own = {"<details>", "</details>", "<summary>", "</summary>"}
+    assert set(re.findall(r"<[^>]*>?", outside)) <= own
+    assert outside.count("<details>") == outside.count("</details>")
+    assert not re.search(r"[`*$@~\x1b]|\]\(", outside.replace("**failed**", ""))
+    assert "\n## heading" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a", "`a`"),
+        ("a`b", "``a`b``"),
+        ("`a`", "`` `a` ``"),
+        ("``", "``` `` ```"),
+        (" a ", "`  a  `"),
+        (" ", ""),
+        ("", ""),
+    ],
+)
+def test_code_holds_any_backtick(text: str, shown: str) -> None:
+    assert code(text) == shown
+
+
+def test_a_bar_in_a_cell() -> None:
+    assert (code("a|b"), cell("a|b"), prose("a|b")) == ("`a|b`", "`a\\|b`", "a\\|b")
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "�", "|"])
+def test_it_is_never_too_long(letter: str) -> None:
+    many = [record(f"n{n} {letter * 350}", message=letter * 1900, line=n) for n in range(2000)]
+    text = summary(digest(*many))
+    assert len(text.encode()) <= AT_MOST_BYTES < 2**20
+    assert len(text.encode()) > AT_MOST_BYTES - 20_000
+    assert text.startswith("## Performance gate: failed\n\n2000 assertions: 2000 failed.\n")
+    assert text.endswith("more lines; the JSON report holds everything.\n")
+    assert "**Cut here: too long for GitHub.**" in text
+
+
+@pytest.mark.parametrize("room", range(100, 140))
+def test_what_fits_is_not_cut(room: int) -> None:
+    parts = ["a" * 9] * 12  # 120 bytes
+    text = cut(parts, room)
+    assert len(text) <= room
+    assert ("Cut here" not in text) == (room >= 120)

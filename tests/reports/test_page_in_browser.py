@@ -1,0 +1,285 @@
+"""Is the page right in a real browser: no errors, no request, the pixels of the trace, also on a phone and dark?"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_nsys.cli import main
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.browser import Browser, chromium, needs_browser, pixels, program
+from tests.support.gates import Project, write_trace
+
+EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
+EXPOSED, EXPOSED_DARK = (207, 63, 28), (255, 122, 82)
+WINDOW_NS = 15_000_000
+HIDDEN, OPEN = (1_010_000, 1_560_000), (1_560_000, 2_010_000)
+"""Of stage2_f on rank 0: (start, end) of the hidden part and of the exposed one, since the window's start."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests."""
+    if program() is None:
+        pytest.skip("there is no Chromium on PATH")
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison with timelines of two ranks, base above head, and a kernel whose name is markup."""
+    folder = tmp_path_factory.mktemp("page")
+
+    def evil(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20_000_000 * k + 1_000
+            processes[0].range("layer00.stage3_f", at + 9_000_000, at + 11_000_000)
+            processes[0].kernel(EVIL, at + 10_000_000, at + 10_500_000, launch_ns=at + 9_500_000)
+            processes[0].kernel("ncclDevKernel_AllReduce", at + 12_000_000, at + 12_100_000, launch_ns=at + 11_900_000)
+
+    base = write_trace(folder / "base.sqlite", edit=evil)
+    head = write_trace(folder / "head.sqlite", {(0, "stage2_f"): 450, (1, "stage4_f"): 300}, edit=evil)
+    out = folder / "page.html"
+    result = CliRunner().invoke(main, ["compare", str(base), str(head), f"--output={out}"])
+    assert result.exit_code == 1, result.output
+    return out
+
+
+def boxes(browser: Browser, selector: str) -> list[dict[str, float]]:
+    """Where on the page the elements are."""
+    found: list[dict[str, float]] = browser.run(
+        f"[...document.querySelectorAll({selector!r})].map(node => {{ const box = node.getBoundingClientRect();"
+        " return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height}; })"
+    )
+    return found
+
+
+def readout(browser: Browser) -> str:
+    return str(browser.run("document.querySelector('figure.timeline .readout').textContent"))
+
+
+def view(browser: Browser) -> list[float]:
+    """The first lane's (start, length) in nanoseconds."""
+    box = str(browser.run("document.querySelector('svg.lane').getAttribute('viewBox')")).split()
+    return [float(box[0]), float(box[2])]
+
+
+HEAD_LANE = "figure.timeline:first-of-type .row:has(.communication) ~ .side ~ .row .lane:has(.communication)"
+
+
+def clean(browser: Browser, path: Path) -> None:
+    assert browser.errors == []
+    assert browser.asked == [path.resolve().as_uri()]
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_it_loads_without_an_error_a_request_or_sideways_scrolling(
+    browser: Browser, written: Path, width: int, dark: bool
+) -> None:
+    browser.open(written, width, dark=dark)
+    clean(browser, written)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run("document.body.scrollWidth") <= width
+    page, ink = browser.run("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
+    assert (page == "rgb(15, 20, 25)") == dark
+    assert (ink == "rgb(230, 237, 243)") == dark
+
+
+@needs_browser
+def test_the_phone_reads_names_above_lanes_and_buttons_are_for_thumbs(browser: Browser, written: Path) -> None:
+    browser.open(written, 360)
+    (name, *_), (lane, *_) = boxes(browser, ".row .name"), boxes(browser, "svg.lane, svg.bands")
+    assert name["y"] + name["height"] <= lane["y"] + 1
+    assert lane["width"] > 300
+    assert all(button["height"] >= 40 for button in boxes(browser, ".tools button"))
+
+
+@needs_browser
+def test_exposed_spans_have_the_pixels_of_their_nanoseconds(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    (span,) = boxes(browser, HEAD_LANE.replace(":has(.communication)", "") + " .exposed")[:1]
+    scale = lane["width"] / WINDOW_NS
+    assert span["x"] - lane["x"] == pytest.approx(OPEN[0] * scale, abs=0.5)
+    end = 5_010_000 + 1_000_000  # of stage4_f, whose exposed part is its last
+    assert span["x"] + span["width"] - lane["x"] == pytest.approx(end * scale, abs=0.5)
+
+
+@needs_browser
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_is_painted_is_what_was_exposed(browser: Browser, written: Path, dark: bool) -> None:
+    browser.open(written, dark=dark)
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    rows = pixels(browser.picture(lane))
+    colour, scale = EXPOSED_DARK if dark else EXPOSED, lane["width"] / WINDOW_NS
+    top, middle = rows[1], rows[len(rows) // 2]
+    first, last = OPEN[0] * scale, OPEN[1] * scale
+    painted = [x for x in range(int(last) + 5) if middle[x] == colour]
+    assert painted[0] == pytest.approx(first, abs=1.5)
+    assert painted[-1] == pytest.approx(last, abs=1.5)
+    assert painted == list(range(painted[0], painted[-1] + 1))
+    inside, hidden = (painted[0] + painted[-1]) // 2, int((HIDDEN[0] + 300_000) * scale)
+    assert top[inside] == colour  # exposed is as high as the lane, hidden is not: told without colour
+    assert top[hidden] != middle[hidden]
+
+
+@needs_browser
+def test_hovering_tells_the_kernel_and_its_exact_numbers(browser: Browser, written: Path) -> None:
+    browser.open(written, height=3000)
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    x = lane["x"] + lane["width"] * (HIDDEN[0] + 100_000) / WINDOW_NS
+    browser.mouse("mouseMoved", x, lane["y"] + 10)
+    said = readout(browser)
+    for words in (
+        "head",
+        "ncclDevKernel_SendRecv",
+        "stage2_f",
+        "stream 28, ep_a2a",
+        "starts at 1 010 us",
+        "lasts 1 000 us",
+    ):
+        assert words in said, said
+    assert "450 us exposed (450 000 ns)" in said
+    browser.mouse("mouseMoved", lane["x"] + lane["width"] * 0.95, lane["y"] + 10)
+    assert readout(browser).startswith("Point at a kernel")
+
+
+@needs_browser
+def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    reached = []
+    for _ in range(12):
+        browser.key("Tab")
+        reached.append(browser.run("document.activeElement.dataset.do || document.activeElement.className"))
+        if reached[-1] == "plot":
+            break
+    assert reached[-6:] == ["in", "out", "left", "right", "reset", "plot"]
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert view(browser) == [0, WINDOW_NS]
+    browser.key("+")
+    assert view(browser) == [WINDOW_NS / 4, WINDOW_NS / 2]
+    browser.key("ArrowLeft")
+    assert view(browser) == [WINDOW_NS * 0.15, WINDOW_NS / 2]
+    browser.key("ArrowRight")
+    browser.key("-")
+    assert view(browser) == [0, WINDOW_NS]
+    browser.key("+")
+    browser.key("Home")
+    assert view(browser) == [0, WINDOW_NS]
+    browser.key("n")
+    first = readout(browser)
+    browser.key("n")
+    assert readout(browser) != first
+    browser.key("ArrowDown")
+    assert "stream 28" in readout(browser)
+    browser.key("Escape")
+    assert readout(browser).startswith("Point at a kernel")
+    clean(browser, written)
+
+
+@needs_browser
+def test_wheel_and_drag_and_buttons(browser: Browser, written: Path) -> None:
+    browser.open(written, height=3000)
+    (lane,) = boxes(browser, "svg.lane")[:1]
+    x, y = lane["x"] + lane["width"] / 2, lane["y"] + 10
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
+    assert view(browser) == [0, WINDOW_NS]  # the page scrolls until the timeline is in focus
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
+    assert view(browser) == [pytest.approx(WINDOW_NS * 0.1), pytest.approx(WINDOW_NS * 0.8)]
+    browser.mouse("mousePressed", x, y, button="left", buttons=1, clickCount=1)
+    browser.mouse("mouseMoved", x - lane["width"] / 8, y, button="left", buttons=1)
+    browser.mouse("mouseReleased", x - lane["width"] / 8, y, button="left", clickCount=1)
+    assert view(browser) == [pytest.approx(WINDOW_NS * 0.2), pytest.approx(WINDOW_NS * 0.8)]
+    browser.run("document.querySelector('.tools [data-do=reset]').click()")
+    assert view(browser) == [0, WINDOW_NS]
+
+
+@needs_browser
+def test_zooming_moves_both_sides_the_axis_and_the_stages(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    ask = "[...document.querySelectorAll('figure.timeline:first-of-type svg.lane')].map(s => s.getAttribute('viewBox'))"
+    browser.run("document.querySelector('.tools [data-do=in]').click()")
+    assert set(browser.run(ask)) == {"3750000 0 7500000 20"}
+    ticks = browser.run(
+        "[...document.querySelectorAll('figure.timeline:first-of-type .axis text')].map(t => t.textContent)"
+    )
+    assert ticks[0] == "4 ms"
+    labels = browser.run(
+        "[...document.querySelectorAll('figure.timeline:first-of-type .bands text')].map(t => t.textContent)"
+    )
+    assert labels.count("stage3_f") == 2  # of base and head
+    assert labels.count("stage2_f") == 0  # before what is shown
+
+
+@needs_browser
+def test_a_name_that_is_markup_stays_text(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    browser.key("Tab")
+    browser.run("document.querySelector('.plot').focus()")
+    for _ in range(3):
+        browser.key("n")
+    assert EVIL in readout(browser)
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("document.querySelectorAll('script:not([type])').length") == 1
+    clean(browser, written)
+
+
+@needs_browser
+def test_without_script_it_is_a_picture(browser: Browser, written: Path) -> None:
+    browser.open(written, script=False)
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    (tools,) = boxes(browser, ".tools")[:1]
+    assert tools["height"] == 0
+    rows = pixels(browser.picture(lane))
+    assert rows[len(rows) // 2][int((OPEN[0] + 200_000) / WINDOW_NS * lane["width"])] == EXPOSED
+    assert browser.run("document.querySelectorAll('.axis text').length") > 3
+    browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@needs_browser
+def test_on_paper_everything_is_unfolded_and_black_on_white(browser: Browser, written: Path) -> None:
+    browser.open(written, 800, dark=True, media="print")
+    assert browser.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    assert browser.run("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert all(box["height"] > 0 for box in boxes(browser, "details > *"))
+    paper = browser.call("Page.printToPDF", printBackground=True)["data"]
+    assert b64decode(paper).startswith(b"%PDF")
+    browser.screen(800, 900)
+
+
+@needs_browser
+def test_a_listener_hears_the_numbers(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    browser.call("Accessibility.enable")
+    nodes: list[dict[str, Any]] = browser.call("Accessibility.getFullAXTree")["nodes"]
+    browser.call("Accessibility.disable")
+    heard = {(node["role"]["value"], node["name"]["value"]) for node in nodes if "name" in node and not node["ignored"]}
+    lanes = {name for role, name in heard if role in ("image", "img") and name.startswith("stream 28")}
+    assert "stream 28, ep_a2a: 2 kernels, busy 2 000 us, exposed 650 us" in lanes
+    assert {("button", "zoom in"), ("button", "zoom out"), ("button", "earlier"), ("button", "reset")} <= heard
+
+
+@needs_browser
+def test_the_page_of_a_session(browser: Browser, project: Project) -> None:
+    project.gate("- overlap >= 90%\n- exposed_ns < 10ms\n")
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", "--nsys-history=h.db", code=1)
+    path = project.root / "page.html"
+    browser.open(path, 360)
+    clean(browser, path)
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    shown = browser.run(
+        "[...document.querySelectorAll('.assertion')].map(d => d.open + ' ' + d.querySelector('.badge').textContent)"
+    )
+    assert shown == ["true failed", "false passed"]
+    assert browser.run("[...document.querySelectorAll('.scroll')].every(box => box.clientWidth <= innerWidth)")

@@ -1,0 +1,65 @@
+"""Does the summary of a gate fit a terminal, and does a log keep a line for each assertion?"""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.gates import Project, heard
+
+GATE = """
+tolerance: {rel: 5%, abs: 20us}
+assertions:
+  - stage2 overlap >= 60%
+  - exposed_ns below baseline plus tolerance
+  - {assert: stage9 overlap >= 60%, severity: warn}
+"""
+
+
+def said_on_a_terminal(project: Project, columns: int) -> list[str]:
+    """The summary's lines, as a terminal of that width is told."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "PY_COLORS": "0", "TERM": "dumb"}
+    words = [sys.executable, "-m", "pytest", "--nsys-trace=run.sqlite"]
+    done = subprocess.Popen(words, cwd=project.root, env=environment, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = heard(ours)
+    os.close(ours)
+    assert done.wait() == 1, said
+    parts = re.split(r"=+ (?:nsys gate|warnings summary|short test summary info) =+", said.replace("\r\n", "\n"))
+    return parts[1].splitlines()
+
+
+@pytest.fixture
+def red(project: Project) -> Project:
+    project.gate(GATE)
+    project.trace("base.sqlite")
+    project.gate(GATE.replace("stage9", "stage4"))
+    project.refresh("--nsys-trace=base.sqlite")
+    project.gate(GATE)
+    project.trace("run.sqlite", exposed_us={(0, "stage2_f"): 700})
+    return project
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 150])
+def test_it_fits(red: Project, columns: int) -> None:
+    lines = said_on_a_terminal(red, columns)
+    table = [line for line in lines if line.startswith(("  failed", "  passed", "  no data", "           "))]
+    assert len(table) >= 4
+    assert max(map(len, table)) <= columns
+    together = " ".join(" ".join(table).replace(",", " ").split())
+    for cell in ("30.0%", ">= 60.0%", "margin -30.00 pp", "rank 0 stage stage2_f", "sees 20 us", "700 us", "stage9"):
+        assert cell in together, together
+
+
+def test_nothing_is_folded_where_it_fits(red: Project) -> None:
+    wide = said_on_a_terminal(red, 240)
+    log = red.pytest("--nsys-trace=run.sqlite", code=1)
+    for line in wide:
+        assert line.rstrip() in log
+    assert sum(line.startswith("  failed") and "worst of" in line for line in wide) == 2

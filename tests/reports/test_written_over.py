@@ -1,0 +1,149 @@
+"""Does a report ever replace what is read: a trace, a gate file, a baseline, the history, another report?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pytest_nsys.cli import main
+from tests.support.gates import Project
+
+GATE = "- exposed_ns below baseline plus 5%"
+TRACE = "--nsys-trace=run.sqlite"
+
+
+def contents(project: Project) -> dict[str, bytes]:
+    return {name: (project.root / name).read_bytes() for name in project.files()}
+
+
+@pytest.fixture
+def kept(project: Project) -> Project:
+    """A project with a trace, a gate file, its baseline and a history."""
+    project.gate(GATE)
+    project.trace()
+    project.refresh(TRACE)
+    project.pytest(TRACE, "--nsys-history=perf.db", code=0)
+    (project.root / "link.txt").symlink_to("run.sqlite")
+    os.link(project.root / "run.sqlite", project.root / "same.txt")
+    (project.root / "plain").write_bytes((project.root / "run.sqlite").read_bytes())
+    (project.root / "chrome.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    return project
+
+
+@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary", "--nsys-html"])
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("run.sqlite", "is one of the traces"),
+        ("./baselines/../run.sqlite", "is one of the traces"),
+        ("link.txt", "is one of the traces"),
+        ("same.txt", "is one of the traces"),
+        ("plain", "is a SQLite database"),
+        ("chrome.json", "is a trace of a profiler"),
+        ("gate.nsys.yaml", "is a gate file"),
+        ("new.nsys.yaml", "is the name of a gate file"),
+        ("new.nsys-rep", "is the name of a trace"),
+        ("perf.db", "is a SQLite database"),
+    ],
+)
+def test_a_report_of_a_session(kept: Project, option: str, target: str, why: str) -> None:
+    before = contents(kept)
+    said = kept.pytest(TRACE, f"{option}={target}", code=4)
+    assert f"{option}={target}: {why}" in said
+    assert contents(kept) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nsys-json=one", "--nsys-summary=one"], "--nsys-summary=one: is the file of --nsys-json as well"),
+        (["--nsys-json=one", "--nsys-summary=./one"], "--nsys-summary=./one: is the file of --nsys-json as well"),
+        (["--nsys-json=one", "--nsys-history=one"], "--nsys-json=one: is the history"),
+        (["--nsys-json=one", "--junitxml=one"], "--nsys-json=one: is the file of --junitxml"),
+    ],
+)
+def test_two_reports_of_one_name(kept: Project, options: list[str], said: str) -> None:
+    assert said in kept.pytest(TRACE, *options, code=4)
+    assert "one" not in kept.files()
+
+
+def test_the_history_of_the_ini_file(kept: Project) -> None:
+    kept.file("pytest.ini", "[pytest]\nnsys_history = h\n")
+    assert "--nsys-json=h: is the history" in kept.pytest(TRACE, "--nsys-json=h", code=4)
+
+
+def test_the_traces_of_the_ini_file_and_of_the_base(kept: Project) -> None:
+    (kept.root / "other").write_bytes(b"no trace at all")
+    kept.file("pytest.ini", "[pytest]\nnsys_trace = other\n")
+    assert "--nsys-json=other: is one of the traces" in kept.pytest("--nsys-json=other", code=4)
+    said = kept.pytest(TRACE, "--nsys-against=other", "--nsys-summary=other", code=4)
+    assert "--nsys-summary=other: is one of the traces" in said
+
+
+def test_a_file_of_tests(kept: Project) -> None:
+    test = kept.file("test_it.py", "def test_it():\n    assert True\n")
+    assert "is what pytest is to run" in kept.pytest("test_it.py::test_it", "--nsys-json=test_it.py", code=4)
+    assert test.read_text().startswith("def")
+
+
+def test_a_baseline(kept: Project) -> None:
+    before = contents(kept)
+    (name,) = (name for name in before if name.startswith("baselines/"))
+    assert f"--nsys-json={name}: is a baseline" in kept.pytest(TRACE, f"--nsys-json={name}", code=4)
+    assert contents(kept) == before
+
+
+def test_reports_of_an_earlier_run_are_replaced(kept: Project) -> None:
+    for _ in range(2):
+        kept.pytest(TRACE, "--nsys-json=report.json", "--nsys-summary=summary.md", code=0)
+    kept.pytest(TRACE, "--nsys-json=/dev/null", "--nsys-summary=/dev/null", code=0)
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(arguments))
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("perf.db", "is the history that is read"),
+        ("link.txt", "is a SQLite database"),
+        ("new.db", "is the name of a database"),
+        ("gate.nsys.yaml", "is a gate file"),
+    ],
+)
+def test_the_output_of_a_history(kept: Project, target: str, why: str) -> None:
+    before = contents(kept)
+    code, said = command("history", "--db", "perf.db", "--output", target)
+    assert (code, said) == (2, f"error: --output {target}: {why}: give another file\n")
+    assert contents(kept) == before
+
+
+@pytest.mark.usefixtures("kept")
+def test_the_configuration_of_otava_is_yaml_and_can_be_written_again() -> None:
+    for _ in range(2):
+        assert command("history", "--db", "perf.db", "--format=otava", "--output=otava.yaml")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("run.sqlite", "is one of the traces"),
+        ("same.txt", "is one of the traces"),
+        ("gate.nsys.yaml", "is one of the gate files"),
+        ("rules.txt", "is one of the gate files"),
+        ("perf.db", "is a SQLite database"),
+    ],
+)
+def test_the_output_of_a_comparison(kept: Project, target: str, why: str) -> None:
+    Path("rules.txt").write_text(Path("gate.nsys.yaml").read_text().replace("exposed_ns", "overlap"))
+    kept.trace("head.sqlite", 205)
+    before = contents(kept)
+    gates = ["--gate=gate.nsys.yaml", "--gate=rules.txt"]
+    code, said = command("compare", "run.sqlite", "head.sqlite", *gates, "--output", target)
+    assert (code, said) == (2, f"error: --output {target}: {why}: give another file\n")
+    assert contents(kept) == before

@@ -1,0 +1,377 @@
+"""Are baselines what they should be: readable, the same bytes for the same rows, never half-written, never outside?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.stored.baselines import baseline_file
+from tests.support.gates import Project
+
+GATE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - exposed_ns below baseline plus tolerance
+"""
+OVERLAP = """
+assertions:
+  - overlap >= baseline - 1pp
+  - exposed_ns <= baseline + 50us
+"""
+
+
+@pytest.fixture
+def accepted(project: Project) -> Path:
+    """The baseline of ``perf/gate.nsys.yaml``, of ``run.sqlite``."""
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    return path
+
+
+def test_a_file_is_sorted_with_one_row_a_line(project: Project) -> None:
+    project.gate(OVERLAP, "perf/deep/gate.nsys.yaml")
+    project.trace(exposed_us={(1, "stage4_f"): 333}, ranks=11, stages=("stage4_f", "stage2_f"), label=None)
+    project.refresh("--nsys-trace=run.sqlite")
+    ((name, text),) = project.baselines().items()
+    assert name.startswith("perf__deep__gate/")
+    lines = text.splitlines()
+    assert lines[:2] == ["{", '"format": 1,']
+    assert lines[2] == '"gate": "perf/deep/gate.nsys.yaml",'
+    key = {"mesh": None, "micro_batch": None, "sequence_length": None, "world": 11, "gpu": "NVIDIA H100 80GB HBM3"}
+    stored = json.loads(text)
+    assert {name: value for name, value in stored["key"].items() if name != "convention"} == key
+    assert stored["provenance"] == {
+        "reason": "a new normal",
+        "commit": None,
+        "profiler": ["2026.2.1"],
+        "convention": "pithtrain",
+        "captures": 1,
+    }
+    assert [series["metric"] for series in stored["series"]] == ["exposed_ns", "overlap"]
+    ns, ratio = stored["series"]
+    assert [row[:2] for row in ns["rows"]][:6] == [[r, s] for r in (0, 1, 2) for s in ("stage2_f", "stage4_f")]
+    assert ns["rows"][-1] == [10, "stage4_f", [200_000]]
+    assert ratio["rows"][3] == [1, "stage4_f", ["667/1000"]]
+    assert {k: ns[k] for k in ("definition", "window", "span", "kernels", "unit", "better", "dimensions")} == {
+        "definition": 1,
+        "window": "median",
+        "span": "range",
+        "kernels": "contained",
+        "unit": "ns",
+        "better": "lower",
+        "dimensions": ["rank", "stage"],
+    }
+    assert lines.count(' [1, "stage4_f", [333000]],') == 1
+
+
+def test_the_same_run_gives_the_same_bytes(project: Project, accepted: Path) -> None:
+    before, when = accepted.read_bytes(), accepted.stat().st_mtime_ns
+    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=another reason")
+    assert "no row moved beyond its tolerance; unchanged" in said
+    assert (accepted.read_bytes(), accepted.stat().st_mtime_ns) == (before, when)
+    accepted.unlink()
+    project.trace("copy.sqlite")
+    project.refresh("--nsys-trace=copy.sqlite")
+    assert accepted.read_bytes() == before
+
+
+def test_a_median_of_an_even_count_of_captures_is_exact(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("a.sqlite", exposed_us=200)
+    project.trace("b.sqlite", exposed_us=201)
+    project.refresh("--nsys-trace=a.sqlite", "--nsys-trace=b.sqlite")
+    (text,) = project.baselines().values()
+    assert ' [0, "stage2_f", [200500]],' in text
+    assert json.loads(text)["provenance"]["captures"] == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "now"),
+    [
+        ("{gpu: H100}", {"gpu": None}),
+        ("{pp: 2, micro_batch: 1, sequence_length: 2048}", {"label": None}),
+        ("{world: 8}", {"label": None}),
+    ],
+)
+def test_what_a_trace_does_not_say_the_gate_file_may_state(project: Project, run: str, now: dict[str, object]) -> None:
+    project.gate(GATE)
+    project.trace(**now)  # type: ignore[arg-type]
+    project.refresh("--nsys-trace=run.sqlite")
+    project.gate(f"run: {run}{GATE}")
+    assert "incomparable: the nearest baseline" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    project.refresh("--nsys-trace=run.sqlite")
+    assert len(project.baselines()) == 2
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+@pytest.mark.usefixtures("accepted")
+def test_what_a_trace_says_cannot_be_stated_otherwise(project: Project) -> None:
+    project.gate("run: {gpu: B200, pp: 8, micro_batch: 7, sequence_length: 1, world: 9}" + GATE, "perf/gate.nsys.yaml")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_a_broken_baseline_is_an_error_of_one_line(project: Project, accepted: Path) -> None:
+    accepted.write_text("{")
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    (case,) = cases.values()
+    assert (case.state, case.properties["nsys_outcome"]) == ("error", "error")
+    assert f"error: {accepted}: is no baseline: line 1: " in case.text
+
+
+def conflicted(text: str) -> str:
+    line = ' [0, "stage2_f", [200000]],\n'
+    return text.replace(line, f"<<<<<<< HEAD\n{line}=======\n{line}>>>>>>> branch\n")
+
+
+BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
+    "empty": (lambda _: "", "line 1: "),
+    "cut short": (lambda text: text[:-20], "line "),
+    "merge conflict": (conflicted, "line "),
+    "no object": (lambda _: "[]", "the file is no object"),
+    "no series": (lambda text: text.replace('"series"', '"serie"'), "$: 'series' is a required property"),
+    "a later format": (
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        "format 2 is not 1: written by another",
+    ),
+    "a format that is no number": (lambda text: text.replace('"format": 1', '"format": true'), "format True is not 1"),
+    "a calibration of four": (
+        lambda text: text.replace("[200000]", "[200000], [1, 2, 3, 4]"),
+        "has 4 calibration values, and 5 are the fewest",
+    ),
+    "a row twice": (
+        lambda text: text.replace(' [0, "stage4_f"', ' [0, "stage2_f"'),
+        'the row [0, "stage2_f"] of exposed_ns comes twice',
+    ),
+    "a key twice": (lambda text: text.replace('"gate":', '"format": 1, "gate":'), "a key comes twice"),
+    "a row without values": (lambda text: text.replace("[200000]", "[]", 1), "does not fit its dimensions"),
+    "a row too short": (lambda text: text.replace('[0, "stage2_f", ', "[0, ", 1), "does not fit its dimensions"),
+    "a number with a point": (lambda text: text.replace("200000", "200000.5", 1), "200000.5 is no value"),
+    "not a number": (lambda text: text.replace("200000", "NaN", 1), "NaN is no value"),
+    "text for a number": (lambda text: text.replace("200000", '"1/0"', 1), "'1/0' is no value"),
+    "an endless number": (lambda text: text.replace("200000", "1e999", 1), "1e999 is no value"),
+    "an endless number in a breakdown": (
+        lambda text: text.replace('"parts": [\n [0,', '"parts": [\n [1e999,', 1),
+        "1e999 is no value",
+    ),
+    "a value of null": (lambda text: text.replace("200000", "null", 1), "None is no value"),
+    "a label that is a list": (lambda text: text.replace('"stage2_f"', "[]", 1), "a label that is no text or number"),
+    "rows of several accepted runs": (lambda text: text.replace("[200000]", "[1, 2]", 1), "different numbers of"),
+    "calibrations of several lengths": (
+        lambda text: text.replace("[200000]", "[200000], [1, 2, 3, 4, 5]", 1).replace(
+            "[200000]]", "[200000], [1, 2, 3, 4, 5, 6]]", 1
+        ),
+        "different numbers of calibration traces",
+    ),
+    "a calibration of nothing": (
+        lambda text: text.replace("[200000]", "[200000], []", 1),
+        "does not fit its dimensions",
+    ),
+    "facts that are a list": (lambda text: text.replace('"facts": {', '"facts": [[1], {', 1), "line "),
+    "facts that are a number": (
+        lambda text: re.sub(r'"facts": .*,', '"facts": 3,', text),
+        "$.facts: 3 is not of type 'object'",
+    ),
+    "a series twice": (
+        lambda text: text.replace(
+            '{"metric"',
+            '{"metric": "exposed_ns", "definition": 1, "window": "median", '
+            '"span": "range", "kernels": "contained", "unit": "ns", "better": null, "dimensions": [], "rows": []},\n'
+            '{"metric"',
+        ),
+        "a series comes twice",
+    ),
+    "nested without end": (lambda _: "[" * 100_000, ""),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_wrong_in_a_baseline_is_said_in_one_line(accepted: Path, case: str) -> None:
+    broken, what = BROKEN[case]
+    text = broken(accepted.read_text())
+    assert text != accepted.read_text()
+    accepted.write_text(text)
+    with pytest.raises(BaselineError) as caught:
+        baseline_file.load(accepted)
+    said = str(caught.value)
+    assert said.startswith(f"{accepted}: is no baseline: ")
+    assert what in said
+    assert said.endswith("restore it from git, or delete it and refresh")
+    assert "\n" not in said
+
+
+def test_a_broken_baseline_is_not_replaced_by_a_refresh(project: Project, accepted: Path) -> None:
+    accepted.write_text(conflicted(accepted.read_text()))
+    before = accepted.read_bytes()
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert "restore it from git, or delete it and refresh" in said
+    assert accepted.read_bytes() == before
+    accepted.unlink()
+    project.refresh("--nsys-trace=run.sqlite")
+
+
+def test_a_file_under_the_name_of_another_key(project: Project, accepted: Path) -> None:
+    accepted.write_text(accepted.read_text().replace('"world": 2', '"world": 4'))
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert f"error: {accepted}: holds another key than its name says" in said
+
+
+@pytest.mark.usefixtures("accepted")
+def test_rows_that_are_gone_or_new_are_refreshed_away(project: Project) -> None:
+    project.trace(stages=("stage2_f", "stage3_f"))
+    assert "no data: 2 rows of the baseline gone" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    said = project.refresh("--nsys-trace=run.sqlite")
+    assert "exposed_ns rank 0 stage stage3_f: new → 200 us" in said
+    assert "exposed_ns rank 0 stage stage4_f: 200 us → gone" in said
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_a_link_out_of_the_folder_is_not_read(project: Project, accepted: Path) -> None:
+    elsewhere = project.root / "elsewhere.json"
+    accepted.rename(elsewhere)
+    accepted.symlink_to(elsewhere)
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert f"error: {accepted}: leads out of the baseline folder" in said
+
+
+def test_a_link_out_of_the_folder_is_not_written(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    outside = project.root / "outside"
+    outside.mkdir()
+    (project.root / "baselines").mkdir()
+    (project.root / "baselines" / "gate").symlink_to(outside)
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert "leads out of the baseline folder" in said
+    assert list(outside.iterdir()) == []
+
+
+def test_a_stranger_cannot_name_a_file_outside_of_the_folder(project: Project) -> None:
+    """The name is the gate file's path, and its slashes are none in a name."""
+    project.gate(GATE, "a/b../gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    assert [name.split("/")[0] for name in project.baselines()] == ["a__b..__gate"]
+
+
+def test_a_file_where_the_folder_should_be(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.file("baselines", "a file")
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert (
+        f"{project.root / 'baselines' / 'gate'}: cannot be written: {project.root / 'baselines'} is no folder" in said
+    )
+    assert (project.root / "baselines").read_text() == "a file"
+
+
+def test_no_permission_to_write(project: Project, accepted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = accepted.read_bytes()
+    project.trace(exposed_us=500)
+    monkeypatch.setattr(os, "access", lambda path, _: not str(path).endswith("perf__gate"))
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert "cannot be written: no permission for" in said
+    assert accepted.read_bytes() == before
+
+
+def test_a_disk_that_is_full_destroys_nothing(
+    project: Project, accepted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = accepted.read_bytes()
+    project.trace(exposed_us=500)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert f"baseline not written: {accepted}: cannot be written: No space left on device; nothing was changed" in said
+    assert accepted.read_bytes() == before
+    assert list(accepted.parent.iterdir()) == [accepted]
+
+
+def test_a_baseline_is_replaced_in_one_step(project: Project, accepted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new file is whole before it takes the old one's name."""
+    seen = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        if target == accepted:
+            seen.append((json.loads(self.read_text())["format"], self.parent == accepted.parent))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    project.trace(exposed_us=500)
+    project.refresh("--nsys-trace=run.sqlite")
+    assert seen == [(1, True)]
+
+
+def test_the_folder_by_option_is_relative_to_where_one_stands(project: Project) -> None:
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here")
+    assert [name.split("/")[0] for name in project.baselines("stored/here")] == ["perf__gate"]
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-baseline-dir=stored/here", code=0)
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "no baseline is stored in baselines/perf__gate" in said
+
+
+def test_the_folder_by_ini_is_relative_to_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = stored\n")
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    assert [name.split("/")[0] for name in project.baselines("stored")] == ["perf__gate"]
+    monkeypatch.chdir(project.root / "perf")
+    project.pytest("--nsys-trace=../run.sqlite", code=0)
+
+
+@pytest.mark.usefixtures("accepted")
+@pytest.mark.parametrize("arguments", [(), ("gate.nsys.yaml",), (".",)])
+def test_the_folder_is_searched_upward_from_the_gate_file(
+    project: Project, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(project.root / "perf")
+    project.pytest("--nsys-trace=../run.sqlite", *arguments, code=0)
+    project.trace(exposed_us=500)
+    said = project.pytest("--nsys-trace=../run.sqlite", *arguments, code=1)
+    assert 'pytest-nsys baseline refresh gate.nsys.yaml --trace=../run.sqlite --reason "…"' in said
+    project.refresh("--nsys-trace=../run.sqlite", *arguments)
+    assert len(project.baselines()) == 1
+
+
+def test_the_search_stops_at_the_repository(project: Project) -> None:
+    (project.root / "baselines").mkdir()
+    (project.root / "repository" / ".git").mkdir(parents=True)
+    project.gate(GATE, "repository/perf/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite", "--rootdir=repository")
+    assert project.baselines() == {}
+    assert len(project.baselines("repository/baselines")) == 1
+
+
+def test_two_gate_files_of_one_name_have_their_own_baselines(project: Project) -> None:
+    for folder in ("a", "b"):
+        project.gate(GATE, f"{folder}/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    assert sorted(name.split("/")[0] for name in project.baselines()) == ["a__gate", "b__gate"]
+
+
+def test_two_gate_files_cannot_share_a_baseline(project: Project) -> None:
+    """``a/b`` and ``a__b`` have the same name in the folder."""
+    project.gate(GATE, "a/b.nsys.yaml")
+    project.gate("assertions:\n  - overlap >= baseline - 1pp", "a__b.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite", "a/b.nsys.yaml")
+    before = project.baselines()
+    said = project.refresh("--nsys-trace=run.sqlite", "a__b.nsys.yaml", code=1)
+    assert "is the baseline of another gate file, a/b.nsys.yaml" in said
+    assert project.baselines() == before

@@ -1,0 +1,168 @@
+"""Does ``--nsys-history`` keep every row and verdict of a session?"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tests.support.gates import GPU, Project
+from tests.support.histories import ask
+
+GATE = """
+- stage2_f overlap >= 60%
+- stage4_f overlap >= 60%
+- exposed_ns < 1 ms
+"""
+
+
+def test_a_session_adds_a_run_for_each_gate_file(project: Project) -> None:
+    project.trace()
+    project.gate(GATE)
+    project.gate("- overlap >= 10%", "perf/other.nsys.yaml")
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
+    assert "history perf.db: 2 runs added, 12 rows" in said
+    found = ask(project.root / "perf.db", "SELECT gate, trace, captures, outcome, commit_id, branch, dirty FROM runs")
+    assert found == [
+        ("gate.nsys.yaml", "run.sqlite", 1, "passed", None, None, None),
+        ("perf/other.nsys.yaml", "run.sqlite", 1, "passed", None, None, None),
+    ]
+    (key,) = {json.loads(text)["gpu"] for (text,) in ask(project.root / "perf.db", "SELECT key_json FROM runs")}
+    assert key == GPU
+
+
+def test_rows_are_raw_exact_and_stored_once_for_each_measurement(project: Project) -> None:
+    project.trace(exposed_us={(1, "stage4_f"): 333})
+    project.gate(GATE)
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
+    found = ask(project.root / "perf.db", "SELECT metric, labels, value, number, unit, better, window FROM rows")
+    assert found == [
+        ("overlap", '[0, "stage2_f"]', "4/5", 0.8, "%", "higher", "median"),
+        ("overlap", '[0, "stage4_f"]', "4/5", 0.8, "%", "higher", "median"),
+        ("overlap", '[1, "stage2_f"]', "4/5", 0.8, "%", "higher", "median"),
+        ("overlap", '[1, "stage4_f"]', "667/1000", 0.667, "%", "higher", "median"),
+        ("exposed_ns", '[0, "stage2_f"]', "200000", 200_000.0, "ns", "lower", "median"),
+        ("exposed_ns", '[0, "stage4_f"]', "200000", 200_000.0, "ns", "lower", "median"),
+        ("exposed_ns", '[1, "stage2_f"]', "200000", 200_000.0, "ns", "lower", "median"),
+        ("exposed_ns", '[1, "stage4_f"]', "333000", 333_000.0, "ns", "lower", "median"),
+    ]
+
+
+def test_verdicts_are_recorded_as_what_they_are(project: Project) -> None:
+    project.trace(exposed_us={(1, "stage4_f"): 500})
+    project.gate(
+        """
+        - overlap >= 10%
+        - {assert: overlap >= 60%, id: red}
+        - {assert: overlap >= 61%, id: known, xfail: bug 7}
+        - {assert: overlap >= 62%, id: told, severity: warn}
+        - stage9 overlap >= 60%
+        - exposed_ns below baseline plus 5%
+        - {assert: overlap >= 10%, id: nowhere, window: 99}
+        """
+    )
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
+    ask_for = "SELECT assertion, line, outcome, xfailed, value, limit_value, margin, row FROM verdicts ORDER BY line"
+    found = ask(project.root / "perf.db", ask_for)
+    worst = ("1/2", "rank 1 stage stage4_f")
+    assert found[:6] == [
+        ("overlap >= 10%", 3, "passed", 0, worst[0], "1/10", "2/5", worst[1]),
+        ("red", 4, "failed", 0, worst[0], "3/5", "-1/10", worst[1]),
+        ("known", 5, "failed", 1, worst[0], "61/100", "-11/100", worst[1]),
+        ("told", 6, "failed", 0, worst[0], "31/50", "-3/25", worst[1]),
+        ("stage9 overlap >= 60%", 7, "no data", 0, None, None, None, ""),
+        ("exposed_ns below baseline plus 5%", 8, "no data", 0, *found[5][4:]),
+    ]
+    assert found[6][:4] == ("nowhere", 9, "error", 0)
+    assert ask(project.root / "perf.db", "SELECT outcome FROM runs") == [("error",)]
+    assert ask(project.root / "perf.db", "SELECT DISTINCT window FROM rows") == [("median",)]
+
+
+def test_a_trace_that_cannot_be_read_is_a_run_without_rows(project: Project) -> None:
+    project.file("run.sqlite", "no trace")
+    project.gate(GATE)
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
+    assert ask(project.root / "perf.db", "SELECT key, outcome, trace FROM runs") == [(None, "error", "run.sqlite")]
+    assert ask(project.root / "perf.db", "SELECT DISTINCT outcome FROM verdicts") == [("error",)]
+    assert ask(project.root / "perf.db", "SELECT count(*) FROM rows") == [(0,)]
+
+
+def test_an_updating_session_is_recorded(project: Project) -> None:
+    project.trace()
+    project.gate("- exposed_ns below baseline plus 5%\n- overlap >= 60%")
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-history=perf.db")
+    found = ask(project.root / "perf.db", "SELECT assertion, outcome, message FROM verdicts ORDER BY line")
+    assert found[0] == ("exposed_ns below baseline plus 5%", "refresh", "a new normal")
+    assert found[1][1] == "passed"
+    assert ask(project.root / "perf.db", "SELECT DISTINCT metric FROM rows") == [("exposed_ns",), ("overlap",)]
+
+
+def test_two_sessions_with_the_same_data_are_two_runs(project: Project) -> None:
+    project.trace()
+    project.gate(GATE)
+    for _ in range(2):
+        project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
+    assert ask(project.root / "perf.db", "SELECT run, count(*) FROM rows GROUP BY run") == [(1, 8), (2, 8)]
+
+
+def test_workers_of_xdist_hand_everything_over(project: Project) -> None:
+    project.trace()
+    project.gate(GATE + "- {assert: overlap >= 99%, id: red, xfail: bug 7}\n")
+    options = ("--nsys-trace=run.sqlite", "-p", "no:cacheprovider")
+    project.pytest("--nsys-history=alone.db", *options, code=0)
+    said = project.pytest_in_a_process("--nsys-history=workers.db", "-n2", *options, code=0)
+    assert "history workers.db: 1 run added, 8 rows" in said
+    for question in (
+        "SELECT metric, labels, value, number FROM rows ORDER BY metric, labels",
+        "SELECT assertion, outcome, xfailed, value, margin, row FROM verdicts ORDER BY line",
+        "SELECT gate, key, key_json, facts, coordinates, trace, captures, outcome FROM runs",
+    ):
+        assert ask(project.root / "workers.db", question) == ask(project.root / "alone.db", question)
+
+
+def test_the_ini_key_is_relative_to_the_ini_file(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.trace()
+    gate = project.gate(GATE, "perf/gate.nsys.yaml")
+    project.file("pytest.ini", "[pytest]\nnsys_history = data.db\n")
+    monkeypatch.chdir(gate.parent)
+    project.pytest("--nsys-trace=../run.sqlite", code=0)
+    assert ask(project.root / "data.db", "SELECT count(*) FROM runs") == [(1,)]
+    project.pytest("--nsys-trace=../run.sqlite", "--nsys-history=own.db", code=0)
+    assert ask(gate.parent / "own.db", "SELECT count(*) FROM runs") == [(1,)]
+    assert ask(project.root / "data.db", "SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_only_what_was_judged_is_stored(project: Project) -> None:
+    project.trace()
+    project.gate(GATE)
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", "-k", "exposed_ns", code=0)
+    assert ask(project.root / "perf.db", "SELECT DISTINCT metric FROM rows") == [("exposed_ns",)]
+
+
+def test_nothing_is_written_where_nothing_was_judged(project: Project) -> None:
+    project.trace()
+    project.gate(GATE)
+    project.file("test_plain.py", "def test_it():\n    pass\n")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", "--collect-only", code=0)
+    said = project.pytest("--nsys-history=perf.db", "test_plain.py", code=0)
+    assert "history perf.db: nothing added: no assertion of a gate file ran" in said
+    assert not (project.root / "perf.db").exists()
+
+
+def test_an_interrupted_session_writes_nothing_and_says_so(project: Project) -> None:
+    project.trace()
+    project.gate(GATE)
+    project.file("test_later.py", "import pytest\n\ndef test_it():\n    pytest.exit('enough')\n")
+    arguments = ("gate.nsys.yaml", "test_later.py", "--nsys-trace=run.sqlite", "--nsys-history=perf.db")
+    said = project.pytest_in_a_process(*arguments, code=2)
+    assert "history perf.db: not written: the session was interrupted" in said
+    assert not (project.root / "perf.db").exists()
+
+
+def test_without_the_option_sqlite_utils_is_not_needed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlite_utils", None)
+    project.trace()
+    project.gate(GATE)
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "perf.db" not in project.files()

@@ -1,0 +1,462 @@
+"""Does ``pytest-nsys history`` tell how rows moved, in every format, and what is not there?"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import shlex
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pytest_nsys.cli import main
+from pytest_nsys.stored.history import writing
+from pytest_nsys.stored.history.writing import RunEntry, append
+from tests.support.gates import Project
+from tests.support.histories import FIRST, KEY, Rows, entry, nightly, series
+
+TWO: Rows = {(0, "stage2_f"): "200000", (1, "stage2_f"): "300000"}
+
+
+def run(path: Path | None, *arguments: str | Path, charset: str = "utf-8") -> Result:
+    words = ["history", *map(str, arguments), *(["--db", str(path)] if path is not None else [])]
+    return CliRunner(charset=charset).invoke(main, words)
+
+
+def good(path: Path, *arguments: str | Path) -> str:
+    result = run(path, *arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def lines(text: str) -> list[list[str]]:
+    """The cells of a table, which are told apart by the dashes under the head."""
+    head, dashes, *rest = text.splitlines()
+    starts = [0, *(n + 1 for n, mark in enumerate(dashes) if mark == " ")]
+    ends = [*(start - 1 for start in starts[1:]), None]
+    return [[line[a:b].strip() for a, b in zip(starts, ends, strict=True)] for line in (head, *rest)]
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return tmp_path / "perf.db"
+
+
+@pytest.fixture
+def filled(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three nights: rank 0 rises by half in the last, rank 1 stays."""
+    nights = [series({**TWO, (0, "stage2_f"): value}) for value in ("200000", "220000", "315000")]
+    return nightly(history, monkeypatch, [entry(every=[night]) for night in nights])
+
+
+def test_a_line_for_each_row(filled: Path) -> None:
+    result = run(filled)
+    assert result.exit_code == 0
+    assert lines(result.stdout) == [
+        ["metric", "row", "trend", "runs", "first", "median", "last", "change", "commit"],
+        ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50 %", "2222222222"],
+        ["exposed_ns", "rank 1 stage stage2_f", "▄▄▄", "3", "300 us", "300 us", "300 us", "+0.0 %", "2222222222"],
+    ]
+    assert "note: 3 runs from 2026-01-01T02:00:00Z to 2026-01-03T02:00:00Z" in result.stderr
+    assert "note: gate.nsys.yaml, key 0123456789ab: convention abc, gpu NVIDIA H100" in result.stderr
+
+
+def test_the_default_is_perf_db(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(filled.parent)
+    assert run(None).stdout == good(filled)
+
+
+def test_a_terminal_without_the_ticks_gets_ascii(filled: Path) -> None:
+    assert "_.#" in run(filled, charset="ascii").stdout
+    assert "+++" not in run(filled, charset="ascii").stdout
+    assert "===" not in good(filled)
+
+
+def test_gate_key_and_measurement_are_named_where_they_differ(history: Path) -> None:
+    append(
+        history, [entry("1"), entry("2", gate="other.nsys.yaml"), entry("3", digest="ffff", key={**KEY, "gpu": "B200"})]
+    )
+    append(history, [entry("4", window="first"), entry("5")])
+    found = lines(good(history))
+    assert found[0][:5] == ["gate", "key", "metric", "row", "measured"]
+    assert [(line[0], line[1], line[4], line[7]) for line in found[1:]] == [
+        ("gate.nsys.yaml", "0123456789ab", "window first", "4 ns"),
+        ("gate.nsys.yaml", "0123456789ab", "window median", "1 ns"),
+        ("gate.nsys.yaml", "ffff", "window median", "3 ns"),
+        ("other.nsys.yaml", "0123456789ab", "window median", "2 ns"),
+    ]
+    assert [line[4] for line in lines(good(history, "--gate", "other*"))[1:]] == ["2 ns"]
+    assert len(lines(good(history, "--key", "ff"))) == 2
+
+
+def test_ratios_move_in_percentage_points(history: Path) -> None:
+    for value in ("4/5", "3/4"):
+        append(history, [entry(value, metric="overlap", unit="%", better="higher")])
+    assert lines(good(history))[1][4:8] == ["80.0%", "77.5%", "75.0%", "-5.00 pp"]
+
+
+def test_one_run_has_no_change(history: Path) -> None:
+    append(history, [entry(commit="", branch=None)])
+    assert lines(good(history))[1][2:] == ["▄", "1", "200 us", "200 us", "200 us", "-", "-"]
+
+
+def documented(number: int) -> list[str]:
+    """The lines of a console's block of the page: the command, and what it prints."""
+    text = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    return text.split("```console\n")[1 + number].partition("```")[0].splitlines()
+
+
+def test_the_example_in_the_documentation_is_true(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command, *said = documented(0)
+    key = {**KEY, "convention": "ff6209a313ff", "world": 4}
+    values = (
+        1_106_200,
+        1_106_200,
+        1_125_000,
+        1_106_900,
+        1_108_000,
+        1_125_000,
+        1_110_000,
+        1_108_400,
+        1_109_000,
+        1_215_074,
+    )
+    for night, value in enumerate(values):
+        monkeypatch.setattr(writing, "now", lambda at=FIRST + timedelta(days=night): at)
+        rows = [series({(3, "stage2_f"): str(value), (0, "stage2_f"): "5"})]
+        commit = "474e9573e0" + 30 * "0"
+        append(history, [entry(gate="perf/step.nsys.yaml", key=key, digest="6c55ffc19bff", commit=commit, every=rows)])
+    result = run(history, *shlex.split(command)[3:])
+    printed = [*result.stdout.splitlines(), *result.stderr.splitlines()]
+    assert [line.rstrip() for line in printed] == said
+
+
+def test_rows_without_a_stage_are_shown_where_the_gate_had_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "perf.db"
+    append(path, [entry(every=[series({(0, "none"): "5", (1, "none"): "6"})])])
+    assert ranks(good(path)) == ["rank 0 stage none", "rank 1 stage none"]
+    append(path, [entry(every=[series({(0, "none"): "5", (1, "stage2_f"): "6"})])])
+    assert ranks(good(path)) == ["rank 1 stage stage2_f"]
+
+
+def ranks(text: str) -> list[str]:
+    return [line[1] for line in lines(text)[1:]]
+
+
+def test_where_selects_as_a_gate_does(filled: Path) -> None:
+    rank_1 = ["rank 1 stage stage2_f"]
+    assert ranks(good(filled, "--where", "rank=1")) == rank_1
+    assert ranks(good(filled, "--where", "pp=1", "--where", "stage=stage2")) == rank_1
+    assert ranks(good(filled, "exposed_ns", "--where", "rank=0", "--where", "rank=1")) == [
+        "rank 0 stage stage2_f",
+        *rank_1,
+    ]
+    nothing = run(filled, "--where", "rank=7")
+    assert nothing.exit_code == 3
+    assert "exposed_ns of gate.nsys.yaml: no row has rank 7; ranks with a row: 0, 1" in nothing.stderr
+
+
+def test_a_metric_without_the_dimension_is_left_out_unless_it_was_named(history: Path) -> None:
+    compute = series({(0,): "5"}, metric="compute_ns", dimensions=["rank"])
+    append(history, [entry(every=[series(TWO), compute])])
+    assert len(ranks(good(history))) == 3
+    assert len(ranks(good(history, "--where", "stage=stage2"))) == 2
+    named = run(history, "compute_ns", "--where", "stage=stage2")
+    assert named.exit_code == 2
+    assert "compute_ns has no dimension 'stage': it has rank, pp" in named.stderr
+
+
+def test_runs_of_one_branch_and_the_last_ones(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    branches = ["main", "topic", "main", "main"]
+    nightly(history, monkeypatch, [entry(str(n), branch=branch) for n, branch in enumerate(branches)])
+
+    def values(*arguments: str) -> list[int]:
+        return [
+            value["value"] for value in json.loads(good(history, "--format", "json", *arguments))["rows"][0]["values"]
+        ]
+
+    assert values() == [0, 1, 2, 3]
+    assert values("--branch", "main") == [0, 2, 3]
+    assert values("--branch", "main", "--last", "2") == [2, 3]
+    assert values("--limit", "1") == [3]
+
+
+def test_json_is_everything(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [entry("7/2"), entry("4", outcome="failed")]
+    answer = json.loads(good(nightly(history, monkeypatch, runs), "--format", "json"))
+    assert answer["definition"] == 1
+    first, second = answer["runs"]
+    assert first == {
+        "id": 1,
+        "time": "2026-01-01T02:00:00Z",
+        "commit": "0" * 40,
+        "branch": "main",
+        "dirty": False,
+        "gate": "gate.nsys.yaml",
+        "digest": "0123456789ab",
+        "key": KEY,
+        "facts": {},
+        "trace": "run.sqlite",
+        "profiler": "",
+        "captures": None,
+        "outcome": "passed",
+        "version": first["version"],
+        "verdicts": first["verdicts"],
+    }
+    assert (second["outcome"], second["verdicts"][0]["outcome"], second["verdicts"][0]["xfailed"]) == (
+        "failed",
+        "failed",
+        False,
+    )
+    (row,) = answer["rows"]
+    assert row["labels"] == {"rank": 0, "stage": "stage2_f"}
+    assert (row["metric"], row["unit"], row["better"], row["window"]) == ("exposed_ns", "ns", "lower", "median")
+    assert [(value["run"], value["value"], value["exact"]) for value in row["values"]] == [(1, 3.5, "7/2"), (2, 4, "4")]
+    assert (row["median"], row["earlier"]) == (3.75, 3.5)
+
+
+# For change-point tools
+
+
+def table(path: Path, *arguments: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(good(path, "--format", "csv", *arguments))))
+
+
+def test_csv_has_a_line_for_each_run_and_a_column_for_each_row(filled: Path) -> None:
+    found = table(filled)
+    assert list(found[0]) == [
+        "time",
+        "commit",
+        "branch",
+        "exposed_ns rank 0 stage stage2_f",
+        "exposed_ns rank 1 stage stage2_f",
+    ]
+    assert [list(line.values()) for line in found] == [
+        ["2026-01-01 02:00:00 +0000", "0" * 40, "main", "200000", "300000"],
+        ["2026-01-02 02:00:00 +0000", "1" * 40, "main", "220000", "300000"],
+        ["2026-01-03 02:00:00 +0000", "2" * 40, "main", "315000", "300000"],
+    ]
+    when = datetime.strptime(found[0]["time"], "%Y-%m-%d %H:%M:%S %z")
+    assert when == datetime(2026, 1, 1, 2, tzinfo=UTC)
+
+
+def with_rows(labels: Sequence[str]) -> RunEntry:
+    return entry(every=[series({(0, stage): "1" for stage in labels})])
+
+
+def test_csv_has_no_hole(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights = [["a", "b"], ["a", "b"], ["a"], ["a", "b"], ["a", "b", "new"]]
+    nightly(history, monkeypatch, [with_rows(night) for night in nights])
+    result = run(history, "--format", "csv")
+    found = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [line["time"][8:10] for line in found] == ["01", "02", "04", "05"]
+    assert list(found[0])[3:] == ["exposed_ns rank 0 stage a", "exposed_ns rank 0 stage b"]
+    assert all(value for line in found for value in line.values())
+    assert (
+        "warning: 1 column left out, which less than half of the 5 runs have: exposed_ns rank 0 stage new"
+        in result.stderr
+    )
+    assert "warning: 1 run of 5 left out, which lack a column that the others have" in result.stderr
+    assert [line["time"][8:10] for line in table(history, "--where", "stage=new")] == ["05"]
+
+
+def test_csv_tells_two_measurements_of_a_metric_apart(history: Path) -> None:
+    append(history, [entry(every=[series({(0, "a"): "1"}), series({(0, "a"): "2"}, window="first")])])
+    (line,) = table(history)
+    assert line["exposed_ns rank 0 stage a (window first)"] == "2"
+    assert line["exposed_ns rank 0 stage a (window median)"] == "1"
+
+
+def test_csv_is_of_one_gate_file_and_of_the_newest_key(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [entry("1", digest="aaaa"), entry("2", digest="bbbb"), entry("3", digest="bbbb", branch="topic")]
+    nightly(history, monkeypatch, [*runs, entry("4", gate="other.nsys.yaml")])
+    several = run(history, "--format", "csv")
+    assert (several.exit_code, several.stdout) == (2, "")
+    assert "csv is of one gate file: give --gate; stored are gate.nsys.yaml, other.nsys.yaml" in several.stderr
+    result = run(history, "--format", "csv", "--gate", "gate.nsys.yaml")
+    assert [line["branch"] for line in csv.DictReader(io.StringIO(result.stdout))] == ["main", "topic"]
+    assert "warning: left out: runs of another key, aaaa; --key chooses" in result.stderr
+    assert "warning: runs of several branches, main, topic: --branch chooses" in result.stderr
+    assert len(table(history, "--gate", "gate.nsys.yaml", "--key", "aaaa")) == 1
+
+
+def test_the_configuration_names_the_columns_of_the_csv(history: Path) -> None:
+    ratio = series({(0, 'a"b: c'): "1/2"}, metric="overlap", unit="%", better="higher")
+    append(history, [entry(gate="perf/step.nsys.yaml", every=[series(TWO), ratio])])
+    tests = yaml.safe_load(good(history, "--format", "otava"))["tests"]
+    test = tests["perf.step"]
+    (line,) = table(history)
+    assert (test["type"], test["file"], test["time_column"], test["attributes"]) == (
+        *("csv", "perf.csv", "time"),
+        ["commit", "branch"],
+    )
+    assert ["time", *test["attributes"], *test["metrics"]] == list(line)
+    assert [metric["direction"] for metric in test["metrics"].values()] == [-1, -1, 1]
+
+
+def test_the_configuration_in_the_documentation_is_true(history: Path) -> None:
+    append(history, [entry(gate="perf/step.nsys.yaml")])
+    command, *said = documented(1)
+    assert good(history, *shlex.split(command)[3:]).splitlines() == said
+
+
+# Plots and files
+
+
+def test_svg_has_a_plot_for_each_row(filled: Path) -> None:
+    root = ElementTree.fromstring(good(filled, "--format", "svg"))
+    names = [
+        "".join(node.itertext())
+        for node in root.iter("{http://www.w3.org/2000/svg}text")
+        if node.get("class") == "name"
+    ]
+    assert len(names) == 2
+    assert "exposed_ns rank 1 stage stage2_f" in names[1]
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 6
+    assert good(filled, "--format", "svg") == good(filled, "--format", "svg")
+
+
+def test_too_many_plots_are_a_mistake(history: Path) -> None:
+    append(history, [entry(every=[series({(rank, "a"): "1" for rank in range(101)})])])
+    result = run(history, "--format", "svg")
+    assert result.exit_code == 2
+    assert "101 rows are too many to plot: name metrics, or give --where" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "svg", "otava"])
+def test_output_to_a_file(filled: Path, tmp_path: Path, form: str) -> None:
+    path = tmp_path / "out"
+    assert good(filled, "--format", form, "--output", path) == ""
+    assert path.read_text(encoding="utf-8") == good(filled, "--format", form)
+    assert run(filled, "--format", form, "--output", tmp_path / "no" / "out").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("h.svg", "svg"), ("h.CSV", "csv"), ("h.json", "json"), ("h.txt", "table"), ("h.yaml", "otava")]
+)
+def test_a_file_is_written_in_the_format_of_its_name(filled: Path, tmp_path: Path, name: str, form: str) -> None:
+    good(filled, "--output", tmp_path / name)
+    assert (tmp_path / name).read_text(encoding="utf-8") == good(filled, "--format", form)
+
+
+def test_a_name_of_no_format_needs_one(filled: Path, tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    result = run(filled, "--output", path)
+    assert result.exit_code == 2
+    assert f"--output {path}: .png is of no format: give --format, or one of .txt, .csv" in result.stderr
+    assert not path.exists()
+    good(filled, "--format", "svg", "--output", path)
+    assert path.read_text(encoding="utf-8") == good(filled, "--format", "svg")
+
+
+# Mistakes, and what is not there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["exposed_n"], 2, "no run has the metric 'exposed_n' (did you mean 'exposed_ns'?)"),
+        (["overlap"], 2, "no run has the metric 'overlap': stored are exposed_ns"),
+        (["--gate", "gat.nsys.yaml"], 2, "no run is of the gate file 'gat.nsys.yaml' (did you mean 'gate.nsys.yaml'?)"),
+        (["--key", "f"], 2, "no run is of the key 'f': stored are 0123456789ab"),
+        (["--where", "rank"], 2, "--where is DIM=VALUE, not 'rank'"),
+        (["exposed_ns", "--where", "rnk=1"], 2, "exposed_ns has no dimension 'rnk' (did you mean 'rank'?)"),
+        (["--where", "rnk=1"], 2, "what is stored has no dimension 'rnk' (did you mean 'rank'?)"),
+        (["--branch", "topic"], 3, "holds no run of the branch topic; there are main"),
+        (["--branch", "mian"], 3, "holds no run of the branch mian (did you mean 'main'?); there are main"),
+    ],
+)
+def test_mistakes(filled: Path, arguments: list[str], code: int, line: str) -> None:
+    result = run(filled, *arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_runs_of_no_branch_are_told_from_no_run(filled: Path) -> None:
+    with contextlib.closing(sqlite3.connect(filled)) as connection:
+        connection.execute("UPDATE runs SET branch = NULL")
+        connection.commit()
+    result = run(filled, "--branch", "nope")
+    told = "holds no run of the branch nope; none of its runs is of a known branch"
+    assert (result.exit_code, result.stderr) == (3, f"error: {filled}: {told}\n")
+
+
+def test_a_branch_that_only_another_gate_file_has(filled: Path) -> None:
+    with contextlib.closing(sqlite3.connect(filled)) as connection:
+        connection.execute("UPDATE runs SET branch = 'topic', gate = 'other.nsys.yaml' WHERE id = 1")
+        connection.commit()
+    result = run(filled, "--branch", "topic", "--gate", "gate.nsys.yaml")
+    assert "holds no run of the branch topic in gate.nsys.yaml; there are main, topic" in result.stderr
+
+
+def test_an_empty_history_is_no_data(history: Path) -> None:
+    history.touch()
+    result = run(history)
+    assert (result.exit_code, result.stderr) == (3, f"error: {history}: holds no run\n")
+
+
+def test_runs_without_rows_are_no_data(history: Path) -> None:
+    broken = entry(outcome="error")
+    broken.facts, broken.series = None, []
+    append(history, [broken])
+    result = run(history)
+    assert result.exit_code == 3
+    assert "no row is stored: none of the runs could be judged" in result.stderr
+
+
+def test_where_nobody_names_the_database_the_default_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nnsys_history = nightly.db\n", encoding="utf-8")
+    result = run(None)
+    assert result.exit_code == 2
+    assert "perf.db: there is no such file, and it is only the default: write --db PATH" in result.stderr
+    assert "nsys_history in the ini file" in result.stderr
+
+
+def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
+    compute = series({(0,): "5"}, metric="compute_ns", dimensions=["rank"])
+    idle = series({(0,): "5"}, metric="idle_ns", dimensions=["rank"])
+    append(history, [entry(every=[compute, idle])])
+    result = run(history, "--where", "rank=9")
+    assert result.exit_code == 3
+    assert result.stderr.count("has rank 9") == 1
+    assert "compute_ns of gate.nsys.yaml, idle_ns of gate.nsys.yaml: no row" in result.stderr
+
+
+def test_a_database_that_cannot_be_read(history: Path) -> None:
+    missing = run(history)
+    assert missing.exit_code == 2
+    assert f"error: {history}: there is no such file: pytest --nsys-history={history} writes it" in missing.stderr
+    connection = sqlite3.connect(history)
+    connection.execute("CREATE TABLE other (n)")
+    connection.close()
+    foreign = run(history)
+    assert foreign.exit_code == 2
+    assert "is a database of another program, not a history" in foreign.stderr
+
+
+def test_text_of_the_database_does_not_reach_a_terminal_raw(history: Path) -> None:
+    append(history, [entry(every=[series({(0, "a\x1b[31mb"): "1"})], gate="g\x1b.nsys.yaml", branch="b\x1b")])
+    for form in ("table", "csv", "json", "svg", "otava"):
+        result = run(history, "--format", form)
+        assert result.exit_code == 0
+        assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_it_reads_what_a_session_wrote(project: Project) -> None:
+    project.trace(exposed_us={(1, "stage4_f"): 500})
+    project.gate("- exposed_ns < 1 ms")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
+    said = project.command_in_a_process("history", "exposed_ns", "--where", "rank=1", code=0)
+    assert "exposed_ns rank 1 stage stage4_f ▄     1    500 us 500 us 500 us -      -" in said

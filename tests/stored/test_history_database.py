@@ -1,0 +1,263 @@
+"""Is a history written whole or not at all, whoever else writes, and is any other file left alone?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.stored.history import database, writing
+from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT
+from pytest_nsys.stored.history.reading import last_runs, load
+from pytest_nsys.stored.history.writing import append
+from tests.support.gates import Project, write_trace
+from tests.support.histories import KEY, SID, ask, entry, series
+
+GATE = "- exposed_ns < 1 ms"
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    return tmp_path / "perf.db"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0)
+
+
+def test_a_new_file_is_ours_with_keys_and_indexes(history: Path) -> None:
+    append(history, [entry()])
+    assert ask(history, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert ask(history, "PRAGMA user_version") == [(FORMAT,)]
+    for table in ("rows", "verdicts"):
+        (foreign,) = ask(history, f"PRAGMA foreign_key_list({table})")
+        assert foreign[2:5] == ("runs", "run", "id")
+    assert ask(history, "PRAGMA foreign_key_check") == []
+    indexed = {table for (table,) in ask(history, "SELECT tbl_name FROM sqlite_master WHERE type = 'index'")}
+    assert indexed == {"runs", "rows", "verdicts"}
+    ((plan),) = ask(history, "EXPLAIN QUERY PLAN SELECT * FROM rows WHERE run = 1 AND metric = 'overlap'")
+    assert "USING INDEX" in plan[3]
+
+
+def test_the_documentation_names_every_column() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    for table, columns in database.TABLES.items():
+        own = text.partition(f"row of `{table}`")[2].partition("\n\nOne row")[0]
+        assert [name for name in columns if name != "id" and f"`{name}`" not in own] == []
+
+
+def test_the_time_is_utc(history: Path) -> None:
+    append(history, [entry()])
+    ((text,),) = ask(history, "SELECT time FROM runs")
+    assert abs(writing.now().timestamp() - datetime.fromisoformat(text).timestamp()) < 3600
+
+
+def test_an_empty_file_becomes_a_history(history: Path) -> None:
+    history.touch()
+    database.check_writable(history)
+    assert last_runs(history, "gate.nsys.yaml", KEY, SID, 5) == []
+    append(history, [entry()])
+    assert ask(history, "SELECT count(*) FROM runs") == [(1,)]
+
+
+def _database(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def _no_database(path: Path) -> None:
+    path.write_text("this is text, and enough of it to be looked at\n" * 20, encoding="utf-8")
+
+
+def _trace(path: Path) -> None:
+    write_trace(path)
+
+
+UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder": (Path.mkdir, "is a folder"),
+    "a pipe": (os.mkfifo, "is no plain file"),
+    "no SQLite": (_no_database, "is no SQLite database, or a damaged one"),
+    "a trace": (_trace, "is a database of another program, not a history"),
+    "another program's": (lambda p: _database(p, "PRAGMA application_id = 7"), "is a database of another program"),
+    "a newer one": (
+        lambda p: _database(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT + 1}"),
+        f"is of format {FORMAT + 1}, written by a newer pytest-nsys",
+    ),
+    "without tables": (
+        lambda p: _database(p, f"PRAGMA application_id = {APPLICATION_ID}"),
+        "is damaged: it has no table",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_an_unfit_database_stops_pytest_before_anything_runs(project: Project, name: str) -> None:
+    make, words = UNFIT[name]
+    path = project.root / "perf.db"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    project.gate(GATE)
+    said = project.pytest("--nsys-history=perf.db", code=4)
+    (line,) = [line for line in said.splitlines() if line.startswith("ERROR: --nsys-history: ")]
+    assert str(path) in line
+    assert words in line
+    assert "passed" not in said
+    assert (path.read_bytes() if path.is_file() else None) == before
+    with pytest.raises(HistoryError, match=r"perf\.db"):
+        last_runs(path, "gate.nsys.yaml", KEY, SID, 5)
+
+
+def test_a_place_that_is_not_there(project: Project) -> None:
+    project.gate(GATE)
+    said = project.pytest("--nsys-history=nowhere/perf.db", code=4)
+    assert f"there is no folder {project.root / 'nowhere'}: make it first" in said
+    assert "--nsys-history is empty" in project.pytest("--nsys-history=", code=4)
+
+
+def test_a_place_that_cannot_be_written(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    project.gate(GATE)
+    said = project.pytest("--nsys-history=perf.db", code=4)
+    assert f"cannot be written: no permission for {project.root}" in said
+
+
+@pytest.fixture
+def locked(project: Project) -> Iterator[Path]:
+    """A history that somebody else is writing."""
+    path = project.root / "perf.db"
+    append(path, [entry()])
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
+    yield path
+    connection.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_locked_database_stops_pytest(project: Project, locked: Path) -> None:
+    project.gate(GATE)
+    assert f"{locked}: another program is writing it" in project.pytest("--nsys-history=perf.db", code=4)
+    with pytest.raises(HistoryError, match="another program is writing it"):
+        last_runs(locked, "gate.nsys.yaml", KEY, SID, 5)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_database_that_is_locked_meanwhile_fails_a_green_session(project: Project) -> None:
+    path = project.root / "perf.db"
+    append(path, [entry()])
+    project.trace()
+    project.gate(GATE)
+    project.file(
+        "conftest.py",
+        """
+        import sqlite3
+
+        def pytest_collection_finish(session):
+            session.held = sqlite3.connect("perf.db", isolation_level=None)
+            session.held.execute("BEGIN IMMEDIATE")
+        """,
+    )
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
+    assert f"history not written: {path}: another program is writing it" in said
+    assert "1 passed" in said
+    assert ask(path, "SELECT count(*) FROM runs") == [(1,)]
+
+
+def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
+    append(history, [entry()])
+    before = history.read_bytes()
+    many = [entry(every=[series({(rank, "stage2_f"): "1" for rank in range(5_000)})])]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(before), hard))
+    try:
+        with pytest.raises(HistoryError, match=r"perf\.db: "):
+            append(history, many)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ask(history, "SELECT count(*) FROM runs UNION ALL SELECT count(*) FROM rows") == [(1,), (1,)]
+    append(history, many)
+    assert ask(history, "SELECT count(*) FROM rows") == [(5_001,)]
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("runs", "id = 1.5"),
+        ("runs", "time = X'00'"),
+        ("runs", "time = 'yesterday'"),
+        ("runs", "gate = NULL"),
+        ("runs", "coordinates = '{\"a\": 1}'"),
+        ("runs", "version = X'37'"),
+        ("rows", "definition = 'one'"),
+        ("rows", "labels = '" + "[" * 100_000 + "'"),
+        ("rows", "value = X'31'"),
+        ("verdicts", "line = 9e999"),
+    ],
+)
+def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: str) -> None:
+    append(history, [entry()])
+    with contextlib.closing(sqlite3.connect(history)) as connection:
+        connection.execute(f"CREATE TABLE new AS SELECT * FROM {table}")
+        connection.execute(f"DROP TABLE {table}")
+        connection.execute(f"ALTER TABLE new RENAME TO {table}")
+        connection.execute(f"UPDATE {table} SET {change}")
+        connection.commit()
+    with pytest.raises(HistoryError, match=r"perf\.db: is damaged: .*restore it"):
+        load(history)
+
+
+def test_a_schema_that_is_no_text(history: Path) -> None:
+    append(history, [entry()])
+    content = history.read_bytes()
+    assert b'CREATE TABLE "rows' in content
+    history.write_bytes(content.replace(b'CREATE TABLE "rows', b'CREATE TABL\xff "rows'))
+    with pytest.raises(HistoryError, match=r"perf\.db: is no SQLite database, or a damaged one"):
+        load(history)
+
+
+def test_names_that_are_no_text_are_kept(history: Path) -> None:
+    odd = entry(gate="g\udcff.nsys.yaml", branch="b\udcff", every=[series({(0, "a\udcff"): "1"})])
+    append(history, [odd])
+    assert last_runs(history, odd.gate, KEY, SID, 1, "b\udcff") == [{(0, "a\udcff"): 1}]
+
+
+def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
+    broken = entry()
+    broken.series[0]["rows"].append([[1, "stage2_f"], "nan"])
+    with pytest.raises(HistoryError, match="'nan' is no value"):
+        append(history, [entry(), broken])
+    assert not history.exists() or ask(history, "SELECT count(*) FROM sqlite_master") == [(0,)]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from pytest_nsys.stored.history.writing import append
+from tests.support.histories import entry
+for number in range(int(sys.argv[2])):
+    append(Path(sys.argv[1]), [entry(str(number)), entry(str(number))])
+"""
+
+
+def test_writers_at_once_lose_nothing(history: Path) -> None:
+    words = [sys.executable, "-c", WRITER, str(history), "15"]
+    root = Path(__file__).parents[2]
+    writers = [subprocess.Popen(words, cwd=root, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ends = [writer.communicate()[1] for writer in writers]
+    assert ends == [""] * 3
+    assert [writer.returncode for writer in writers] == [0] * 3
+    assert ask(history, "SELECT count(*) FROM runs") == [(90,)]
+    assert ask(history, "SELECT value, count(*) FROM rows GROUP BY value HAVING count(*) <> 6") == []
+    assert ask(history, "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,160 @@
+"""A program ``nsys`` for tests: it answers as nsys does, exports what a test gives it, and notes what it was asked.
+
+Its words are those of nsys 2023.4; tests marked ``needs_nsys`` hold them against a real one where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from pytest_nsys.tools import nsys_command
+from pytest_nsys.tools.nsys_command import MAGIC
+
+VERSION = "2023.4.4.54"
+PROGRAMS = ("sh", "true", "false", "git")
+"""What else is on PATH: a real nsys may be in any folder of the machine."""
+
+_Test = TypeVar("_Test", bound=Callable[..., None])
+
+
+def needs_nsys(test: _Test) -> _Test:
+    """Marks a test that a real nsys takes part in. One at a time on a machine: two at once get in each other's way."""
+    alone: _Test = pytest.mark.usefixtures("nsys_alone")(test)
+    marked: _Test = pytest.mark.skipif(shutil.which("nsys") is None, reason="there is no nsys on PATH")(alone)
+    return marked
+
+
+NEWER = (
+    "Exportation error: Report was created in Nsight Systems version (2025.5.1.121-255136380782v0), newer than your "
+    "current version (2023.4.4.54-234433681190v0).\nPlease update your Nsight Systems to the latest version to view "
+    "this report."
+)
+CUT = "Exportation error: Section Table Reference magic number mismatch."
+NO_DATABASE = "Exportation error: unable to open database file"
+FULL = (
+    "Failed to close database connection: dbapi.h(38): Throw in function void check()\n"
+    "[QuadDCommon::tag_message*] = database or disk is full"
+)
+
+SCRIPT = """#!{python} -S
+import json, os, shutil, subprocess, sys
+here = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(here, "nsys.json")) as file:
+    told = json.load(file)
+words = sys.argv[1:]
+with open(os.path.join(here, "asked"), "a") as file:
+    file.write(json.dumps(words) + "\\n")
+options = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
+if words == ["--version"]:
+    print(f"NVIDIA Nsight Systems version {{told['version']}}-234433681190v0")
+elif words[1:] == ["--help"]:
+    print("".join(f"\\t--{{name}}=\\n\\n\\t   What it does.\\n" for name in told["options"]))
+elif words[0] == "export":
+    unknown = [name for name in options if name not in told["options"]]
+    if unknown:
+        sys.exit(f"unrecognised option '--{{unknown[0]}}'")
+    sys.stderr.write("\\r".join(f"Processing 20 events: [{{'=' * n}}{{5 * n}}%    ]" for n in range(1, 21)) + "\\n")
+    content = b"" if told["content"] is None else open(told["content"], "rb").read()
+    if told["content"] is not None:
+        open(options["output"], "wb").write(content[: told["bytes"]])
+    print(told["says"], file=sys.stderr)
+    if told["signal"]:
+        os.kill(os.getpid(), told["signal"])
+    sys.exit(told["code"])
+elif words[0] == "profile":
+    at = next((n for n, w in enumerate(words) if n and not w.startswith("--")), len(words))
+    output = options["output"].replace("%q{{SLURM_NODEID}}", os.environ.get("SLURM_NODEID", "")).replace("%%", "%")
+    done = subprocess.run(words[at:])
+    for name in told["leaves"]:
+        path = output + name
+        if name.startswith("nsys-report"):
+            path = os.path.join(os.environ["TMPDIR"], name)
+            print(f"Generating '{{path}}'" if name.endswith(".qdstrm") else f"Generated:\\n    {{path}}")
+        with open(path, "wb") as file:
+            file.write({magic!r} + b" of a run")
+    sys.exit(done.returncode if told["profile_code"] is None else told["profile_code"])
+"""
+
+
+@dataclass
+class FakeNsys:
+    """The fake in a folder of its own, which is first on PATH; ``tell`` says how it behaves from now on."""
+
+    folder: Path
+
+    def tell(
+        self,
+        *,
+        content: Path | None = None,
+        code: int = 0,
+        says: str = "",
+        bytes: int | None = None,
+        signal: int = 0,
+        version: str = VERSION,
+        blobs: bool = False,
+        leaves: tuple[str, ...] = (".nsys-rep",),
+        profile_code: int | None = None,
+        unknown: tuple[str, ...] = (),
+    ) -> None:
+        options = [
+            *("type", "output", "trace", "cuda-graph-trace", "capture-range", "capture-range-end", "delay", "stats"),
+            *("force-overwrite", "sample"),
+            *(["include-blobs"] if blobs else []),
+        ]
+        told = {
+            "content": str(content) if content else None,
+            "code": code,
+            "says": says,
+            "bytes": bytes,
+            "signal": signal,
+            "version": version,
+            "options": [name for name in options if name not in unknown],
+            "leaves": leaves,
+            "profile_code": profile_code,
+        }
+        nsys_command._found.cache_clear()
+        nsys_command._options.cache_clear()
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "nsys.json").write_text(json.dumps(told))
+        script(self.folder / "nsys", SCRIPT.format(python=sys.executable, magic=MAGIC))
+
+    def asked(self, command: str | None = None) -> list[list[str]]:
+        """The words of every call, or of those of one command, calls for help left out."""
+        path = self.folder / "asked"
+        calls: list[list[str]] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [words for words in calls if words[1:] != ["--help"] and (command is None or words[0] == command)]
+
+
+def script(path: Path, text: str) -> Path:
+    """An executable file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def fake_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
+    """A fake nsys, and no other; it is there from its first ``tell`` on."""
+    folder.mkdir(parents=True)
+    for name in PROGRAMS:
+        if found := shutil.which(name):
+            (folder / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    return FakeNsys(folder)
+
+
+def write_report(path: Path, content: str = "of a run") -> Path:
+    """A file that begins as a report does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(MAGIC + b" " + content.encode())
+    return path

@@ -1,0 +1,57 @@
+"""A project in a git repository of its own, which knows no settings of whoever runs the tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.gates import Project
+
+IGNORED = "*.sqlite\n__pycache__/\n.pytest_cache/\nstdout\nstderr\njunit.xml\n"
+
+
+def isolate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git without the settings of the machine, and without a repository around the temporary folder."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "A Developer")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "dev@example.org")
+
+
+def git(folder: Path, *words: str | Path) -> str:
+    """What git says."""
+    done = subprocess.run(["git", *map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def commit(folder: Path, why: str = "a change") -> str:
+    """Commit all that there is; the commit's name."""
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", why)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def start(project: Project) -> None:
+    """An empty repository on main."""
+    git(project.root, "init", "-q", "-b", "main")
+    project.file(".gitignore", IGNORED)
+
+
+def watch_git(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that gets a line for each git that is started from now on."""
+    real = next(Path(p, "git") for p in os.environ["PATH"].split(os.pathsep) if Path(p, "git").is_file())
+    log = project.root / ".git" / "started"
+    folder = project.root / ".git" / "watching"
+    folder.mkdir()
+    fake = folder / "git"
+    fake.write_text(f'#!/bin/sh\necho "$*" >> "{log}"\nexec "{real}" "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return log

@@ -1,0 +1,40 @@
+"""Where are the reference traces and figures, and what are they called? Beside the checkout, or nowhere."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+DUALPIPE = DATA / "dualpipe"
+REAL = DATA / "real"
+MORE = DATA / "more"
+DEEPSEEK = MORE / "deepseek_dualpipe_train.json.gz"
+
+DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")
+
+needs_reference_data = pytest.mark.skipif(not DATA.is_dir(), reason="the reference traces are not beside the checkout")
+
+
+@functools.cache
+def expected_figures() -> dict[str, Any]:
+    """The figures of every real trace, by file name; empty where they are not at hand."""
+    path = REAL / "expected.json"
+    if not path.is_file():
+        return {}
+    traces: dict[str, Any] = json.loads(path.read_text())["traces"]
+    return traces
+
+
+def expected_traces() -> dict[str, Any]:
+    """The figures of every real SQLite trace, by file name; empty where they are not at hand."""
+    return {name: figures for name, figures in expected_figures().items() if name.endswith(".sqlite")}
+
+
+def expected_chrome_traces() -> dict[str, Any]:
+    """The figures of every real trace in JSON, by file name; empty where they are not at hand."""
+    return {name: figures for name, figures in expected_figures().items() if name.endswith(".json.gz")}

@@ -1,0 +1,554 @@
+"""Copies under a convention with ``copies:``: do they count as kernels that communicate do, in every format?"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.parallel import Job, read
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
+from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
+from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
+from pytest_nsys.core.model import KernelsMode, Trace
+from pytest_nsys.core.workload import Workload
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.samples.nccl import NcclRanges
+from pytest_nsys.traces.chrome.kineto_copies import kind_of
+from pytest_nsys.traces.copies_as_kernels import with_copies
+from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.recorded import RecordedTrace
+from tests.support.gates import MS, Project
+from tests.support.measure import evidence, rows
+
+PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+PEER = replace(PLAIN, copies=(CopyKind.PEER,))
+COLLECTIVE = replace(PLAIN, copies=(CopyKind.COLLECTIVE,))
+
+TO_PEER, TO_DEVICE, TO_HOST, WITHIN = "PtoP", "HtoD", "DtoH", "DtoD"
+CUPTI = {TO_DEVICE: 1, TO_HOST: 2, WITHIN: 8, TO_PEER: 10}
+XPROF = {TO_DEVICE: "MemcpyH2D", TO_HOST: "MemcpyD2H", WITHIN: "MemcpyD2D", TO_PEER: "MemcpyP2P"}
+KINDS = {
+    TO_DEVICE: CopyKind.HOST_TO_DEVICE,
+    TO_HOST: CopyKind.DEVICE_TO_HOST,
+    WITHIN: CopyKind.DEVICE_TO_DEVICE,
+    TO_PEER: CopyKind.PEER,
+}
+
+
+class Copied(NamedTuple):
+    """One copy of a test; ``launch_ns`` None: nothing says what launched it."""
+
+    kind: str
+    start_ns: int
+    end_ns: int
+    stream: int = 28
+    launch_ns: int | None = 500
+
+
+Ranges = tuple[tuple[str, int, int], ...]
+STEP: Ranges = (("step", 0, 10_000),)
+
+
+def nsys(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for name, start, end in ranges:
+        gpu.range(name, start, end)
+    gpu.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
+    for kind, start, end, stream, launch in copies:
+        if launch is not None:
+            gpu.memcpy(start, end, kind=CUPTI[kind], stream=stream, launch_ns=launch)
+        else:
+            place = {"deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": 999}
+            gpu.raw("CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=end, bytes=4, copyKind=CUPTI[kind], **place)
+    return trace.write(path / "run.sqlite")
+
+
+def kineto(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
+    trace = KinetoBuilder(rank=None)
+    for name, start, end in ranges:
+        trace.range(name, start, end)
+    trace.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
+    for kind, start, end, stream, launch in copies:
+        number = 999 if launch is None else trace.api("cudaMemcpyAsync", launch)
+        place = {"device": 0, "context": 1, "stream": stream, "correlation": number}
+        trace.event("gpu_memcpy", f"Memcpy {kind} (Device -> Device)", start, end, pid=0, tid=stream, args=place)
+    return trace.write(path / "run.json.gz")
+
+
+def jax(path: Path, copies: list[Copied], ranges: Ranges = STEP) -> Path:
+    trace = JaxBuilder()
+    for name, start, end in ranges:
+        trace.range(name, start, end)
+    trace.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
+    for kind, start, end, stream, launch in copies:
+        details = "kind_src:device kind_dst:device size:4 dest:1 async:1"
+        trace.kernel(
+            XPROF[kind], start, end, stream=stream, launch_ns=launch, launch=launch is not None, memcpy_details=details
+        )
+    return trace.write(path / "host.trace.json.gz")
+
+
+Write = Callable[[Path, list[Copied]], Path]
+in_every_format = pytest.mark.parametrize("write", [nsys, kineto, jax])
+
+
+# -- where they run
+
+
+@in_every_format
+def test_on_a_stream_of_their_own_and_beside_compute(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, [Copied(TO_PEER, 2_000, 5_000), Copied(TO_DEVICE, 6_000, 7_000)])
+    assert rows(path, "exposed_ns", convention=PLAIN) == {}
+    for mode in KernelsMode:
+        asked = {"convention": PEER, "kernels": mode}
+        assert rows(path, "comm_ns", **asked) == {(0, "none"): 3_000}  # type: ignore[arg-type]
+        assert rows(path, "exposed_ns", **asked) == {(0, "none"): 2_000}  # type: ignore[arg-type]
+        assert rows(path, "compute_ns", **asked) == {0: 2_000}  # type: ignore[arg-type]
+        assert rows(path, "barrier_ns", **asked) == {0: 0}  # type: ignore[arg-type]
+        assert rows(path, "launches", **asked) == {(0, "none"): 2}  # type: ignore[arg-type]
+        assert rows(path, "comm_streams", **asked) == {  # type: ignore[arg-type]
+            (0, "mixed"): 0,
+            (0, "unknown"): 1,
+        }
+    both = replace(PEER, copies=(CopyKind.PEER, CopyKind.HOST_TO_DEVICE))
+    assert rows(path, "comm_ns", convention=both) == {(0, "none"): 4_000}
+
+
+@in_every_format
+def test_on_the_stream_of_compute_they_are_barriers(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, [Copied(TO_PEER, 3_000, 5_000, stream=7)])
+    assert rows(path, "barrier_ns", convention=PEER) == {0: 2_000}
+    assert rows(path, "barriers", convention=PEER) == {0: 1}
+    assert rows(path, "exposed_ns", convention=PEER) == {}
+    assert rows(path, "busy_ns", convention=PEER) == {0: 4_000}
+
+
+@in_every_format
+def test_without_a_launch_they_are_where_they_ran(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, [Copied(TO_PEER, 4_000, 5_000, launch_ns=None), Copied(TO_PEER, 8_000, 8_500)])
+    assert rows(path, "comm_ns", convention=PEER, kernels="contained") == {(0, "none"): 1_500}
+    assert rows(path, "comm_ns", convention=PEER, kernels="launched") == {(0, "none"): 500}
+    with evidence(path, convention=PEER) as opened:
+        notes = opened.notes(opened.pick("median", None, KernelsMode.LAUNCHED), METRICS["launches"])
+    assert any("33.3 % of 3 kernels that ran during the windows have no launch row" in note.text for note in notes)
+
+
+def test_devices_and_contexts_of_one_labelled_process(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
+    gpu.range("step", 10, 10_000)
+    for device in (0, 1):
+        gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
+        gpu.memcpy(3_000, 3_100 + device, kind=10, device=device, context=1, launch_ns=500)
+        gpu.memcpy(4_000, 4_010 + device, kind=10, device=device, context=2, launch_ns=500)
+    path = trace.write(tmp_path / "run.sqlite")
+    labelled = replace(BUILT_IN["pithtrain"], anchor="step%", copies=(CopyKind.PEER,))
+    assert rows(path, "barrier_ns", convention=labelled) == {0: 201}
+    assert rows(path, "comm_ns", convention=labelled) == {(0, "none"): 21}
+
+
+def test_processes_and_devices_without_labels_keep_to_themselves(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid, devices in ((100, (0, 1)), (200, (0,))):
+        gpu = trace.process(pid=pid)
+        gpu.range("step", 10, 10_000)
+        for device in devices:
+            gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
+            gpu.memcpy(3_000, 3_000 + pid + device, kind=10, stream=28, device=device, launch_ns=500)
+    path = trace.write(tmp_path / "run.sqlite")
+    lengths = {(0, "none"): 100, (1, "none"): 101, (2, "none"): 200}
+    assert rows(path, "comm_ns", convention=PEER) == lengths
+
+
+@in_every_format
+def test_only_those_of_a_span_are_read_into_it(tmp_path: Path, write: Write) -> None:
+    times = [(500, 900), (900, 1_000), (950, 2_500), (1_500, 1_600), (2_000, 3_000), (2_001, 3_000)]
+    trace = open_trace(write(tmp_path, [Copied(TO_PEER, *t, launch_ns=100 * i) for i, t in enumerate(times, 1)]))
+    with contextlib.closing(trace):
+        (lane,) = trace.lanes()
+        copies = with_copies(trace, [CopyKind.PEER])
+        touching = copies.kernels({lane: (1_000, 2_000)})[lane]
+        assert list(zip(touching.start_ns, touching.end_ns, strict=True)) == [*times[1:3], (1_000, 3_000), *times[3:5]]
+        launched = copies.kernels_launched({lane: (200, 300)})[lane]
+        assert list(launched.start_ns) == [900, 950]
+        assert copies.kernels_launched({lane: (700, 800)}) == {}
+        assert with_copies(trace, []) is trace
+
+
+def test_a_kernel_keeps_the_launch_that_only_an_arrow_tells(tmp_path: Path) -> None:
+    trace = KinetoBuilder(rank=None)
+    trace.range("step", 0, 10_000)
+    trace.kernel("gemm", 1_000, 3_000, correlation=77)
+    trace.events.append({"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 77, "pid": 100, "tid": 100, "ts": 0.5})
+    place = {"device": 0, "context": 1, "stream": 28, "correlation": trace.api("cudaMemcpyAsync", 600)}
+    trace.event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 2_000, 5_000, pid=0, tid=28, args=place)
+    path = trace.write(tmp_path / "run.json")
+    assert rows(path, "compute_ns", convention=PEER, kernels="launched") == {0: 2_000}
+    assert rows(path, "comm_ns", convention=PEER, kernels="launched") == {(0, "none"): 3_000}
+
+
+def test_copies_of_jax_on_lanes_that_are_named_last(tmp_path: Path) -> None:
+    path = jax(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    content["traceEvents"].sort(key=lambda event: event.get("ph") == "M")
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    assert rows(path, "comm_ns", convention=PEER) == {(0, "none"): 3_000}
+
+
+# -- which they are
+
+
+def test_what_profilers_call_copies() -> None:
+    named = {
+        "Memcpy PtoP (Device -> Device)": CopyKind.PEER,
+        "Memcpy HtoD (Pageable -> Device)": CopyKind.HOST_TO_DEVICE,
+        "Memcpy DtoH (Device -> Pinned)": CopyKind.DEVICE_TO_HOST,
+        "Memcpy DtoD (Device -> Device)": CopyKind.DEVICE_TO_DEVICE,
+        "MemcpyP2P (device -> device)": CopyKind.PEER,
+        "MemcpyD2D": CopyKind.DEVICE_TO_DEVICE,
+        "CopyDeviceToHost": CopyKind.DEVICE_TO_HOST,
+        "Memcpy HtoH (Pageable -> Pinned)": None,
+        "Memcpy AtoA": None,
+        "Memset (Device)": None,
+        "": None,
+    }
+    assert {name: kind_of(name) for name in named} == named
+
+
+@in_every_format
+def test_a_collective_of_the_copy_engines_is_launched_inside_a_range_of_nccl(
+    tmp_path: Path, write: Callable[[Path, list[Copied], Ranges], Path]
+) -> None:
+    ranges = (*STEP, ("ncclAllGather", 500, 700), ("ncclGroupEnd", 550, 650), ("nccl open", 5_000, 5_001))
+    path = write(
+        tmp_path,
+        [
+            Copied(WITHIN, 4_000, 4_001, launch_ns=600),
+            Copied(TO_PEER, 4_100, 4_110, launch_ns=700),
+            Copied(TO_DEVICE, 4_200, 4_300, launch_ns=600),
+            Copied(WITHIN, 5_000, 6_000, launch_ns=701),
+            Copied(TO_PEER, 7_000, 8_000, launch_ns=499),
+            Copied(WITHIN, 8_000, 8_000, launch_ns=None),
+        ],
+        ranges,
+    )
+    assert rows(path, "comm_ns", convention=COLLECTIVE) == {(0, "none"): 11}
+    both = replace(COLLECTIVE, copies=(CopyKind.PEER, CopyKind.COLLECTIVE))
+    assert rows(path, "comm_ns", convention=both) == {(0, "none"): 1_011}
+    assert rows(path, "kernel_launches", convention=both) == {
+        (0, "none", "gemm"): 1,
+        (0, "none", "[collective copy]"): 2,
+        (0, "none", "[peer copy]"): 1,
+    }
+
+
+def test_a_range_of_nccl_that_was_never_closed_takes_no_copy(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 10_000)
+    gpu.range("ncclAllGather", 10, None)
+    gpu.kernel("gemm", 1_000, 3_000, launch_ns=400)
+    gpu.memcpy(4_000, 5_000, kind=8, stream=28, launch_ns=500)
+    assert rows(trace.write(tmp_path / "run.sqlite"), "comm_ns", convention=COLLECTIVE) == {}
+
+
+def test_a_copy_is_no_collective_with_a_size(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 10_000)
+    gpu.kernel("gemm", 1_000, 3_000, launch_ns=400)
+    nccl = NcclRanges(trace)
+    nccl.communicator(gpu, number=7, ranks=2)
+    nccl.call(gpu, "ncclAllGather", 2_000, 2_100, 7, size_bytes=1_024)
+    gpu.kernel("ncclDevKernel_AllGather", 4_000, 5_000, stream=28, launch_ns=2_050)
+    gpu.memcpy(5_000, 6_000, kind=10, stream=28, launch_ns=2_060)
+    path = trace.write(tmp_path / "run.sqlite")
+    sizes = rows(path, "collective_bytes", convention=PLAIN)
+    assert sizes
+    assert rows(path, "collective_bytes", convention=PEER) == sizes
+
+
+# -- an oracle: the same times as kernels of NCCL
+
+TIMES = st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda t: (100 * t[0] + 100, 100 * (t[0] + t[1]) + 100))
+COPIES = st.lists(
+    st.builds(
+        lambda kind, span, stream, launch: Copied(kind, span[0], span[1], stream, launch),
+        st.sampled_from(sorted(CUPTI)),
+        TIMES,
+        st.sampled_from([7, 20, 28]),
+        st.none() | st.integers(10, 90),
+    ),
+    max_size=6,
+)
+NOT_ALIKE = (
+    *("kernel_launches", "sequence", "pageable_copies"),
+    *("family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"),
+)
+"""Metrics that tell kernels by their names, that count copies anyhow, or that leave them out."""
+
+
+def measured(path: Path, convention: Convention, window: str, mode: KernelsMode) -> dict[str, object]:
+    found: dict[str, object] = {}
+    with evidence(path, convention=convention) as opened:
+        pick = opened.pick(window, None, mode)
+        for name, metric in METRICS.items():
+            if name not in NOT_ALIKE:
+                try:
+                    found[name] = opened.rows(metric, pick).rows
+                except NsysError as error:
+                    found[name] = type(error)
+    return found
+
+
+@settings(max_examples=30)
+@given(copies=COPIES, asked=st.sets(st.sampled_from(sorted(KINDS))), write=st.sampled_from([nsys, kineto, jax]))
+def test_every_metric_is_what_it_were_if_they_were_kernels_of_nccl(
+    tmp_path_factory: pytest.TempPathFactory, copies: list[Copied], asked: set[str], write: Write
+) -> None:
+    folder = tmp_path_factory.mktemp("copies")
+    path = write(folder, copies)
+    trace = TraceBuilder() if write is nsys else KinetoBuilder(rank=None) if write is kineto else JaxBuilder()
+    gpu = trace.process() if isinstance(trace, TraceBuilder) else trace
+    gpu.range("step", 0, 10_000)
+    gpu.kernel("gemm", 1_000, 3_000, stream=7, launch_ns=400)
+    for kind, start, end, stream, launch in copies:
+        if kind in asked:
+            gpu.kernel("ncclCopy", start, end, stream=stream, launch_ns=launch, launch=launch is not None)
+    (folder / "oracle").mkdir()
+    oracle = trace.write(folder / "oracle" / path.name)
+    convention = replace(PLAIN, copies=tuple(kind for kind in CopyKind if kind in {KINDS[k] for k in asked}))
+    for window, mode in (
+        ("median", KernelsMode.CLIPPED),
+        ("median", KernelsMode.LAUNCHED),
+        ("run", KernelsMode.CLIPPED),
+    ):
+        assert measured(path, convention, window, mode) == measured(oracle, PLAIN, window, mode)
+
+
+# -- families
+
+
+def test_families_are_free_of_copies_unless_one_asks_for_them(tmp_path: Path) -> None:
+    path = nsys(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
+    assert rows(path, "total_kernel_ns", convention=PEER) == rows(path, "total_kernel_ns", convention=PLAIN)
+    assert rows(path, "family_ns", convention=PEER) == rows(path, "family_ns", convention=PLAIN)
+    own = replace(PEER, families=(Family("copies", ("*peer copy*",)),))
+    assert rows(path, "family_ns", convention=own) == {"copies": 3_000, "other": 2_000}
+    assert rows(path, "total_kernel_ns", convention=own) == {(): 5_000}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_built_in_family_takes_a_copy(table: str) -> None:
+    classify = classifier(TABLES[table])
+    assert {classify(name, name) for name in COPY_NAMES.values()} == {OTHER}
+
+
+# -- as a gate and a person see it
+
+
+def test_a_gate_goes_red_on_exposed_copies(project: Project) -> None:
+    head = "convention: {extends: pithtrain, copies: [peer]}\nassertions:\n"
+    gate = head + "  - {id: copies, assert: stage2_f exposed_ns < 300us}"
+
+    def copy_ms(length: int) -> None:
+        begin = 40 * MS + 3 * MS
+        project.trace(
+            edit=lambda _, gpus: gpus[0].memcpy(
+                begin, begin + length * MS // 10, kind=10, stream=28, launch_ns=41 * MS + 2_000
+            )
+        )
+
+    project.gate(gate)
+    for tenths, outcome in ((0, "passed"), (5, "failed")):
+        copy_ms(tenths)
+        assert project.cases("--nsys-trace=run.sqlite")["copies"].properties["nsys_outcome"] == outcome
+    project.gate(gate.replace(", copies: [peer]", ""))
+    assert project.cases("--nsys-trace=run.sqlite")["copies"].properties["nsys_outcome"] == "passed"
+
+
+def test_a_drafted_gate_keeps_them(project: Project) -> None:
+    project.trace(edit=lambda _, gpus: gpus[0].memcpy(44 * MS, 44 * MS + 9_000, kind=10, stream=30))
+    project.file("own.yaml", "extends: pithtrain\ncopies: peer\n")
+    project.command("init", "run.sqlite", "--convention=own.yaml", "-o", "own.nsys.yaml", code=0)
+    assert "\n  copies: [peer]\n" in (project.root / "own.nsys.yaml").read_text()
+
+
+def test_the_order_of_kinds_means_nothing(project: Project) -> None:
+    project.file("a.yaml", "extends: generic\ncopies: [peer, collective, peer]\n")
+    project.file("b.yaml", "extends: generic\ncopies: [collective, peer]\n")
+    project.file("c.yaml", "extends: generic\ncopies: peers\n")
+    nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
+    said = [
+        project.command("streams", "run.sqlite", f"--convention={name}.yaml", "--window=run", code=0) for name in "ab"
+    ]
+    assert said[0] == said[1]
+    mistake = project.command("streams", "run.sqlite", "--convention=c.yaml", "--window=run", code=2)
+    assert "c.yaml:2:9: copies is peer or collective or" in mistake
+    assert "did you mean 'peer'?" in mistake
+
+
+def test_a_trace_without_such_copies_says_so(project: Project) -> None:
+    nsys(project.root, [Copied(TO_DEVICE, 2_000, 5_000)])
+    project.file("peer.yaml", "extends: generic\ncopies: peer\n")
+    said = project.command("streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=0)
+    assert "run.sqlite: has no copy that counts as communication (peer)" in said
+    assert "counts as communication" not in project.command("streams", "run.sqlite", "--convention=generic", code=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("ALTER TABLE {0} DROP COLUMN contextId", "lacks the column contextId, so its copies cannot count as"),
+        ("UPDATE {0} SET end = start - 1", "holds a value that cannot be"),
+        ("UPDATE {0} SET streamId = 'seven'", "holds a value that cannot be"),
+    ],
+)
+def test_an_export_whose_copies_cannot_be_kernels_is_one_line(project: Project, change: str, what: str) -> None:
+    import sqlite3
+
+    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
+    with sqlite3.connect(path) as database:
+        database.execute(change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
+    database.close()
+    project.file("peer.yaml", "extends: generic\ncopies: peer\n")
+    said = project.command("streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=2)
+    assert what in said
+    assert said.count("\n") == 1
+    project.command("streams", "run.sqlite", "--convention=generic", "--window=run", code=0)
+
+
+def test_a_damaged_copy_of_torch_is_one_line(project: Project) -> None:
+    trace = KinetoBuilder(rank=None)
+    trace.kernel("gemm", 1_000, 3_000)
+    place = {"device": 0, "stream": 28, "correlation": 9}
+    trace.event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 2_000, 1_000, pid=0, tid=28, args=place)
+    trace.write(project.root / "run.json")
+    project.file("peer.yaml", "extends: generic\ncopies: peer\n")
+    said = project.command("streams", "run.json", "--convention=peer.yaml", "--window=run", code=2)
+    assert "'Memcpy PtoP (Device -> Device)' at ts 2.000 ends before it starts" in said
+    assert said.count("\n") == 1
+    project.command("streams", "run.json", "--convention=generic", "--window=run", code=0)
+
+
+# -- through a cut, and through another process
+
+
+@in_every_format
+def test_they_survive_a_cut(project: Project, write: Callable[[Path, list[Copied], Ranges], Path]) -> None:
+    copies = [Copied(TO_PEER, 2_000, 5_000), Copied(WITHIN, 5_000, 5_500, launch_ns=600), Copied(WITHIN, 6_000, 7_000)]
+    path = write(project.root, copies, (*STEP, ("ncclAllGather", 550, 650)))
+    names = {CopyKind.PEER: "peer", CopyKind.COLLECTIVE: "collective"}
+    convention = replace(PLAIN, copies=tuple(names))
+    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: [peer, collective]\n")
+    cut = project.root / "cut.json"
+    for mode in (KernelsMode.LAUNCHED, KernelsMode.CONTAINED):
+        project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", f"--kernels={mode}", code=0)
+        before = measured(path, convention, "median", mode)
+        after = measured(cut, convention, "median", mode)
+        alone = {"overlap_tax_ns"}  # needs the whole run
+        assert {k: v for k, v in before.items() if k not in alone} == {k: v for k, v in after.items() if k not in alone}
+    assert rows(cut, "comm_ns", convention=convention) == {(0, "none"): 3_500}
+    assert rows(cut, "compute_ns", convention=PLAIN) == {0: 2_000}
+    assert rows(cut, "exposed_ns", convention=PLAIN) == {}
+    with pytest.raises(NothingMeasured, match="with peer, collective copies as communication, not peer: measure under"):
+        rows(cut, "comm_ns", convention=PEER)
+
+
+def test_a_cut_of_copies_alone(project: Project) -> None:
+    ranges = (("step", 0, 10_000), ("step", 20_000, 30_000))
+    path = nsys(project.root, [Copied(TO_PEER, 22_000, 25_000, launch_ns=20_600)], ranges)
+    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: [peer]\n")
+    how = ("--convention=own.yaml", "--kernels=launched", "--window=last")
+    project.command("cut", path.name, "-o", "cut.json", *how, code=0)
+    for trace in (path.name, "cut.json"):
+        project.command("rows", "comm_ns", "--trace", trace, "--where=stage=none", *how, "--format=json", code=0)
+        assert [row["comm_ns"] for row in json.loads(project.result.stdout.str())["rows"]] == [3_000]
+
+
+def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
+    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
+    project.file("own.yaml", "extends: generic\nanchor: step%\n")
+    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
+    with pytest.raises(NothingMeasured, match="with no copies as communication, not peer"):
+        rows(project.root / "cut.json", "comm_ns", convention=PEER)
+
+
+def test_the_name_of_a_copy_in_a_cut_is_one_name(project: Project) -> None:
+    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
+    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: peer\n")
+    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
+    cut = project.root / "cut.json"
+    content = json.loads(cut.read_text())
+    (copy,) = (event for event in content["traceEvents"] if event.get("name") == "[peer copy]")
+    copy["args"]["demangled"] = "another"
+    cut.write_text(json.dumps(content))
+    assert rows(cut, "comm_ns", convention=PEER) == {(0, "none"): 3_000}
+
+
+@pytest.mark.parametrize("held", [5, [5], None])
+def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> None:
+    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
+    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: peer\n")
+    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
+    cut = project.root / "cut.json"
+    content = json.loads(cut.read_text())
+    content["pytestNsysCut"]["copies"] = held
+    cut.write_text(json.dumps(content))
+    with pytest.raises(TraceError, match="is no whole cut of pytest-nsys"):
+        rows(cut, "comm_ns", convention=PEER)
+
+
+@in_every_format
+def test_what_another_process_read_answers_without_the_file(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
+    with evidence(path, convention=PEER) as opened:
+        pick = opened.pick("median", None, KernelsMode.LAUNCHED)
+        expected = opened.rows(METRICS["exposed_ns"], pick).rows
+    outcome = read(Job(path, PEER, Workload(), (Ask("exposed_ns", pick),)))
+
+    def closed(_: Path) -> Trace:
+        raise AssertionError("the file was opened again")
+
+    from pytest_nsys.analysis.run import Run
+
+    trace = cast(Trace, RecordedTrace(path, closed, outcome.recording))
+    assert Evidence([Run([trace], PEER)]).rows(METRICS["exposed_ns"], pick).rows == expected
+    # What nobody foresaw is asked of the file, which must know the launches of copies that it was not asked for.
+    late = cast(Trace, RecordedTrace(path, open_trace, outcome.recording))
+    with evidence(path, convention=PEER) as opened:
+        whole = opened.pick("run", None, None)
+        assert (
+            Evidence([Run([late], PEER)]).rows(METRICS["launches"], whole).rows
+            == opened.rows(METRICS["launches"], whole).rows
+        )
+    late.close()
+
+
+def test_nothing_is_read_of_copies_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+
+    def read(*_: object) -> None:
+        raise AssertionError("copies were read")
+
+    monkeypatch.setattr(NsysSqlite, "copies_as_kernels", read)
+    path = nsys(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
+    assert rows(path, "compute_ns", convention=PLAIN) == {0: 2_000}
+    with pytest.raises(AssertionError):
+        rows(path, "compute_ns", convention=PEER)

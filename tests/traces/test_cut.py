@@ -1,0 +1,590 @@
+"""Is a window that was cut a sane Chrome trace, and does it measure what it measured in its trace?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.quality import clocks
+from pytest_nsys.cli import main
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.reports.chrome_lanes import Span as LaneSpan
+from pytest_nsys.reports.chrome_lanes import without_crossings
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.chrome import chrome, nanoseconds
+from tests.support.gates import ANCHOR, Project, write_trace
+from tests.support.measure import evidence
+from tests.support.reference_data import DUALPIPE, REAL, needs_reference_data
+
+NCCL = "ncclDevKernel_SendRecv"
+EPOCH_NS = 1_763_000_000_123_456_789
+"""Times of torch.profiler: more digits than a float keeps."""
+
+OF_THE_RUN = {
+    "overlap_tax_ns": "how long a kernel takes alone is a median over the whole run, which is not in a cut",
+}
+"""Metrics that do not survive, with the reason; with window run they do."""
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def cut(trace: Path, *options: str | Path, name: str = "window.json.gz") -> Path:
+    """The cut of a trace, beside it."""
+    target = trace.parent / name
+    result = run("cut", trace, "-o", target, *options)
+    assert result.exit_code == 0, result.output
+    return target
+
+
+def measured(
+    trace: Path, convention: str, window: str = "median", span: str | None = None, kernels: str | None = None
+) -> tuple[dict[str, Any], object, object]:
+    """The rows of every metric, or why it has none; what makes the run comparable; its circumstances."""
+    found: dict[str, Any] = {}
+    with evidence(trace, convention=BUILT_IN[convention]) as opened:
+        pick = opened.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        for name, metric in METRICS.items():
+            if name in OF_THE_RUN and window != "run":
+                continue
+            try:
+                rows = opened.rows(metric, pick)
+                found[name] = rows.rows, rows.missing
+            except NsysError as error:
+                found[name] = re.sub(r"\S*[/\\]\S+?: ", "", str(error))
+        return found, opened.key({}), opened.facts
+
+
+# The same step in every format
+
+COLLECTIVE: dict[str, Any] = {
+    "Collective name": "_allgather_base",
+    "In msg nelems": 1_024,
+    "Out msg nelems": 4_096,
+    "Group size": 4,
+    "dtype": "BFloat16",
+    "Process Group Name": "0",
+    "Process Group Ranks": "[0, 1, 2, 3]",
+}
+
+
+def put_step(gpu: Any, at: int, number: int) -> None:
+    """A step with communication on two streams, a barrier, kernels across its edges, and operators inside stages."""
+    gpu.range(ANCHOR.format(number), at, at + 10_003)
+    gpu.range("layer00.stage2_f", at + 100, at + 900)
+    gpu.range("aten::mm, seq = 7", at + 150, at + 700)
+    gpu.range("layer00.stage4_f", at + 1_000, at + 1_900)
+    gpu.range("pipeline send/recv", at + 2_000, at + 2_100)
+    gpu.kernel(NCCL, at + 2_000, at + 6_001, stream=28, launch_ns=at + 200)
+    gpu.kernel("gemm", at + 3_000, at + 5_500, stream=7, launch_ns=at + 1_200)
+    gpu.kernel(NCCL, at + 5_000, at + 8_000, stream=29, launch_ns=at + 1_300)
+    gpu.kernel("gemm", at + 6_000, at + 8_000, stream=7, launch_ns=at + 1_350)
+    gpu.kernel("ncclDevKernel_AllReduce", at + 8_000, at + 8_500, stream=7, launch_ns=at + 1_400)
+    gpu.kernel(NCCL, at + 8_600, at + 8_700, stream=30, launch_ns=at + 2_050)
+    gpu.kernel("gelu", at + 9_500, at + 10_600, stream=7, launch_ns=at + 1_500)
+    gpu.kernel("empty", at + 8_550, at + 8_550, stream=7, launch_ns=at + 1_600)
+    gpu.api("cudaStreamSynchronize", at + 4_000, **({"end_ns": at + 4_100} if isinstance(gpu, Process) else {}))
+    gpu.api("cudaMemcpyAsync", at + 4_200, **({"end_ns": at + 4_300} if isinstance(gpu, Process) else {}))
+
+
+def nsys(folder: Path) -> Path:
+    """Two labelled ranks, with what only an export of nsys has."""
+    trace = TraceBuilder()
+    for rank in range(2):
+        gpu = trace.process(pid=100 + rank)
+        trace.gpu("NVIDIA H100 80GB HBM3", process=gpu)
+        gpu.range(f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+        gpu.range("the whole program", 5, None)
+        for number in range(7):
+            at = 10_000 + number * (12_000 + 100 * number)
+            put_step(gpu, at, number)
+            gpu.range("stage2_b of another thread", at + 140, at + 3_000, thread=900)
+            gpu.range("crosses it", at + 2_900, at + 4_000, thread=900)
+            gpu.kernel("lost", at + 1_000, at + 1_100, launch=False)
+            gpu.kernel("elsewhere", at + 1_000, at + 1_200, context=2, launch_ns=at + 300)
+            graph = gpu.kernel("node", at + 7_000, at + 7_100, stream=31, launch_ns=at + 400, graph_node=3)
+            gpu.kernel("node", at + 7_100, at + 7_200, stream=31, correlation=graph, graph_node=4)
+            gpu.kernel("_ZN4f", at + 7_300, at + 7_400, stream=31, demangled="void ns::f<int>(T)", launch_ns=at + 450)
+            gpu.memcpy(at + 7_500, at + 7_600, launch_ns=at + 500)
+    return trace.write(folder / "run.sqlite")
+
+
+def kineto(folder: Path) -> Path:
+    """One rank of torch.profiler, on a clock of 19 digits."""
+    trace = KinetoBuilder(rank=3, world=4)
+    for number in range(6):
+        at = EPOCH_NS + number * 12_345
+        trace.range(f"ProfilerStep#{number}", at - 17, at + 10_050)
+        put_step(trace, at, number)
+        trace.kernel("ncclDevKernel_AllGather", at + 8_750, at + 8_800, stream=30, launch_ns=at + 2_080, **COLLECTIVE)
+        place = {"device": 0, "stream": 7}
+        trace.event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", at + 9_000, at + 9_100, pid=0, args=place)
+        late = place | {"correlation": trace.api("cudaMemcpyAsync", at + 4_400)}  # called in the window, done after it
+        trace.event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", at + 11_000, at + 11_100, pid=0, args=late)
+    return trace.write(folder / "rank3.pt.trace.json.gz")
+
+
+def jax(folder: Path) -> Path:
+    """Two GPUs of one process of JAX."""
+    trace = JaxBuilder(gpus=(0, 1))
+    for number in range(6):
+        at = 1_000_000 + number * 12_345
+        trace.step("train", number, at - 17, at + 10_050)
+        put_step(trace, at, number)
+        trace.kernel("gemm", at + 3_000, at + 7_000, device=1, launch_ns=at + 160)
+        trace.kernel(NCCL, at + 3_000, at + 7_500, device=1, stream=28, launch_ns=at + 170)
+    return trace.write(folder / "host.trace.json.gz")
+
+
+FORMATS: Mapping[str, Callable[[Path], Path]] = {"pithtrain": nsys, "kineto": kineto, "jax": jax}
+PICKS = (
+    *({"kernels": mode} for mode in ("contained", "clipped", "launched")),
+    {"window": "first"},
+    {"window": "5"},
+    {"window": "steady"},
+    {"window": "run"},
+    {"span": "period", "kernels": "launched"},
+    {"span": "period", "kernels": "clipped", "window": "steady"},
+    {"window": "layer00.stage%", "kernels": "launched"},
+)
+
+
+@pytest.mark.parametrize("how", PICKS, ids=lambda how: "-".join(how.values()).replace("%", ""))
+@pytest.mark.parametrize("convention", FORMATS)
+def test_every_metric_of_a_cut_is_that_of_its_trace(convention: str, how: dict[str, str], tmp_path: Path) -> None:
+    trace = FORMATS[convention](tmp_path)
+    options = [f"--{name}={value}" for name, value in how.items()]
+    window = cut(trace, f"--convention={convention}", *options)
+    before, after = measured(trace, convention, **how), measured(window, convention, **how)
+    assert after == before
+    assert sum(bool(found) and not isinstance(found, str) for found in before[0].values()) > 20
+    chrome(window)
+
+
+def test_a_span_that_was_given_may_be_as_long_as_it_likes(tmp_path: Path) -> None:
+    trace = nsys(tmp_path)
+    given_span = f"0:{(1 << 62) + 1}"
+    window = cut(trace, f"--window={given_span}")
+    assert measured(window, "pithtrain", given_span) == measured(trace, "pithtrain", given_span)
+    (shown, _) = chrome(window).lane("window")
+    assert shown["args"]["end_ns"] == (1 << 62) + 1
+    assert nanoseconds(shown["dur"]) < 1_000_000
+
+
+def test_a_cut_of_a_cut_is_that_cut(tmp_path: Path) -> None:
+    once = cut(nsys(tmp_path))
+    twice = cut(once, name="again.json.gz")
+    told = [json.loads(gzip.decompress(path.read_bytes())) for path in (once, twice)]
+    assert told[1]["traceEvents"] == told[0]["traceEvents"]
+
+
+def test_the_same_bytes_each_time(tmp_path: Path) -> None:
+    trace = nsys(tmp_path)
+    assert cut(trace).read_bytes() == cut(trace, name="again.json.gz").read_bytes()
+
+
+@needs_reference_data
+@pytest.mark.parametrize(
+    ("path", "convention", "window"),
+    [
+        (DUALPIPE / "pp1_cp2_ep2.sqlite", "pithtrain", "median"),
+        (REAL / "flameox_2025.5.2.sqlite", "generic", "run"),
+        (REAL / "mi210__gpu_only_trace__gpu_only_trace.json.gz", "kineto", "run"),
+        (REAL / "hta_sampled_rank-0.json.gz", "kineto", "median"),
+    ],
+    ids=["dualpipe", "flameox", "mi210", "hta"],
+)
+def test_real_traces(path: Path, convention: str, window: str, tmp_path: Path) -> None:
+    target = tmp_path / "window.json.gz"
+    result = run("cut", path, "-o", target, f"--convention={convention}", f"--window={window}")
+    assert result.exit_code == 0, result.output
+    assert measured(target, convention, window) == measured(path, convention, window)
+    assert chrome(target).spans("kernel")
+
+
+# What a viewer shows
+
+
+def test_lanes_of_a_rank(tmp_path: Path) -> None:
+    shown = chrome(cut(nsys(tmp_path), "--rank=1"))
+    assert list(shown.processes.values()) == ["rank 1 (pp=1 dp=0 cp=0 ep=0)"]
+    assert list(dict.fromkeys(shown.lanes.values())) == [
+        "window",
+        "exposed communication",
+        "stream 0/1/7, compute",
+        "stream 31, compute",
+        "stream 0/2/7, compute",
+        "stream 28, communication, ep_a2a",
+        "stream 29, communication, ep_a2a",
+        "stream 30, communication, pp_p2p",
+        "copies (their starts)",
+        "CUDA API calls (their starts)",
+        "thread 101",
+        "thread 900",
+    ]
+
+
+def test_kernels_say_what_is_known_of_them(tmp_path: Path) -> None:
+    shown = chrome(cut(nsys(tmp_path), "--rank=0"))
+    at = 10_000 + 3 * 12_300
+    (dispatch,) = (e for e in shown.spans("kernel") if e["args"]["stream"] == 28)
+    assert dispatch["name"] == NCCL
+    assert dispatch["args"] | {"correlation": 0} == {
+        "stage": "stage2_f",
+        "purpose": "ep_a2a",
+        "device": 0,
+        "context": 1,
+        "stream": 28,
+        "correlation": 0,
+        "launch_ns": at + 200,
+    }
+    assert (nanoseconds(dispatch["ts"]), nanoseconds(dispatch["dur"])) == (at + 2_000, 4_001)
+    (mangled,) = (e for e in shown.spans("kernel") if e["name"] == "_ZN4f")
+    assert mangled["args"]["demangled"] == "void ns::f<int>(T)"
+    assert [e["args"]["graph node id"] for e in shown.spans("kernel") if e["name"] == "node"] == [1, 1]
+    assert [e["args"].get("launch_ns") for e in shown.spans("kernel") if e["name"] == "lost"] == [None]
+
+
+def test_a_collective_keeps_what_torch_says_of_it(tmp_path: Path) -> None:
+    shown = chrome(cut(kineto(tmp_path), "--convention=kineto"))
+    (gathered,) = (e for e in shown.spans("kernel") if e["name"] == "ncclDevKernel_AllGather")
+    told = {name: value for name, value in COLLECTIVE.items() if name != "Process Group Ranks"}
+    assert gathered["args"].items() >= told.items()
+
+
+def test_an_arrow_leads_from_each_launch_to_its_kernels(tmp_path: Path) -> None:
+    shown = chrome(cut(nsys(tmp_path), "--rank=0"))
+    arrows = {e["id"]: nanoseconds(e["ts"]) for e in shown.events if e["ph"] == "s"}
+    bound: Any = None
+    reached: list[tuple[int, int]] = []
+    for event in shown.events:
+        if event["ph"] == "f":
+            reached.append((arrows[event["id"]], bound["args"]["launch_ns"]))
+        bound = event
+    assert len(reached) == sum("launch_ns" in e["args"] for e in shown.spans("kernel")) > 8
+    assert [launch for launch, _ in reached] == [launch for _, launch in reached]
+
+
+def test_exposed_spans_sum_to_the_metric(tmp_path: Path) -> None:
+    trace = nsys(tmp_path)
+    shown = chrome(cut(trace, "--rank=0"))
+    found: dict[str, int] = {}
+    for event in shown.lane("exposed communication"):
+        assert event["args"]["exposed_ns"] == nanoseconds(event["dur"])
+        found[event["args"]["stage"]] = found.get(event["args"]["stage"], 0) + nanoseconds(event["dur"])
+    with evidence(trace, convention=BUILT_IN["pithtrain"]) as opened:
+        rows = opened.rows(METRICS["exposed_ns"], opened.pick("median")).rows
+    assert found == {stage: value for (rank, stage), value in (row for row in rows) if rank == 0 and value}
+
+
+def test_the_window_and_what_was_measured_of_the_gpu(tmp_path: Path) -> None:
+    shown = chrome(cut(nsys(tmp_path), "--kernels=launched", "--rank=0"))
+    window, gpu = shown.lane("window")
+    assert window["name"] == ANCHOR.format(3)
+    assert window["args"] | {"kernels": 0} == {
+        "index": 3,
+        "count": 7,
+        "measured": "window median, kernels launched",
+        "kernels": 0,
+    }
+    assert gpu["name"] == "measured on the GPU"
+    kernels = shown.spans("kernel")
+    ends = [nanoseconds(e["ts"]) + nanoseconds(e["dur"]) for e in kernels]
+    assert nanoseconds(gpu["ts"]) == min(nanoseconds(e["ts"]) for e in kernels)
+    assert nanoseconds(gpu["ts"]) + nanoseconds(gpu["dur"]) == max(ends)
+
+
+def test_an_open_range_is_shown_within_the_window_with_its_own_times(tmp_path: Path) -> None:
+    shown = chrome(cut(nsys(tmp_path), "--rank=0"))
+    (program,) = (e for e in shown.spans("user_annotation") if e["name"] == "the whole program")
+    assert program["args"] == {"start_ns": 5, "end_ns": None}
+    assert nanoseconds(program["dur"]) < 15_000
+
+
+def test_times_of_nineteen_digits_stay_exact_and_small(tmp_path: Path) -> None:
+    window = cut(kineto(tmp_path), "--convention=kineto")
+    assert max(nanoseconds(e["ts"]) for e in chrome(window).spans("kernel")) < 1 << 52
+    assert measured(window, "kineto")[0]["exposed_ns"]
+
+
+def test_kernels_of_one_stream_that_overlap_get_a_second_lane(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range(ANCHOR.format(0), 1_000, 20_000)
+    gpu.kernel("gemm", 2_000, 9_000, launch_ns=1_100)
+    gpu.kernel("gemm", 3_000, 4_000, launch_ns=1_200)
+    gpu.kernel("gemm", 9_000, 9_500, launch_ns=1_300)
+    shown = chrome(cut(trace.write(tmp_path / "run.sqlite")))
+    assert [name for name in shown.lanes.values() if name.startswith("stream")] == ["stream 7, compute"] * 2
+    assert len({e["tid"] for e in shown.spans("kernel")}) == 2
+
+
+def test_ranks_of_one_process_number_are_processes_of_their_own(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for node in range(2):
+        gpu = trace.process(pid=0 if node else 7, hardware_id=node + 1)
+        other = trace.process(pid=7, hardware_id=node + 3)
+        for process in (gpu, other):
+            process.range(ANCHOR.format(0), 1_000, 20_000)
+            process.kernel("gemm", 2_000, 9_000, launch_ns=1_100)
+    shown = chrome(cut(trace.write(tmp_path / "run.sqlite")))
+    assert sorted(shown.processes.values()) == [f"rank {n}" for n in range(4)]
+
+
+NAMES = ("<script>alert(1)</script>", "a\x1b[31mb\x00\n", 'quote " \\ "/device:GPU:0', "€ 𝄞", "half \udc80", "")
+
+
+def test_names_of_every_kind(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.range("ProfilerStep#1", 1_000, 50_000)
+    for n, name in enumerate(NAMES):
+        trace.range(name, 2_000 + n, 40_000)
+        trace.kernel(name or "x", 3_000 + 100 * n, 3_050 + 100 * n, launch_ns=2_500 + n)
+    path = trace.write(tmp_path / "rank0.json")
+    window = cut(path, "--convention=kineto", name="window.json")
+    names = {e["name"] for e in chrome(window).events}
+    assert {"<script>alert(1)</script>", "a\x1b[31mb\x00\n", 'quote " \\ "/device:GPU:0', "€ 𝄞"} <= names
+    assert measured(window, "kineto") == measured(path, "kineto")
+
+
+# Which ranks, which file
+
+
+def test_some_ranks(tmp_path: Path) -> None:
+    trace = nsys(tmp_path)
+    window = cut(trace, "--rank=1")
+    with evidence(window, convention=BUILT_IN["pithtrain"]) as opened:
+        rows = opened.rows(METRICS["exposed_ns"], opened.pick("median")).rows
+    assert {row.labels[0] for row in rows} == {1}
+    assert "error: there is no rank 7: the ranks are 0, 1" in run("cut", trace, "-o", window, "--rank", "7").output
+
+
+def test_ranks_without_a_label_keep_their_numbers(tmp_path: Path) -> None:
+    window = cut(jax(tmp_path), "--convention=jax", "--rank=1")
+    with evidence(window, convention=BUILT_IN["jax"]) as opened:
+        assert [rank.number for rank in opened.captures[0].ranks] == [1]
+
+
+def test_several_files_are_one_run(tmp_path: Path) -> None:
+    for rank in range(2):
+        trace = KinetoBuilder(rank=rank, world=2, pid=100 + rank)
+        trace.range("ProfilerStep#1", 1_000, 50_000)
+        trace.kernel("gemm", 3_000, 4_000, launch_ns=2_000)
+        trace.write(tmp_path / f"rank{rank}.json")
+    window = tmp_path / "window.json.gz"
+    files = sorted(tmp_path.glob("rank*.json"))
+    result = run("cut", *files, "-o", window, "--convention=kineto")
+    assert result.output == (
+        f"wrote {window}: 2 ranks, 2 kernels, window median, kernels launched; open it in https://ui.perfetto.dev\n"
+    )
+    result = run("cut", files[0], files[0], "-o", window, "--convention=kineto")
+    assert (result.exit_code, "are the same trace" in result.output) == (2, True)
+
+
+def test_an_empty_window_writes_nothing(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range(ANCHOR.format(0), 1_000, 2_000)
+    gpu.kernel("gemm", 3_000, 4_000, launch_ns=2_500)
+    path = trace.write(tmp_path / "run.sqlite")
+    target = tmp_path / "window.json.gz"
+    result = run("cut", path, "-o", target)
+    assert result.exit_code == 3
+    assert "holds no kernel" in result.output
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("run.sqlite", "name a file that ends in .json.gz or .json"),
+        ("window.txt", "name a file that ends in .json.gz or .json"),
+        ("no/window.json", "there is no folder no; make it first"),
+        ("folder.json", "name a file that ends in .json.gz or .json"),
+        ("rank0.json", "is a trace of a profiler: give another file"),
+        ("", "name a file that ends in .json.gz or .json"),
+    ],
+)
+def test_a_file_that_cannot_be_meant(project: Project, target: str, why: str) -> None:
+    project.trace()
+    (project.root / "folder.json").mkdir()
+    KinetoBuilder().write(project.root / "rank0.json")
+    before = {name: (project.root / name).read_bytes() for name in project.files()}
+    result = run("cut", "run.sqlite", "-o", target)
+    assert (result.exit_code, result.output.partition(why)[0]) == (2, f"error: --output {target}: ")
+    assert {name: (project.root / name).read_bytes() for name in project.files()} == before
+
+
+def test_a_trace_is_never_replaced_and_an_earlier_cut_is(project: Project) -> None:
+    KinetoBuilder().write(project.root / "rank0.json")
+    said = run("cut", "rank0.json", "-o", "rank0.json", "--convention=kineto").output
+    assert said == "error: --output rank0.json: is one of the traces: give another file\n"
+    project.trace()
+    for _ in range(2):
+        assert run("cut", "run.sqlite", "-o", "window.json").exit_code == 0
+    assert run("cut", "window.json", "-o", "window.json").exit_code == 2
+    (project.root / "ranks").mkdir()
+    (project.root / "run.sqlite").rename(project.root / "ranks" / "run.sqlite")
+    said = run("cut", "ranks", "-o", "ranks/window.json").output
+    assert "lies in the folder of the traces, and would be taken for one more" in said
+
+
+def test_a_disk_that_takes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "/somewhere/.window.json.x7.tmp")
+
+    project.trace()
+    monkeypatch.setattr("pytest_nsys.cli.cut.write_whole", full)
+    said = run("cut", "run.sqlite", "-o", "window.json").output
+    assert said == "error: --output window.json: cannot be written: No space left on device\n"
+
+
+# Reading a cut
+
+
+def test_it_says_that_it_is_no_whole_trace(tmp_path: Path) -> None:
+    window = cut(nsys(tmp_path))
+    result = run("overlap", window)
+    assert f"note: {window}: is a cut (window median, kernels contained, convention pithtrain)\n" in result.stderr
+    asked: list[list[str | Path]] = [["rows", "overlap_tax_ns", "--trace", window], ["overlap", window, "--window=run"]]
+    for arguments in asked:
+        result = run(*arguments)
+        assert result.exit_code == 3
+        assert result.stderr == (
+            f"error: {window}: is a cut (window median, kernels contained), and this needs the whole run: measure it "
+            "on the trace\n"
+        )
+
+
+def test_ranges_of_which_it_has_some_are_no_ranges_of_the_run(tmp_path: Path) -> None:
+    window = cut(kineto(tmp_path), "--convention=kineto")
+    assert run("window", window).exit_code == 0  # as it was cut
+    for other in ("--convention=pithtrain", "--anchor=layer00%"):
+        result = run("window", window, other)
+        assert result.exit_code == 3
+        assert f"error: {window}: is a cut (window median, kernels launched, convention kineto), which does not" in (
+            result.stderr
+        )
+
+
+def test_clocks_of_several_files_stay_apart(tmp_path: Path) -> None:
+    for rank in range(2):
+        trace = KinetoBuilder(rank=rank, world=2, pid=100 + rank)
+        for number in range(3):
+            at = 10_000 + rank * 777 + number * 12_345
+            trace.range(f"ProfilerStep#{number}", at - 17, at + 10_050)
+            put_step(trace, at, number)
+            at += 8_750 + rank * 5
+            trace.kernel("ncclDevKernel_AllGather", at, at + 50 + rank, stream=30, launch_ns=at - 7_000, **COLLECTIVE)
+        trace.write(tmp_path / "run" / f"rank{rank}.json")
+    window = tmp_path / "window.json.gz"
+    assert run("cut", tmp_path / "run", "-o", window, "--convention=kineto").exit_code == 0
+    before, after = measured(tmp_path / "run", "kineto"), measured(window, "kineto")
+    assert after == before
+    with evidence(window, convention=BUILT_IN["kineto"]) as opened:
+        assert clocks(opened.captures[0].ranks) == 2
+
+
+def test_another_window_of_it_is_empty(tmp_path: Path) -> None:
+    result = run("overlap", cut(nsys(tmp_path)), "--window=first")
+    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
+
+
+def test_a_gate_takes_it(project: Project) -> None:
+    project.gate("- overlap >= 80%\n- exposed_ns <= 200us")
+    project.trace()
+    cut(project.root / "run.sqlite")
+    assert {case.state for case in project.cases("--nsys-trace=window.json.gz", code=0).values()} == {"passed"}
+
+
+def changed(path: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+    """The cut with something wrong in it."""
+    root = json.loads(gzip.decompress(path.read_bytes()))
+    edit(root)
+    path.write_bytes(gzip.compress(json.dumps(root).encode()))
+    return path
+
+
+def _processes(root: dict[str, Any]) -> Any:
+    return root["pytestNsysCut"]["processes"]
+
+
+def _kernel(root: dict[str, Any]) -> Any:
+    return next(e for e in root["traceEvents"] if e.get("cat") == "kernel")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda root: _processes(root)[0].pop("base_ns"),
+        lambda root: _processes(root)[0].update(anchors=[[1, 2]]),
+        lambda root: _processes(root)[0].update(threads=3),
+        lambda root: _processes(root)[0].update(base_ns="x"),
+        lambda root: _kernel(root)["args"].pop("stream"),
+        lambda root: _kernel(root)["args"].update(stream="7"),
+        lambda root: _kernel(root).update(ts="soon"),
+        lambda root: _kernel(root).update(dur=1e300),
+        lambda root: _kernel(root)["args"].update({"launch_ns": 1 << 70}),
+        lambda root: _kernel(root)["args"].update({"Collective name": 3}),
+        lambda root: root.update(traceEvents=[{"ph": "X"}]),
+        lambda root: root["pytestNsysCut"].pop("processes"),
+        lambda root: root.update(pytestNsysCut=[]),
+    ],
+)
+def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:
+    window = changed(cut(write_trace(tmp_path / "run.sqlite")), edit)
+    result = run("overlap", window)
+    assert result.exit_code == 2, result.output
+    assert result.output == (
+        f"error: {window}: is no whole cut of pytest-nsys: it was changed or cut short; cut it again from its trace\n"
+    )
+
+
+def test_a_cut_of_another_format_is_one_line(tmp_path: Path) -> None:
+    window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=3))
+    assert "was cut by another version of pytest-nsys" in run("overlap", window).stderr
+
+
+# Lanes and gaps against their definitions
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
+
+
+@given(SPANS, st.integers(0, 40), st.integers(0, 40))
+def test_what_is_not_covered(spans: list[tuple[int, int]], start: int, end: int) -> None:
+    covered = {t for s, e in spans for t in range(s, e)}
+    found = list(Intervals(spans).uncovered(start, end))
+    assert {t for s, e in found for t in range(s, e)} == set(range(start, end)) - covered
+    assert all(a[1] < b[0] for a, b in pairwise(found))
+    assert all(s < e for s, e in found)
+
+
+@given(SPANS, st.booleans())
+def test_spans_of_a_lane_do_not_cross(spans: list[tuple[int, int]], nested: bool) -> None:
+    lanes = without_crossings([LaneSpan(s, e, "", "", {}) for s, e in spans], nested=nested)
+    assert sorted((s.start_ns, s.end_ns) for lane in lanes for s in lane) == sorted(spans)
+    for lane in lanes:
+        for a, b in _pairs(lane):
+            apart = a.end_ns <= b.start_ns
+            assert apart or (nested and b.end_ns <= a.end_ns)
+
+
+def _pairs(lane: list[LaneSpan]) -> Iterator[tuple[LaneSpan, LaneSpan]]:
+    return ((a, b) for i, a in enumerate(lane) for b in lane[i + 1 :])

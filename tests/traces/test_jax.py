@@ -1,0 +1,262 @@
+"""Does a trace of JAX give the numbers that are in it, of one process or many, and a broken one a clear line?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.chrome import json_stream
+from pytest_nsys.traces.chrome.jax import Jax
+from pytest_nsys.traces.opening import find_traces, open_trace
+from tests.support.gates import Project
+from tests.support.measure import evidence, notes, rows, windows
+from tests.support.reference_data import REAL, needs_reference_data
+
+JAX = BUILT_IN["jax"]
+AT = 9_716_533_018
+MS = 1_000_000
+Edit = Callable[[JaxBuilder], object]
+
+
+@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
+    if request.param == "msgspec":
+        pytest.importorskip("msgspec")
+    else:
+        monkeypatch.setattr("pytest_nsys.traces.chrome.jax.fast_decoder", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that every trace of these tests has several, and its end is no special one."""
+    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+        monkeypatch.setattr(json_stream, name, 700)
+    monkeypatch.setattr(json_stream, "TAIL", 300)
+
+
+def jax_trace(
+    gpus: tuple[int, ...] = (0,), *, steps: int = 5, slower_us: int = 0, edit: Edit | None = None
+) -> JaxBuilder:
+    """Steps of 1 ms; in each, on GPU i, a fusion of 300 + i us and NCCL of 200 us of which the last 50 - i are exposed.
+    ``slower_us`` makes NCCL longer, all of it exposed.
+    """
+    trace = JaxBuilder()
+    for k in range(steps):
+        begin = AT + MS * k
+        trace.step("train", k, begin, begin + 990_000)
+        for i in gpus:
+            fused = begin + 400_000 + 1_000 * i
+            trace.kernel("loop_fusion", begin + 100_000, fused, launch_ns=begin + 20_000, device=i)
+            end = begin + 450_000 + 1_000 * slower_us
+            name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            trace.kernel(name, begin + 250_000, end, stream=28, launch_ns=begin + 30_000, device=i)
+    if edit is not None:
+        edit(trace)
+    return trace
+
+
+def exposed(path: Path) -> object:
+    return rows(path, "wall_exposed_ns", convention=JAX)
+
+
+# -- what is in one file
+
+
+def test_only_the_lanes_of_streams_count(tmp_path: Path) -> None:
+    path = jax_trace().write(tmp_path / "host.trace.json.gz")
+    assert rows(path, "compute_ns", convention=JAX) == {0: 300_000}
+    assert exposed(path) == {0: 50_000}
+    with evidence(path, convention=JAX) as opened:
+        assert len(opened.captures[0].whole().tracks[0].kernels) == 10
+
+
+def test_steps_are_the_anchors(tmp_path: Path) -> None:
+    (window,) = windows(jax_trace().write(tmp_path / "a.json"), convention=JAX)
+    assert (window.name, window.index, window.count) == ("train step_num=2", 2, 5)
+    assert (window.start_ns, window.length_ns) == (AT + 2 * MS, 990_000)
+
+
+def test_a_kernel_is_of_the_step_that_launched_it(tmp_path: Path) -> None:
+    def late(trace: JaxBuilder) -> None:
+        trace.kernel("late", AT + 3_500_000, AT + 3_600_000, launch_ns=AT + 2_500_000)
+
+    path = jax_trace(edit=late).write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=JAX) == {0: 400_000}
+    assert rows(path, "compute_ns", convention=JAX, kernels="contained") == {0: 300_000}
+
+
+def test_copies_python_and_other_lanes_are_nothing(tmp_path: Path) -> None:
+    def more(trace: JaxBuilder) -> None:
+        trace.kernel("MemcpyD2D", AT + 2_500_000, AT + 2_600_000, launch_ns=AT + 2_040_000)
+        trace.kernel("fill", AT + 2_500_000, AT + 2_600_000, launch_ns=AT + 2_040_000, memset_details="value:0")
+        trace.range("$profiler.py:101 start_trace", AT, AT + 9 * MS)
+        trace.range("PjitFunction(step)", AT + 2_010_000, AT + 2_020_000)
+        trace.api("cuStreamSynchronize", AT + 2_700_000)
+
+    path = jax_trace(edit=more).write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=JAX) == {0: 300_000}
+    assert rows(path, "syncs", convention=JAX) == {0: 1}
+    trace = Jax(path)
+    ((pid, found),) = trace.ranges(["%"]).items()
+    assert {r.name for r in found} == {*(f"train step_num={k}" for k in range(5)), "PjitFunction(step)"}
+    assert pid > 0
+
+
+def test_lanes_named_after_their_events(tmp_path: Path) -> None:
+    text = json.loads(jax_trace().text())
+    text["traceEvents"].reverse()
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(text))
+    assert exposed(path) == {0: 50_000}
+
+
+def test_kernels_of_a_graph_count_one_by_one(tmp_path: Path) -> None:
+    def graph(trace: JaxBuilder) -> None:
+        number = trace.api("cuGraphLaunch", AT + 2_050_000)
+        for i in range(3):
+            begin = AT + 2_500_000 + 20_000 * i
+            trace.kernel("node", begin, begin + 10_000, correlation=number, cuda_graph_id="5")
+
+    path = jax_trace(edit=graph).write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=JAX) == {0: 330_000}
+    with evidence(path, convention=JAX) as opened:
+        assert sum(opened.captures[0].whole().tracks[0].kernels.graph_node) == 3
+
+
+def test_the_last_step_is_left_out_where_its_kernels_are_missing(tmp_path: Path) -> None:
+    def cut(trace: JaxBuilder) -> None:
+        trace.step("train", 5, AT + 5 * MS, AT + 6 * MS)
+        trace.api("cuLaunchKernel", AT + 5_100_000)
+
+    path = jax_trace(edit=cut).write(tmp_path / "a.json")
+    assert [w.count for w in windows(path, convention=JAX)] == [5]
+    said = notes(path, "overlap", convention=JAX)
+    assert any("the last step, train step_num=5, is incomplete and left out" in text for text in said)
+    assert any("1 of the 8 GPUs that it names ran a kernel" in text for text in said)
+
+
+# -- many GPUs, many files
+
+
+def test_one_process_with_all_gpus_of_its_node(tmp_path: Path) -> None:
+    path = jax_trace(gpus=(0, 1, 2, 3)).write(tmp_path / "host.trace.json.gz")
+    assert rows(path, "compute_ns", convention=JAX) == {i: 300_000 + 1_000 * i for i in range(4)}
+    assert exposed(path) == {i: 50_000 - 1_000 * i for i in range(4)}
+
+
+def test_one_process_for_each_gpu(tmp_path: Path) -> None:
+    for i in (10, 2, 0):
+        jax_trace(slower_us=i).write(tmp_path / f"host{i}.trace.json.gz")
+    assert exposed(tmp_path) == {0: 50_000, 1: 52_000, 2: 60_000}
+
+
+@pytest.mark.parametrize("below", ["plugins/profile", "profile", "."])
+def test_one_window_may_be_split_over_folders(tmp_path: Path, below: str) -> None:
+    for i, host in enumerate(("node1", "node2", "node1")):
+        folder = tmp_path / below / f"2025_01_31_23_59_5{i}"
+        jax_trace(slower_us=i).write(folder / f"{host}.trace.json.gz")
+        (folder / f"{host}.xplane.pb").write_bytes(b"\x0a")
+        jax_trace(slower_us=i).write(folder / "perfetto_trace.json.gz")
+    assert exposed(tmp_path) == {0: 50_000, 1: 52_000, 2: 51_000}
+
+
+def test_a_process_that_comes_twice(tmp_path: Path) -> None:
+    for second in (1, 2):
+        jax_trace().write(tmp_path / f"2025_01_31_23_59_5{second}" / "node.trace.json.gz")
+    with pytest.raises(UsageMistake, match=r"are the same trace: one process would count twice"):
+        find_traces(str(tmp_path), Path())
+
+
+@pytest.mark.parametrize("folder", ["2025_01_31_23_59_51", "."])
+def test_a_profile_without_its_json(tmp_path: Path, folder: str) -> None:
+    jax_trace().write(tmp_path / folder / "node1.trace.json.gz")
+    (tmp_path / folder / "node2.xplane.pb").write_bytes(b"\x0a")
+    with pytest.raises(UsageMistake, match=r"node2\.xplane\.pb without its trace\.json\.gz: .*XProf"):
+        find_traces(str(tmp_path), Path())
+
+
+# -- the gate
+
+
+GATE = "convention: jax\nrun: {{world: {}}}{}\nassertions:\n  - wall_exposed_ns < 60us\n"
+
+
+def test_gpus_are_held_against_the_world_that_the_gate_states(project: Project) -> None:
+    for i in (0, 1):
+        jax_trace(gpus=(0, 1), slower_us=i).write(project.root / f"run/host{i}.trace.json.gz")
+    project.gate(GATE.format(4, ""))
+    project.pytest("--nsys-trace=run", code=0)
+    project.gate(GATE.format(8, ""))
+    said = project.pytest("--nsys-trace=run", code=1)
+    assert (
+        "trace quality: 4 of 8 GPUs are missing (bound: at most 0): the gate file states world 8, and 4 GPUs ran"
+        in said
+    )
+    project.gate(GATE.format(8, "\nquality: {missing_ranks: 4}"))
+    project.pytest("--nsys-trace=run", code=0)
+    project.gate(GATE.format(2, ""))
+    said = project.pytest("--nsys-trace=run", code=1)
+    assert "4 GPUs ran kernels in 2 files, but the gate file states world 2: give the files of one profiling" in said
+
+
+def test_a_gate_can_go_red(project: Project) -> None:
+    jax_trace(slower_us=20).write(project.root / "host.trace.json.gz")
+    project.gate(GATE.format(1, ""))
+    assert "70" in project.pytest("--nsys-trace=host.trace.json.gz", code=1)
+
+
+# -- what cannot be read
+
+
+def test_no_gpu_is_one_line(tmp_path: Path) -> None:
+    trace = JaxBuilder(gpus=())
+    trace.step("train", 0, AT, AT + MS)
+    with pytest.raises(NothingMeasured, match=r"a\.json: no kernels: there is no lane 'Stream #' of a GPU") as caught:
+        exposed(trace.write(tmp_path / "a.json"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_kernel_without_a_time_is_named(tmp_path: Path) -> None:
+    def cut(trace: JaxBuilder) -> None:
+        del trace.events[-1]["dur"], trace.events[-2]["dur"]
+
+    path = jax_trace(edit=cut).write(tmp_path / "a.json")
+    with pytest.raises(TraceError, match=r"a\.json: kernel 'ncclDevKernel_AllReduce.*has no duration"):
+        Jax(path).lanes()
+
+
+def test_json_that_ends_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    text = jax_trace().text()
+    path.write_text(text[: len(text) // 2])
+    with pytest.raises(TraceError, match=r"its JSON ends in the middle"):
+        open_trace(path).lanes()
+
+
+def test_a_run_of_two_profilers(tmp_path: Path) -> None:
+    jax_trace().write(tmp_path / "a.json")
+    kineto = KinetoBuilder()
+    kineto.kernel("gemm", 10_000, 20_000)
+    kineto.write(tmp_path / "b.json")
+    with pytest.raises(TraceError, match=r"a\.json and .*b\.json are of two formats"):
+        exposed(tmp_path)
+
+
+# -- real traces
+
+
+@needs_reference_data
+def test_every_kernel_of_the_real_trace_has_its_launch() -> None:
+    trace = Jax(REAL / "jax_te_attn.trace.json.gz")
+    (lane,) = trace.lanes()
+    kernels = trace.kernels({lane: None})[lane]
+    launches = trace.launches({lane: kernels})[lane]
+    assert all(0 < launch <= start for launch, start in zip(launches, kernels.start_ns, strict=True))

@@ -1,0 +1,219 @@
+"""Is every way in which profilers have written JSON read alike: other years, other vendors, other members?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.gates import Project
+from tests.support.measure import evidence, notes, rows, windows
+
+KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
+AT = 4_458_676_522_690_655_001
+MS = 1_000_000
+
+
+@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
+    if request.param == "msgspec":
+        pytest.importorskip("msgspec")
+        return
+    monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
+    monkeypatch.setattr("pytest_nsys.traces.chrome.jax.fast_decoder", lambda: None)
+
+
+def torch_trace(**process: Any) -> KinetoBuilder:
+    """Steps of 1 ms, in each a gemm of 300 001 ns."""
+    trace = KinetoBuilder(**process)
+    for k in range(5):
+        begin = AT + MS * k
+        trace.range(f"ProfilerStep#{k}", begin, begin + 990_000)
+        trace.kernel("gemm", begin + 100_000, begin + 400_001, launch_ns=begin + 20_000)
+    return trace
+
+
+def jax_trace(gpu: int = 0) -> JaxBuilder:
+    trace = JaxBuilder()
+    for k in range(5):
+        begin = MS * (k + 1)
+        trace.step("train", k, begin, begin + 990_000)
+        trace.kernel("gemm", begin + 100_000, begin + 400_001, launch_ns=begin + 20_000, device=gpu)
+    return trace
+
+
+# -- torch.profiler
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"displayTimeUnit": "ns"},
+        {"displayTimeUnit": "ms", "baseTimeNanoseconds": 1_711_964_646_000_000_000},
+        {"baseTimeNanoseconds": "1711964646000000000", "trace_id": "4A5B", "with_stack": 1, "record_shapes": 0},
+        {"roctracer_version": 4, "hip_runtime_version": 60140093, "hip_driver_version": 60140093},
+        {"deviceProperties": [], "distributedInfo": {"backend": "gloo"}},
+        {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1, "pg_count": 0, "pg_config": []}},
+        {"distributedInfo": {"rank": "0", "world_size": "two"}, "deviceProperties": {"id": 0}},
+        {"distributedInfo": None, "deviceProperties": [None, 1, {"id": "x"}], "schemaVersion": None},
+    ],
+)
+def test_members_of_the_root_change_no_time(tmp_path: Path, members: Mapping[str, Any]) -> None:
+    trace = torch_trace()
+    trace.members = dict(members)
+    path = trace.write(tmp_path / "trace.json")
+    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
+    (window,) = windows(path, convention=KINETO)
+    assert window.start_ns == AT + 2 * MS
+
+
+@pytest.mark.parametrize("category", ["ac2g", "async_cpu_to_gpu", "async"])
+def test_arrows_of_every_year_lead_to_a_kernel(tmp_path: Path, category: str) -> None:
+    trace = torch_trace()
+    begin = AT + 2 * MS
+    trace.kernel("arrow", AT + 3_500_000, AT + 3_500_007, correlation=900)
+    arrow = {"id": 900, "cat": category, "name": category, "pid": 100, "tid": 100}
+    trace.events.append({**arrow, "ph": "s", "ts": f"<{(begin + 50_000) // 1000}.001>"})
+    trace.events.append({**arrow, "ph": "f", "ts": f"<{(AT + 3_500_000) // 1000}.001>", "bp": "e"})
+    assert rows(trace.write(tmp_path / "a.json"), "compute_ns", convention=KINETO) == {0: 300_008}
+
+
+@pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver"])
+def test_calls_of_every_kind_launch(tmp_path: Path, category: str) -> None:
+    trace = torch_trace()
+    for event in trace.events:
+        event["cat"] = category if event["cat"] == "cuda_runtime" else event["cat"]
+    path = trace.write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
+    assert not [text for text in notes(path, "compute_ns", convention=KINETO) if "no launch" in text]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_trace_of_nothing_but_the_gpu(tmp_path: Path, as_list: bool) -> None:
+    trace = torch_trace(rank=None)
+    trace.events = [event for event in trace.events if event["cat"] == "kernel"][::-1]
+    path = trace.write(tmp_path / "a.json", as_list=as_list)
+    assert rows(path, "compute_ns", convention=KINETO, window="run") == {0: 5 * 300_001}
+    assert rows(path, "window_ns", convention=KINETO, window="run") == {0: 4 * MS + 300_001}
+    cut = f"{AT + MS + 200_000}:{AT + 2 * MS}"
+    assert rows(path, "compute_ns", convention=KINETO, window=cut, kernels="clipped") == {0: 200_001}
+
+
+def test_a_list_of_2021_without_order(tmp_path: Path) -> None:
+    """Lanes are named by texts, also where the stream is no argument, and metadata lies anywhere."""
+    trace = torch_trace(rank=None)
+    names = {"kernel": "Kernel", "cuda_runtime": "Runtime", "user_annotation": "Operator"}
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["tid"], event["pid"] = f"stream {event['args'].pop('stream')}", "0"
+            del event["args"]["device"], event["args"]["context"]
+        event["cat"] = names[event["cat"]]
+    trace.events.reverse()
+    trace.events.insert(3, {"ph": "M", "name": "process_labels", "pid": "0", "tid": 0, "args": {"labels": "GPU 0"}})
+    trace.events.append(
+        {"ph": "X", "cat": "Trace", "ts": 1, "dur": "never", "name": "PyTorch Profiler (0)", "pid": "S"}
+    )
+    path = trace.write(tmp_path / "a.json", as_list=True)
+    assert rows(path, "stream_compute_ns", convention=KINETO) == {(0, 7): 300_001}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("rank-34.json.gz", "rank-35.json.gz"),
+        ("rank34_trace.json", "rank35_trace.json"),
+        ("host_7.worker34.pt.trace.json", "host_7.worker35.pt.trace.json"),
+        ("trace.Rank_34.pt.trace.json.gz", "trace.Rank_35.pt.trace.json.gz"),
+        ("worker0_rank34.json", "worker1_rank35.json"),
+    ],
+)
+def test_a_rank_is_that_of_the_name_where_the_file_says_none(tmp_path: Path, names: tuple[str, str]) -> None:
+    for name in reversed(names):
+        torch_trace(rank=None).write(tmp_path / "iteration_5" / name)
+    with evidence(tmp_path, convention=KINETO) as opened:
+        ranks = opened.captures[0].ranks
+        assert [(rank.number, rank.trace.name) for rank in ranks] == list(zip((34, 35), names, strict=True))
+        assert not [note for note in opened.captures[0].rank_notes if "numbered" in note.text]
+
+
+@pytest.mark.parametrize("name", ["trace.json", "frank3.json", "host12.pt.trace.json", "rank.json", "prank-3.json"])
+def test_other_names_name_no_rank(tmp_path: Path, name: str) -> None:
+    path = torch_trace(rank=None).write(tmp_path / name)
+    assert "no setup label: ranks are numbered by (file, process, device)" in notes(path, "overlap", convention=KINETO)
+    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
+
+
+def test_two_files_that_name_the_same_rank(tmp_path: Path) -> None:
+    for node in (1, 2):
+        torch_trace(rank=None, pid=node).write(tmp_path / f"node{node}_rank3.json")
+    with pytest.raises(TraceError, match=r"rank 3 comes twice in this run \(.*node1_rank3\.json.*node2_rank3\.json"):
+        rows(tmp_path, "compute_ns", convention=KINETO)
+
+
+def test_one_iteration_of_several_is_picked(project: Project) -> None:
+    for iteration in (10, 20):
+        for rank in (0, 1):
+            trace = torch_trace(rank=rank, world=2, pid=100 + rank)
+            if iteration == 20:
+                trace.kernel("more", AT + 2_500_000, AT + 2_600_000, launch_ns=AT + 2_400_000)
+            trace.write(project.root / "profile" / f"iteration_{iteration}" / f"rank{rank}_trace.json")
+    project.gate("convention: torchtitan\nassertions: [compute_ns < 350us]")
+    project.pytest("--nsys-trace=profile/iteration_10", code=0)
+    project.pytest("--nsys-trace=profile/iteration_20", code=1)
+    assert "holds the traces of 2 steps (iteration_10, iteration_20)" in project.pytest("--nsys-trace=profile", code=4)
+
+
+# -- JAX
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [
+        (r'"metadata": \{\s*"highres-ticks": true\s*\}', '"metadata": {}'),
+        (r'"correlation_id": "(\d+)"', r'"correlation_id": \1'),
+        (r'"step_num": "(\d+)"', r'"step_num": \1'),
+        (r"\(Compute\)", "(MemcpyD2H,Compute)"),
+        (r"Stream #7\(Compute\)", "Stream #7"),
+        (r'"pid": (\d+)', r'"pid": "\1"'),
+        (r'"tid": (\d+)', r'"tid": "\1"'),
+    ],
+)
+def test_spellings_of_xprof(tmp_path: Path, pattern: str, replacement: str) -> None:
+    text, count = re.subn(pattern, replacement, jax_trace().text())
+    assert count
+    path = tmp_path / "host.trace.json"
+    path.write_text(text)
+    assert rows(path, "stream_compute_ns", convention=JAX) == {(0, 7): 300_001}
+
+
+def test_the_last_element_need_not_be_empty(tmp_path: Path) -> None:
+    content = json.loads(jax_trace().text())
+    assert content["traceEvents"].pop() == {}
+    path = tmp_path / "host.trace.json"
+    path.write_text(json.dumps(content))
+    assert rows(path, "compute_ns", convention=JAX) == {0: 300_001}
+
+
+def test_lanes_that_repeat_the_time_of_the_kernels(tmp_path: Path) -> None:
+    trace = jax_trace()
+    for tid, lane in enumerate(("XLA Modules - from #7", "Framework Name Scope", "Source code", "Steps"), 50):
+        trace.events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": lane}})
+        trace.event("", "gemm", 3 * MS, 3 * MS + 900_000, pid=1, tid=tid, args={"correlation_id": "3"})
+    assert rows(trace.write(tmp_path / "a.json"), "busy_ns", convention=JAX) == {0: 300_001}
+
+
+def test_eight_gpus_are_named_and_the_fifth_is_used(tmp_path: Path) -> None:
+    path = jax_trace(gpu=5).write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=JAX) == {0: 300_001}
+    assert f"{path}: 1 of the 8 GPUs that it names ran a kernel" in notes(path, "overlap", convention=JAX)
+    with evidence(path, convention=JAX) as opened:
+        assert [rank.device for rank in opened.captures[0].ranks] == [5]

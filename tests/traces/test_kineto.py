@@ -1,0 +1,543 @@
+"""Does a torch.profiler trace of any year give the numbers that are in it, and a broken one a clear line?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.demangled import short_name
+from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.chrome import json_bytes, json_stream
+from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.opening import find_traces, open_trace
+from tests.support.gates import Project
+from tests.support.measure import STEP, evidence, notes, rows, rows_of, windows
+
+KINETO = BUILT_IN["kineto"]
+AT = 4_458_676_522_690_655_000
+"""A time of 19 digits."""
+NCCL = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GEMM = "void at::native::(anonymous namespace)::gemm<4, float>(int, float*)"
+
+Edit = Callable[[KinetoBuilder], object]
+
+
+@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
+def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
+    name: str = request.param
+    if name == "msgspec":
+        pytest.importorskip("msgspec")
+    else:
+        monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
+    return name
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that every trace of these tests has several, and its end is no special one."""
+    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+        monkeypatch.setattr(json_stream, name, 700)
+    monkeypatch.setattr(json_stream, "TAIL", 300)
+
+
+def step_trace(steps: int = 5, *, at: int = AT, edit: Edit | None = None, **process: Any) -> KinetoBuilder:
+    """Steps of 1 ms, in each a gemm of 300 us, and NCCL of 200 us of which the last 50 are exposed."""
+    trace = KinetoBuilder(**process)
+    for k in range(steps):
+        begin = at + 1_000_000 * k
+        trace.range(f"ProfilerStep#{k}", begin, begin + 990_000)
+        trace.kernel(GEMM, begin + 100_000, begin + 400_000, launch_ns=begin + 20_000)
+        trace.kernel(NCCL, begin + 250_000, begin + 450_000, stream=28, launch_ns=begin + 30_000)
+    if edit is not None:
+        edit(trace)
+    return trace
+
+
+FIGURES = {"compute_ns": 300_000, "comm_ns": 200_000, "exposed_ns": 50_000, "wall_exposed_ns": 50_000}
+
+
+def figures(path: Path) -> dict[str, object]:
+    """The figures of rank 0 in the median step."""
+    with evidence(path, convention=KINETO) as opened:
+        found = {name: rows_of(opened, name, opened.pick("median")) for name in FIGURES}
+    return {name: next(iter(values.values()), None) for name, values in found.items()}
+
+
+# -- every way in which it is written
+
+
+def test_times_of_19_digits_are_exact(tmp_path: Path) -> None:
+    def odd(trace: KinetoBuilder) -> None:
+        trace.kernel("odd", AT + 2_500_001, AT + 2_500_004, stream=9)
+
+    path = step_trace(edit=odd).write(tmp_path / "trace.json")
+    with evidence(path, convention=KINETO) as opened:
+        kernels = opened.captures[0].whole().tracks[0].kernels
+    spans = dict(
+        zip((kernels.names[n] for n in kernels.name), zip(kernels.start_ns, kernels.end_ns, strict=True), strict=True)
+    )
+    assert spans["odd"] == (AT + 2_500_001, AT + 2_500_004)
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "x.pt.trace.json", "x.pt.trace.json.gz", "trace.txt"])
+def test_plain_and_packed_under_any_name(tmp_path: Path, name: str) -> None:
+    assert figures(step_trace().write(tmp_path / name)) == FIGURES
+
+
+def test_a_list_as_root(tmp_path: Path) -> None:
+    path = step_trace().write(tmp_path / "trace.json", as_list=True)
+    assert figures(path) == FIGURES
+    with evidence(path, convention=KINETO) as opened:
+        assert "no setup label: ranks are numbered by (file, process, device)" in [
+            n.text for n in opened.captures[0].rank_notes
+        ]
+
+
+def test_unsorted_events_odd_rows_and_members_after_the_list(tmp_path: Path) -> None:
+    def odd(trace: KinetoBuilder) -> None:
+        trace.events.reverse()
+        trace.events[3:3] = [{}, None, 7, {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans"}]
+        trace.events.append({"ph": "M", "name": "process_name", "pid": "Spans", "tid": 0, "args": {"name": "x"}})
+        trace.event("user_annotation", "lane", AT, AT + 5, pid="Spans", tid="PyTorch Profiler")
+
+    trace = step_trace(edit=odd)
+    content = json.loads(trace.text(), parse_float=lambda text: f"<{text}>")
+    events = content.pop("traceEvents")
+    turned = re.sub(r'"<(-?[0-9.]+)>"', r"\1", json.dumps({"traceEvents": events, **content}))
+    path = tmp_path / "trace.json"
+    path.write_text("\ufeff" + turned, encoding="utf-8")
+    assert figures(path) == FIGURES
+
+
+def test_categories_and_lanes_of_2021(tmp_path: Path) -> None:
+    old = {"kernel": "Kernel", "cuda_runtime": "Runtime", "user_annotation": "Operator"}
+
+    def rename(trace: KinetoBuilder) -> None:
+        del trace.members["schemaVersion"], trace.members["distributedInfo"]
+        for event in trace.events:
+            if event["cat"] == "kernel":
+                event["tid"] = f"stream {event['args'].pop('stream')}"
+                del event["args"]["device"], event["args"]["context"]
+            event["cat"] = old[event["cat"]]
+
+    assert figures(step_trace(edit=rename).write(tmp_path / "worker0.pt.trace.json")) == FIGURES
+
+
+def test_times_as_integers_and_with_other_digits(tmp_path: Path) -> None:
+    text = step_trace(at=1_682_725_898_000_000_000).text()
+    text = text.replace(".000", "")
+    assert ".0" not in text
+    path = tmp_path / "trace.json"
+    path.write_text(text)
+    assert figures(path) == FIGURES
+    path.write_text(re.sub(r'("ts": \d+)', r"\1.0000004", text))
+    assert figures(path) == FIGURES
+    path.write_text(re.sub(r'"ts": (\d)(\d+)', r'"ts": \1.\2e15', text))
+    assert figures(path) == FIGURES
+
+
+def test_nothing_but_kernels_is_a_kernel(tmp_path: Path) -> None:
+    def more(trace: KinetoBuilder) -> None:
+        for cat in ("gpu_memcpy", "gpu_memset", "gpu_user_annotation", "python_function", "overhead"):
+            trace.event(cat, "nccl:all_reduce", AT + 2_100_000, AT + 2_900_000, pid=0, tid=7)
+        trace.event("gpu_user_annotation", "ProfilerStep#2", AT, AT + 900_000, pid=0, tid=7)
+
+    path = step_trace(edit=more).write(tmp_path / "trace.json")
+    assert figures(path) == FIGURES
+    (window,) = windows(path, convention=KINETO)
+    assert (window.name, window.count) == ("ProfilerStep#2", 5)
+
+
+def test_rocm_calls_and_kernels(tmp_path: Path) -> None:
+    def rocm(trace: KinetoBuilder) -> None:
+        for event in trace.events:
+            event["name"] = event["name"].replace("cudaLaunchKernel", "hipExtModuleLaunchKernel")
+            event.get("args", {}).pop("context", None)
+        trace.kernel("rcclGenericKernel", AT + 2_500_000, AT + 2_600_000, stream=28, launch_ns=AT + 2_040_000)
+        trace.api("hipStreamSynchronize", AT + 2_700_000)
+        trace.api("hipMemcpyAsync", AT + 2_800_000)
+
+    path = step_trace(edit=rocm).write(tmp_path / "trace.json")
+    assert figures(path) == FIGURES | {"comm_ns": 300_000, "exposed_ns": 150_000, "wall_exposed_ns": 150_000}
+    assert rows(path, "syncs", convention=KINETO, kernels="contained") == {0: 1}
+    assert not [text for text in notes(path, "overlap", convention=KINETO) if "pattern" in text]
+
+
+def test_names_with_broken_characters_and_numbers_that_are_none(tmp_path: Path) -> None:
+    def odd(trace: KinetoBuilder) -> None:
+        trace.range("lone \ud800 surrogate", AT, AT + 10)
+        trace.event("gpu_memcpy", "copy", AT, AT + 1, args={"memory bandwidth (GB/s)": "@"})
+
+    text = step_trace(edit=odd).text()
+    path = tmp_path / "trace.json"
+    for number in ("NaN", "-nan", "inf", "Infinity"):
+        path.write_bytes(text.replace('"@"', number).encode().replace(b"gemm<4", b"gemm\xff<4"))
+        assert figures(path) == FIGURES
+    trace = Kineto(path)
+    names = [name for name, _ in trace.common_range_names(100 << 24)]
+    assert any(name.startswith("lone ") for name in names)
+    assert all(name.encode() for name in names)
+
+
+# -- ranges, launches, ranks
+
+
+def test_ranges_are_those_of_the_cpu(tmp_path: Path) -> None:
+    def more(trace: KinetoBuilder) -> None:
+        trace.range("layer00_stage2_f", AT + 2_025_000, AT + 2_045_000)
+        trace.range("nccl:all_gather", AT + 2_026_000, AT + 2_044_000)
+        trace.range("aten::stage3_f", AT + 2_015_000, AT + 2_024_000, cat="cpu_op", thread=7)
+
+    path = step_trace(edit=more).write(tmp_path / "trace.json")
+    staged = replace(STEP, anchor="ProfilerStep#%", setup=None)
+    assert rows(path, "exposed_ns", convention=staged) == {(0, "stage2_f"): 50_000}
+    assert rows(path, "launches", convention=staged) == {(0, "stage2_f"): 1, (0, "stage3_f"): 1}
+    trace = Kineto(path)
+    around = trace.ranges_around({100 << 24: (AT + 2_026_000, AT + 2_027_000)})[100 << 24]
+    assert [r.name for r in around] == ["ProfilerStep#2", "layer00_stage2_f"]
+    assert list(around[:1]) == [around[0]]
+
+
+def test_launches_by_correlation_then_by_arrow(tmp_path: Path) -> None:
+    def more(trace: KinetoBuilder) -> None:
+        trace.api("cudaLaunchKernel", AT + 1_000, correlation=1)  # a second row of the first kernel, and earlier
+        trace.kernel("arrow", AT + 60_000, AT + 70_000, correlation=900)
+        trace.kernel("lost", AT + 80_000, AT + 90_000, correlation=901)
+        arrow = {"ph": "s", "id": 900, "cat": "ac2g", "name": "ac2g", "pid": 100, "tid": 100}
+        trace.events += [{**arrow, "ts": (AT + 5_000) // 1000}, {**arrow, "ph": "f", "ts": (AT + 60_000) // 1000}]
+
+    trace = Kineto(step_trace(1, edit=more).write(tmp_path / "trace.json"))
+    lane = Lane(100 << 24, 0)
+    kernels = trace.kernels({lane: None})
+    names = [kernels[lane].names[n] for n in kernels[lane].name]
+    launches = dict(zip(names, trace.launches(kernels)[lane], strict=True))
+    assert launches["arrow"] == AT + 5_000
+    assert launches["lost"] == NO_LAUNCH
+    assert launches["gemm"] == AT + 1_000
+    (chosen,) = trace.kernels_launched({lane: (AT, AT + 5_000)}).values()
+    assert [chosen.names[n] for n in chosen.name] == ["arrow", "gemm"]
+
+
+def test_kernels_of_a_graph_share_its_launch(tmp_path: Path) -> None:
+    def graph(trace: KinetoBuilder) -> None:
+        number = trace.api("cudaGraphLaunch", AT + 2_050_000)
+        for k in range(3):
+            trace.kernel("node", AT + 2_500_000 + k, AT + 2_500_001 + k, correlation=number)
+
+    path = step_trace(edit=graph).write(tmp_path / "trace.json")
+    assert rows(path, "launches", convention=KINETO) == {(0, "none"): 5}
+    said = notes(path, "overlap", convention=KINETO, kernels="contained")
+    assert any(text.startswith("3 kernels came from CUDA graphs") for text in said)
+
+
+def test_ranks_come_from_the_file_not_from_its_name(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        step_trace(rank=1 - rank, world=2, pid=200).write(tmp_path / f"rank{rank}_trace.json")
+    with evidence(tmp_path, convention=KINETO) as opened:
+        ranks = opened.captures[0].ranks
+        assert [(rank.number, rank.trace.name) for rank in ranks] == [(0, "rank1_trace.json"), (1, "rank0_trace.json")]
+        assert opened.captures[0].gpu_model() == "NVIDIA H100 80GB HBM3"
+
+
+def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        step_trace(rank=None, pid=100 + number).write(tmp_path / f"host{number}.pt.trace.json.gz")
+    with evidence(tmp_path, convention=KINETO) as opened:
+        assert [(rank.number, rank.pid) for rank in opened.captures[0].ranks] == [(0, 101), (1, 102), (2, 110)]
+
+
+def test_missing_and_double_ranks_are_named(tmp_path: Path) -> None:
+    step_trace(rank=0, world=4).write(tmp_path / "a.json")
+    step_trace(rank=2, world=4).write(tmp_path / "b.json")
+    assert "2 of 4 ranks of the mesh are in no trace: 1, 3" in notes(tmp_path, "overlap", convention=KINETO)
+    step_trace(rank=2, world=4, pid=5).write(tmp_path / "c.json")
+    with pytest.raises(TraceError, match=r"rank 2 comes twice in this run \(.*b\.json, process 100; .*c\.json"):
+        notes(tmp_path, "overlap", convention=KINETO)
+
+
+def test_coordinates_of_a_device_mesh(tmp_path: Path) -> None:
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4, "ranks": [0, 1, 2, 3]},
+        {"pg_name": "1", "pg_desc": "mesh_pp", "pg_size": 2, "ranks": [1, 3]},
+        {"pg_name": "2", "pg_desc": "mesh_dp_shard", "pg_size": 2, "ranks": [2, 3]},
+        {"pg_name": "3", "pg_desc": "mesh_dp_shard_cp", "pg_size": 2, "ranks": [2, 3]},
+    ]
+    (setup,) = Kineto(step_trace(rank=3, world=4, groups=groups).write(tmp_path / "a.json")).setups().values()
+    assert (setup.rank, setup.coordinates, setup.sizes) == (3, {"pp": 1, "dp_shard": 1}, {"pp": 2, "dp_shard": 2})
+    (setup,) = Kineto(step_trace(rank=3, world=8, groups=groups).write(tmp_path / "b.json")).setups().values()
+    assert (setup.coordinates, setup.sizes) == ({}, {"world": 8})
+
+
+def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
+    def label(trace: KinetoBuilder) -> None:
+        trace.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", AT, AT + 5)
+
+    path = step_trace(rank=0, world=2, edit=label).write(tmp_path / "a.json")
+    with evidence(path, convention=BUILT_IN["pithtrain"]) as opened:
+        (rank,) = opened.captures[0].ranks
+    assert (rank.number, rank.coordinates["pp"]) == (1, 1)
+
+
+def test_devices_of_one_process_are_ranks_of_their_own(tmp_path: Path) -> None:
+    def second(trace: KinetoBuilder) -> None:
+        trace.kernel("other", AT + 2_100_000, AT + 2_200_000, device=1, launch_ns=AT + 2_050_000)
+
+    path = step_trace(rank=None, edit=second).write(tmp_path / "a.json")
+    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_000, 1: 100_000}
+    labelled = step_trace(rank=0, edit=second).write(tmp_path / "b.json")
+    assert rows(labelled, "compute_ns", convention=KINETO) == {0: 400_000}
+
+
+# -- the last step
+
+
+def test_a_last_step_without_end_is_left_out_and_said_so(tmp_path: Path) -> None:
+    path = step_trace(edit=lambda trace: trace.range("ProfilerStep#5", AT + 5_000_000, None)).write(tmp_path / "a.json")
+    assert [w.count for w in windows(path, "last", convention=KINETO)] == [5]
+    said = notes(path, "overlap", convention=KINETO)
+    assert f"{path}: the last step, ProfilerStep#5, is incomplete and left out: it has no end" in said
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        (lambda trace: trace.recorded_until(AT + 5_990_000), "the recording ended inside it"),
+        (lambda trace: trace.api("cudaLaunchKernel", AT + 5_060_000), "1 kernel launch of 3 ran no kernel"),
+        (
+            lambda trace: trace.events.__delitem__(slice(-4, None)),
+            "it launches 0 kernels, each step before it at least 2",
+        ),
+    ],
+)
+def test_a_last_step_that_was_cut_is_left_out(tmp_path: Path, edit: Edit, why: str) -> None:
+    whole = step_trace(6).write(tmp_path / "whole.json")
+    assert [w.count for w in windows(whole, convention=KINETO)] == [6]
+    assert not [text for text in notes(whole, "overlap", convention=KINETO) if "incomplete" in text]
+    cut = step_trace(6, edit=edit).write(tmp_path / "cut.json")
+    assert [w.count for w in windows(cut, convention=KINETO)] == [5]
+    said = notes(cut, "overlap", convention=KINETO)
+    assert f"{cut}: the last step, ProfilerStep#5, is incomplete and left out: {why}" in said
+
+
+def test_the_only_step_stays(tmp_path: Path) -> None:
+    path = step_trace(1, edit=lambda trace: trace.recorded_until(AT + 990_000)).write(tmp_path / "a.json")
+    assert [w.count for w in windows(path, convention=KINETO)] == [1]
+    said = notes(path, "overlap", convention=KINETO)
+    assert f"{path}: the only step, ProfilerStep#0, is incomplete: the recording ended inside it" in said
+
+
+# -- TorchTitan
+
+
+def test_torchtitan_stages_and_purposes(tmp_path: Path) -> None:
+    def fsdp(trace: KinetoBuilder) -> None:
+        begin = AT + 2_000_000
+        trace.range("FSDP::pre_forward (layers.0)", begin + 500_000, begin + 540_000)
+        trace.range("FSDP::all_gather (layers.0)", begin + 510_000, begin + 530_000)
+        trace.kernel(NCCL, begin + 600_000, begin + 700_000, stream=30, launch_ns=begin + 520_000)
+        trace.range("PP:0SEND_F1", begin + 550_000, begin + 560_000)
+        trace.kernel(NCCL, begin + 710_000, begin + 720_000, stream=31, launch_ns=begin + 555_000)
+
+    path = step_trace(edit=fsdp).write(tmp_path / "iteration_10" / "rank0_trace.json")
+    titan = BUILT_IN["torchtitan"]
+    assert rows(path, "exposed_ns", convention=titan) == {(0, "all_gather"): 100_000, (0, "none"): 60_000}
+    purposes = rows(path, "comm_streams", convention=titan)
+    assert purposes[0, "fsdp_all_gather"] == purposes[0, "pp_p2p"] == purposes[0, "unknown"] == 1
+
+
+def test_the_one_iteration_of_a_folder_is_a_run(tmp_path: Path) -> None:
+    for rank in range(11):
+        step_trace(rank=rank, world=11).write(tmp_path / "iteration_10" / f"rank{rank}_trace.json")
+    (tmp_path / "iteration_10" / "notes.json").write_text('{"a": 1}')
+    (tmp_path / "iteration_20").mkdir()
+    found = find_traces(str(tmp_path), Path())
+    assert [path.name for path in found] == [f"rank{rank}_trace.json" for rank in range(11)]
+    step_trace().write(tmp_path / "iteration_20" / "rank0_trace.json")
+    with pytest.raises(
+        UsageMistake, match=r"holds the traces of 2 steps \(iteration_10, iteration_20\).*give one of them"
+    ):
+        find_traces(str(tmp_path), Path())
+    with pytest.raises(UsageMistake, match=r"matches no file; .*iteration_10 is a folder, and each folder is a run"):
+        find_traces(str(tmp_path / "iteration_*"), Path())
+
+
+# -- in a gate
+
+
+def test_a_gate_and_the_primitives(project: Project) -> None:
+    for rank in (0, 1):
+        step_trace(rank=rank, world=2, pid=100 + rank).write(project.root / "run" / f"rank{rank}_trace.json.gz")
+    project.gate("convention: kineto\nassertions:\n  - wall_exposed_ns < 60us\n  - wall_exposed_ns < 40us\n")
+    said = project.pytest("--nsys-trace=run", code=1)
+    project.result.assert_outcomes(passed=1, failed=1)
+    assert "50 us" in said
+    assert "ProfilerStep#2" in said
+
+
+def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
+    nsys = TraceBuilder()
+    kineto = KinetoBuilder(rank=None)
+    for process in (nsys.process(pid=100), kineto):
+        for k in range(5):
+            begin = AT + 1_000_000 * k
+            process.range(f"step {k}", begin, begin + 900_000)
+            process.range("layer00_stage2_f", begin + 10_000, begin + 60_000)
+            process.kernel("gemm", begin + 100_000, begin + 400_000, launch_ns=begin + 20_000)
+            process.kernel(
+                "ncclDevKernel_SendRecv", begin + 250_000, begin + 450_000, stream=28, launch_ns=begin + 30_000
+            )
+    with evidence(nsys.write(tmp_path / "a.sqlite")) as a, evidence(kineto.write(tmp_path / "b.json")) as b:
+        for window, metric in [(w, m) for w in ("median", "steady", "run") for m in METRICS]:
+            assert rows_of(a, metric, a.pick(window)) == rows_of(b, metric, b.pick(window)), (window, metric)
+
+
+# -- what cannot be read
+
+
+def text_of(edit: Edit | None = None) -> str:
+    return step_trace(edit=edit).text()
+
+
+def kernel_with(**members: Any) -> str:
+    def change(trace: KinetoBuilder) -> None:
+        event = next(event for event in trace.events if event["cat"] == "kernel")
+        event |= members
+        for name in [name for name, value in members.items() if value == "gone"]:
+            del event[name]
+
+    return text_of(change).replace('"NAN"', "NaN")
+
+
+def merged(trace: KinetoBuilder) -> None:
+    trace.event("cuda_runtime", "cudaLaunchKernel", AT, AT + 1, pid=101, args={"correlation": 1})
+
+
+BROKEN = {
+    "empty": (b"", r"is empty \(0 bytes\)"),
+    "no JSON": (b"hello", r"is no JSON"),
+    "another JSON": (b'{"a": [1, 2]}', r"is JSON, but no trace of torch.profiler or JAX"),
+    "no events": (b'{"schemaVersion": 1}', r"holds no traceEvents"),
+    "cut": (text_of().encode()[:5000], r"its JSON ends in the middle"),
+    "cut in a string": (text_of()[: text_of().index("gemm") + 2].encode(), r"its JSON ends in the middle"),
+    "cut after the list": (text_of()[: text_of().rindex('"traceName"')].encode(), r"its JSON ends in the middle"),
+    "broken": (text_of().replace('"dur": 990.000', '"dur" 990.000', 1).encode(), r"is no valid JSON at byte \d+"),
+    "truncated gzip": (gzip.compress(text_of().encode())[:-40], r"its gzip stream ends in the middle"),
+    "damaged gzip": (gzip.compress(text_of().encode())[:-8] + bytes(8), r"its gzip stream is damaged"),
+    "deep": (b'{"schemaVersion": 1, "x": ' + b"[" * 200_000, r"is nested deeper than any trace"),
+    "no duration": (
+        kernel_with(dur="gone").encode(),
+        r"kernel 'void at::.* has no duration that can be read \(dur missing\)",
+    ),
+    "NaN": (kernel_with(dur="NAN").encode(), r"kernel .* has no duration that can be read \(dur NaN\)"),
+    "no time": (kernel_with(ts=None).encode(), r"kernel .* has no time that can be read \(ts missing\)"),
+    "time of a list": (kernel_with(ts=[1]).encode(), r"kernel .* has no time that can be read"),
+    "endless number": (kernel_with(dur=10**3000).encode(), r"kernel .* (has no duration|lies outside)"),
+    "negative": (kernel_with(dur=-5).encode(), r"kernel .* ends before it starts"),
+    "outside": (kernel_with(ts=9e18).encode(), r"kernel .* (lies outside|has no time)"),
+    "no name": (kernel_with(name="gone").encode(), r"a kernel has no name"),
+    "no lane": (kernel_with(pid="x", args={}).encode(), r"kernel .* runs on no known device and stream"),
+    "merged": (text_of(merged).encode(), r"holds API calls of 2 processes"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_one_line(tmp_path: Path, case: str) -> None:
+    content, what = BROKEN[case]
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=what) as caught:
+        rows(path, "compute_ns", convention=KINETO)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gzip_bomb_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_bytes, "FREE_BYTES", 1 << 20)
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    event = b'{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.000, "dur": 1.000},'
+    content = (
+        packer.compress(b'{"schemaVersion": 1, "traceEvents": [') + packer.compress(event * 200_000) + packer.flush()
+    )
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(content)
+    monkeypatch.setattr(json_stream, "BLOCK", 1 << 18)
+    monkeypatch.setattr(json_stream, "BLOCK_OF_OBJECTS", 1 << 18)
+    with pytest.raises(TraceError, match="unpacks to more than 100 times its size"):
+        rows(path, "compute_ns", convention=KINETO)
+
+
+def test_members_and_padding_of_gzip(tmp_path: Path) -> None:
+    text = step_trace().text().encode()
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(text[:3000]) + gzip.compress(text[3000:]) + b"\0" * 100)
+    assert figures(path) == FIGURES
+
+
+def test_a_profile_without_gpu_says_how_to_get_one(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.range("ProfilerStep#1", AT, AT + 10)
+    with pytest.raises(NothingMeasured, match=r"no kernels: profile with activities=.*ProfilerActivity\.CUDA"):
+        rows(trace.write(tmp_path / "a.json"), "compute_ns", convention=KINETO)
+
+
+def test_a_trace_without_ranges_says_how_to_mark_a_step(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("gemm", AT, AT + 10)
+    path = trace.write(tmp_path / "a.json")
+    with pytest.raises(NothingMeasured, match=r"holds no ranges at all: .*record_function"):
+        rows(path, "compute_ns", convention=KINETO)
+    assert rows(path, "compute_ns", convention=KINETO, window="run") == {0: 10}
+
+
+def test_ranges_without_duration_are_open(tmp_path: Path) -> None:
+    path = step_trace(edit=lambda trace: trace.range("open", AT, None)).write(tmp_path / "a.json")
+    ((found,),) = Kineto(path).ranges(["open"]).values()
+    assert found.end_ns == OPEN_END_NS
+
+
+def test_one_run_is_of_one_format(tmp_path: Path) -> None:
+    nsys = TraceBuilder()
+    nsys.process().kernel("gemm", 10, 20)
+    nsys.write(tmp_path / "a.sqlite")
+    step_trace().write(tmp_path / "b.json")
+    (tmp_path / "report.json").write_text('{"verdicts": []}')
+    with pytest.raises(TraceError, match=r"a\.sqlite and .*b\.json are of two formats: .*its own --nsys-trace"):
+        notes(tmp_path, "overlap", convention=KINETO)
+
+
+def test_jax_files_are_told_from_torch(tmp_path: Path) -> None:
+    (tmp_path / "host.xplane.pb").write_bytes(b"\x0a\x0b")
+    with pytest.raises(UsageMistake, match=r"host\.xplane\.pb without its trace\.json\.gz: .*XProf"):
+        find_traces(str(tmp_path), Path())
+    with pytest.raises(TraceError, match=r"host\.xplane\.pb without its trace\.json\.gz: .*XProf"):
+        open_trace(tmp_path / "host.xplane.pb")
+
+
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        (GEMM, "gemm"),
+        (NCCL, "ncclDevKernel_AllGather_RING_LL"),
+        ("sm90_xmma_gemm_bf16", "sm90_xmma_gemm_bf16"),
+        ("nccl AllReduce", "nccl AllReduce"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, (bool)1>(cublasGemvParams<int>)", "kernel"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("()", "()"),
+    ],
+)
+def test_short_names_are_as_nsys_has_them(full: str, short: str) -> None:
+    assert short_name(full) == short

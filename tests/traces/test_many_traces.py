@@ -1,0 +1,286 @@
+"""Is a run of many traces one run? The same verdicts whoever reads it; who is missing, doubled or broken is named."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.parallel import MANY, ReadAhead
+from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.windows import pick_under
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces import sqlite_file
+from pytest_nsys.traces.recorded import RecordedTrace
+from tests.support.gates import Project, heard
+from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
+
+GATE = """
+    - stage2 overlap >= 50%
+    - exposed_ns < 100us
+    - no mixed comm streams
+    - {metric: overlap_tax_ns, require: "< 1s", window: steady}
+    - {metric: launches, window: run, require: "> 0"}
+"""
+
+
+def report(project: Project, name: str, *options: str) -> str:
+    """The JSON report of a gate run, which has every row."""
+    project.pytest(*options, f"--nsys-json={name}", code=1)
+    return (project.root / name).read_text(encoding="utf-8")
+
+
+def test_processes_reach_the_same_verdicts_as_one(project: Project) -> None:
+    write_nodes(project.root / "run", 4, ranks=2)
+    project.gate("trace: run\nassertions:" + GATE.replace("\n    ", "\n  "))
+    serial = report(project, "serial.json")
+    assert report(project, "parallel.json", "--nsys-executor=processes:2") == serial
+    assert '"failed"' in serial
+
+
+@pytest.mark.parametrize("command", ["setup", "overlap"])
+def test_a_command_prints_the_same_whoever_reads(project: Project, command: str) -> None:
+    write_nodes(project.root / "run", 3, ranks=2)
+    serial = project.command(command, "run", code=0)
+    assert project.command(command, "run", "--executor=processes:2", code=0) == serial
+    assert len(serial.splitlines()) >= 2 + 6  # the header, and a row of each rank
+
+
+def test_compare_prints_the_same_whoever_reads(project: Project) -> None:
+    write_nodes(project.root / "base", 2, ranks=2)
+    for path in write_nodes(project.root / "head", 2, ranks=2):
+        with sqlite3.connect(path) as trace:  # the gemm that hides it ends earlier
+            trace.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end - 300000 WHERE streamId = 7")
+        trace.close()
+    serial = project.command("compare", "base", "head", code=1)
+    assert project.command("compare", "base", "head", "--executor=processes:2", code=1) == serial
+
+
+def opened_here(traces: Path, convention: str, metrics: list[str], executor: str | None) -> tuple[list[object], int]:
+    """The rows and notes of some metrics, and how many files this process had to open for them."""
+    pick = pick_under(BUILT_IN[convention], "median", None, None)
+    library = Library(ReadAhead(executor))
+    evidence = library.evidence([str(traces)], Path(), BUILT_IN[convention], asks=[Ask(m, pick) for m in metrics])
+    found: list[object] = [evidence.key({}), evidence.facts]
+    for name in metrics:
+        found += [evidence.rows(METRICS[name], pick), evidence.notes(pick, METRICS[name]), evidence.windows(pick)]
+    files = sum("_file" in trace.__dict__ for trace in evidence.captures[0].traces)
+    library.close()
+    return found, files
+
+
+def test_what_was_read_ahead_needs_no_file_here(tmp_path: Path) -> None:
+    """Also the launches, the ranges, the calls and the kernels of the whole run."""
+    write_nodes(tmp_path, 3, ranks=2)
+    metrics = ["overlap", "comm_streams", "overlap_tax_ns", "syncs", "period_ns", "launches"]
+    serial, _ = opened_here(tmp_path, "pithtrain", metrics, None)
+    ahead, opened = opened_here(tmp_path, "pithtrain", metrics, "processes:2")
+    assert ahead == serial
+    assert opened == 0
+
+
+def test_what_nobody_foresaw_is_read_from_the_file(tmp_path: Path) -> None:
+    write_nodes(tmp_path, 3, ranks=2)
+    pick = pick_under(BUILT_IN["pithtrain"], "median", None, None)
+    library = Library(ReadAhead("processes:2"))
+    evidence = library.evidence([str(tmp_path)], Path(), BUILT_IN["pithtrain"], asks=[Ask("anchors", pick)])
+    rows = evidence.rows(METRICS["overlap"], pick)
+    assert all(isinstance(trace, RecordedTrace) and "_file" in trace.__dict__ for trace in evidence.captures[0].traces)
+    library.close()
+    plain = Library()
+    assert rows == plain.evidence([str(tmp_path)], Path(), BUILT_IN["pithtrain"]).rows(METRICS["overlap"], pick)
+    plain.close()
+
+
+def write_kineto(folder: Path, ranks: int, *, informed: bool = True) -> None:
+    """One trace per rank; ``informed``: ``distributedInfo`` says which."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(ranks):
+        trace = KinetoBuilder(rank=rank if informed else None, world=ranks, pid=100 + rank)
+        for step in range(6):
+            begin = 1_000_000 * step
+            trace.range(f"ProfilerStep#{step}", begin, begin + 900_000)
+            trace.kernel("ncclDevKernel_AllReduce", begin + 100_000, begin + 300_000, stream=28)
+            trace.kernel("gemm", begin + 100_000, begin + 200_000 + 1_000 * rank)
+        trace.write(folder / f"rank{rank}_trace.json")
+
+
+def test_traces_of_torch_are_read_ahead_as_well(tmp_path: Path) -> None:
+    write_kineto(tmp_path, 3)
+    metrics = ["wall_overlap", "idle_ns", "period_ns"]
+    serial, _ = opened_here(tmp_path, "kineto", metrics, None)
+    ahead, opened = opened_here(tmp_path, "kineto", metrics, "processes:2")
+    assert ahead == serial
+    assert opened == 0
+
+
+def test_many_traces_are_let_go_one_by_one_in_one_process_too(tmp_path: Path) -> None:
+    write_nodes(tmp_path, MANY, ranks=2)
+    few, _ = opened_here(tmp_path, "pithtrain", ["overlap"], "processes:2")
+    serial, opened = opened_here(tmp_path, "pithtrain", ["overlap"], None)
+    assert serial == few
+    assert opened == 0
+
+
+# Who is who
+
+
+def test_a_rank_that_no_trace_holds_is_named(project: Project) -> None:
+    paths = write_nodes(project.root / "run", 3, ranks=2)
+    paths[1].unlink()
+    project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
+    said = project.pytest("--nsys-executor=processes:2", code=1)
+    assert "2 of 6 ranks are missing" in said
+    assert "ranks 2, 3 of the setup labels' mesh" in said
+
+
+def test_a_rank_that_comes_twice_is_named_with_both_files(project: Project) -> None:
+    paths = write_nodes(project.root / "run", 3, ranks=2)
+    shutil.copy(paths[1], paths[1].with_name("node009.sqlite"))
+    said = project.command("overlap", "run", "--executor=processes:2", code=2)
+    assert "rank 2 comes twice in this run" in said
+    assert "node001.sqlite" in said
+    assert "node009.sqlite" in said
+
+
+def test_torch_ranks_that_are_missing_or_doubled_are_named(project: Project) -> None:
+    write_kineto(project.root / "run", 3)
+    lost = (project.root / "run" / "rank1_trace.json").rename(project.root / "rank1_trace.json")
+    said = project.command("streams", "run", "--convention=kineto", "--executor=processes:2", code=0)
+    assert "1 of 3 ranks of the mesh are in no trace: 1" in said
+    for name in ("rank1_trace.json", "rank7_trace.json"):
+        shutil.copy(lost, project.root / "run" / name)
+    said = project.command("streams", "run", "--convention=kineto", "--executor=processes:2", code=2)
+    assert "rank 1 comes twice in this run" in said
+
+
+def test_a_gap_between_the_names_of_files_is_named(project: Project) -> None:
+    write_kineto(project.root / "run", 4, informed=False)
+    (project.root / "run" / "rank2_trace.json").unlink()
+    said = project.command("streams", "run", "--convention=kineto", code=0)
+    assert "rank 2 is in no trace, though rank 3 is" in said
+
+
+# What fails
+
+
+def test_a_trace_that_fails_says_the_same_in_any_process(project: Project) -> None:
+    paths = write_nodes(project.root / "run", 4, ranks=2)
+    content = paths[2].read_bytes()
+    paths[2].write_bytes(content[: len(content) // 2])
+    serial = project.command("overlap", "run", code=2)
+    assert "node002.sqlite" in serial
+    assert project.command("overlap", "run", "--executor=processes:2", code=2) == serial
+    paths[2].write_bytes(b"")
+    serial = project.command("overlap", "run", code=2)
+    assert "node002.sqlite: is empty" in serial
+    assert project.command("overlap", "run", "--executor=processes:2", code=2) == serial
+
+
+def test_of_a_process_that_dies_the_trace_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = write_nodes(project.root / "run", 6, ranks=2)
+    paths[3].rename(paths[3].with_name(KILLER))
+    kill_whoever_reads_it(project.root, monkeypatch)
+    project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%\n  - exposed_ns < 1s")
+    said = project.pytest_in_a_process("--nsys-executor=processes:2", code=1)
+    assert f"{KILLER}: cannot be read: the process that read it died (signal 9)" in said
+    assert "2 errors in" in said
+    said = project.command("overlap", "run", "--executor=processes:2", code=2)
+    assert [line for line in said.splitlines() if KILLER in line] == [line for line in said.splitlines() if line]
+    assert project.command("overlap", "run", code=0)  # this process lives
+
+
+# Small systems, and terminals
+
+
+def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
+    write_nodes(tmp_path / "run", 300, ranks=1)  # more than there may be
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); from pathlib import Path; "
+        "from pytest_nsys.core.conventions import BUILT_IN as B; from pytest_nsys.analysis.captures import Library; "
+        "from pytest_nsys.analysis.metrics import METRICS as M; "
+        "e = Library().evidence(['run'], Path(), B['pithtrain']); "
+        "print(len(e.rows(M['overlap'], e.pick('median')).rows))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "600\n", done.stderr
+
+
+def test_a_file_that_is_being_read_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(sqlite_file, "CHUNK_ROWS", 1)
+    first, second = (sqlite_file.SqliteFile(path) for path in write_nodes(tmp_path, 2, ranks=1))
+    sql = "SELECT text FROM NVTX_EVENTS ORDER BY rowid"
+    rows = first.chunks(sql)
+    read = [next(rows)]
+    other = [[row] for row in second.rows(sql)]
+    read += rows
+    assert len(read) == len(other) > 1
+    first.close()
+    second.close()
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """Both ends of a terminal."""
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    os.close(ours)
+
+
+SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; "
+OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['overlap', 'run', '--executor=processes:2', *{options}])"
+GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
+
+
+@pytest.mark.parametrize(
+    ("code", "options", "environment", "shown"),
+    [
+        (OVERLAP, [], {}, True),
+        (OVERLAP, ["--format=json"], {}, False),
+        (GATES, [], {}, True),
+        (GATES, ["-q"], {}, False),
+        (GATES, [], {"CI": "true"}, False),
+    ],
+)
+def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
+    project: Project,
+    terminal: tuple[int, int],
+    code: str,
+    options: list[str],
+    environment: dict[str, str],
+    shown: bool,
+) -> None:
+    write_nodes(project.root / "run", 3, ranks=1)
+    project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
+    ours, theirs = terminal
+    known = {name: value for name, value in os.environ.items() if name != "CI"}
+    words = [sys.executable, "-c", code.format(options=options)]
+    done = subprocess.run(
+        words, cwd=project.root, env={**known, **environment}, stdout=subprocess.PIPE, stderr=theirs, check=False
+    )
+    os.close(theirs)
+    said = heard(ours)
+    assert done.returncode == 0, said
+    assert ("\rreading traces [" in said) == shown
+    if shown:
+        assert "\r\x1b[K" in said.split(" of 3\x1b[K")[-1]
+
+
+def test_no_bar_before_two_seconds_have_passed(project: Project, terminal: tuple[int, int]) -> None:
+    write_nodes(project.root / "run", 2, ranks=1)
+    ours, theirs = terminal
+    words = [sys.executable, "-m", "pytest_nsys", "window", "run", "--executor=serial"]
+    subprocess.run(words, cwd=project.root, stdout=subprocess.PIPE, stderr=theirs, check=True)
+    os.close(theirs)
+    assert b"reading traces" not in os.read(ours, 1 << 16)

@@ -1,0 +1,481 @@
+"""Is a report read as its export would be, exported once, and is every way in which that fails one clear line?"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
+from pytest_nsys.traces.nsys.export_cache import CACHE
+from pytest_nsys.traces.nsys.report import export_to, exported
+from pytest_nsys.traces.nsys.report_session import _of_report, is_export_of
+from pytest_nsys.traces.opening import find_traces, open_trace
+from tests.support.fake_nsys import (
+    CUT,
+    FULL,
+    NEWER,
+    NO_DATABASE,
+    VERSION,
+    FakeNsys,
+    fake_on_path,
+    needs_nsys,
+    write_report,
+)
+from tests.support.gates import Project, write_trace
+from tests.support.reference_data import REAL, needs_reference_data
+
+GATE = "- {id: hidden, assert: stage2 overlap >= 60%}\n- {id: exposed, assert: exposed_ns < 1ms}"
+
+
+@pytest.fixture
+def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
+    """A fake that exports a trace that passes."""
+    fake = fake_on_path(tmp_path / "bin", monkeypatch)
+    fake.tell(content=write_trace(tmp_path / "export" / "good.sqlite"))
+    return fake
+
+
+def cached(report: Path, folder: Path | None = None) -> list[str]:
+    """What lies in the cache, hidden helpers left out."""
+    found = (folder or report.parent / CACHE).glob("*")
+    return sorted(path.name for path in found if not path.name.startswith("."))
+
+
+def partial(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.partial*"))
+
+
+# Once, and the right one
+
+
+def test_a_report_is_judged_and_exported_once(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    report = write_report(project.root / "run.nsys-rep")
+    for _ in range(2):
+        project.pytest("--nsys-trace=run.nsys-rep", code=0)
+        project.result.assert_outcomes(passed=2)
+    assert len(nsys.asked("export")) == 1
+    assert len(cached(report)) == 1
+    assert partial(project.root) == []
+
+
+def test_a_report_fails_as_its_export_would(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    nsys.tell(content=write_trace(project.root / "export" / "bad.sqlite", 900))
+    write_report(project.root / "run.qdrep")
+    cases = project.cases("--nsys-trace=run.qdrep", code=1)
+    assert cases["hidden"].state == "failure"
+
+
+@pytest.mark.usefixtures("nsys")
+def test_what_the_cache_holds_is_out_of_the_way_of_git(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "run.nsys-rep")
+    export = exported(report)
+    assert export.path.parent == tmp_path / CACHE
+    assert (tmp_path / CACHE / ".gitignore").read_text().splitlines()[-1] == "*"
+    assert export.note is None
+
+
+@pytest.mark.usefixtures("nsys")
+def test_another_content_is_exported_again_and_the_old_export_goes(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "run.nsys-rep", "first")
+    neighbour = exported(write_report(tmp_path / "run.nsys-rep-2.nsys-rep")).path
+    first = exported(report).path
+    status = report.stat()
+    write_report(report, "other")
+    os.utime(report, ns=(status.st_atime_ns, status.st_mtime_ns))  # neither time nor length tells
+    second = exported(report).path
+    assert first != second
+    assert (first.exists(), second.exists(), neighbour.exists()) == (False, True, True)
+
+
+def test_another_nsys_exports_again(tmp_path: Path, nsys: FakeNsys) -> None:
+    report = write_report(tmp_path / "run.nsys-rep")
+    first = exported(report).path
+    nsys.tell(content=tmp_path / "export" / "good.sqlite", version="2025.5.1.121")
+    second = exported(report).path
+    assert first != second
+    assert second.name.endswith("-2025.5.1.121.sqlite")
+    assert len(cached(report)) == 2
+
+
+def test_without_nsys_the_newest_export_in_the_cache_is_read(tmp_path: Path, nsys: FakeNsys) -> None:
+    report = write_report(tmp_path / "run.nsys-rep")
+    for version in ("2023.10.1", "2023.4.4.54"):
+        nsys.tell(content=tmp_path / "export" / "good.sqlite", version=version)
+        exported(report)
+    (nsys.folder / "nsys").unlink()
+    assert exported(report).path.name.endswith("-2023.10.1.sqlite")
+
+
+def test_two_workers_export_once(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    write_report(project.root / "run.nsys-rep")
+    project.pytest_in_a_process("--nsys-trace=run.nsys-rep", "-n", "2", code=0)
+    assert len(nsys.asked("export")) == 1
+
+
+def test_who_comes_second_waits_for_the_first(tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = write_report(tmp_path / "run.nsys-rep")
+    export = exported(report).path
+    kept = export.rename(tmp_path / "kept")
+
+    def flock(_: int, how: int) -> None:
+        if how & fcntl.LOCK_NB:
+            raise BlockingIOError
+        kept.rename(export)  # what the first one, which held the lock, has done meanwhile
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert exported(report).path == export
+    assert len(nsys.asked("export")) == 1
+
+
+def test_a_disk_that_cannot_lock_is_written_all_the_same(
+    tmp_path: Path, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(37, "No locks available")))
+    assert exported(write_report(tmp_path / "run.nsys-rep")).path.is_file()
+    assert len(nsys.asked("export")) == 1
+
+
+@pytest.mark.usefixtures("nsys")
+def test_what_a_killed_export_left_is_cleared_away(tmp_path: Path) -> None:
+    report = write_report(tmp_path / "run.nsys-rep")
+    export = exported(report).path
+    start = export.name.removesuffix(f"{VERSION}.sqlite")
+    export.rename(export.with_name(f".{start}123.partial"))
+    assert exported(report).path == export
+    assert partial(tmp_path) == []
+
+
+@pytest.mark.parametrize("blobs", [True, False])
+def test_payloads_are_asked_for_where_nsys_knows_them(tmp_path: Path, nsys: FakeNsys, blobs: bool) -> None:
+    nsys.tell(content=tmp_path / "export" / "good.sqlite", blobs=blobs)
+    exported(write_report(tmp_path / "run.nsys-rep"))
+    (words,) = nsys.asked("export")
+    assert ("--include-blobs=true" in words) == blobs
+
+
+@pytest.mark.usefixtures("nsys")
+def test_a_name_that_begins_with_a_dash(project: Project) -> None:
+    write_report(project.root / "--help.nsys-rep")
+    project.command("export", "--", "--help.nsys-rep", code=0)
+    assert (project.root / "--help.sqlite").is_file()
+
+
+# The user's own export
+
+
+def make_older(path: Path, than: Path) -> None:
+    ns = than.stat().st_mtime_ns - 1_000_000_000
+    os.utime(path, ns=(ns, ns))
+
+
+def test_an_export_beside_its_report_is_read(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
+    project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert nsys.asked("export") == []
+
+
+def test_an_export_older_than_its_report_is_not_read(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    stale = project.trace("run.sqlite", 900)
+    make_older(stale, write_report(project.root / "run.nsys-rep"))
+    project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert len(nsys.asked("export")) == 1
+    (nsys.folder / "nsys").unlink()
+    shutil.rmtree(project.root / CACHE)
+    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert "is not on PATH; run.sqlite beside it is older than the report, so it is not read: install" in said
+
+
+def of_session(start_ns: int) -> str:
+    """What a report says of its session, among other things."""
+    digits = f"-{start_ns}"
+    return f'of a run 9"\x0f281474976710656"\x00*{chr(len(digits))}{digits}2\x06Offset and so on'
+
+
+def export_of_session(project: Project, start_ns: int, exposed_us: int) -> Path:
+    def details(trace: TraceBuilder, _: list[Process]) -> None:
+        trace.insert("ANALYSIS_DETAILS", globalVid=1, duration=10**9, startTime=start_ns, stopTime=start_ns + 10**9)
+
+    return project.trace("run.sqlite", exposed_us, edit=details)
+
+
+def test_a_newer_export_of_another_capture_is_not_read(project: Project, nsys: FakeNsys) -> None:
+    """A green of yesterday's rows: by its time it could be the export of this report."""
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    export = export_of_session(project, 657_382_416, 200)
+    report = write_report(project.root / "run.nsys-rep", of_session(618_815_714))
+    make_older(report, export)
+    nsys.tell(content=write_trace(project.root / "bad" / "bad.sqlite", 900))
+    project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert len(nsys.asked("export")) == 1
+    (nsys.folder / "nsys").unlink()
+    shutil.rmtree(project.root / CACHE)
+    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert "run.sqlite beside it is the export of another capture, so it is not read" in said
+
+
+def test_the_export_of_the_same_session_is_read_whatever_its_time(project: Project, nsys: FakeNsys) -> None:
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    export = export_of_session(project, 657_382_416, 200)
+    make_older(export, write_report(project.root / "run.nsys-rep", of_session(657_382_416)))
+    assert "does not say" not in project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert nsys.asked("export") == []
+
+
+@pytest.mark.usefixtures("nsys")
+def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) -> None:
+    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
+    make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
+    line = "run.nsys-rep: the rows are those of run.sqlite, which does not say that it is its export"
+    assert line in project.pytest("--nsys-trace=run.nsys-rep", code=0)
+    assert line in project.command("overlap", "run.nsys-rep", code=0)
+
+
+@needs_reference_data
+def test_real_reports_state_their_session(tmp_path: Path) -> None:
+    path = shutil.copy(REAL / "mordred.qdrep", tmp_path / "run.qdrep")
+    assert _of_report(Path(path)) == {248_600_000}
+    assert _of_report(REAL / "jtb_pdl_2p2c.nsys-rep") == {1_051_102_214_536_768}
+
+
+@needs_nsys
+def test_a_real_report_and_its_export_state_the_same_session(tmp_path: Path) -> None:
+    report, other = tmp_path / "run.nsys-rep", tmp_path / "other.nsys-rep"
+    for target in (report, other):
+        words = ["nsys", "profile", "--trace=osrt", "--sample=none", "--cpuctxsw=none", f"--output={target}", "true"]
+        if subprocess.run(words, capture_output=True, check=False).returncode or not target.is_file():
+            pytest.skip("this nsys cannot profile here")
+    export = tmp_path / "run.sqlite"
+    export_to(report, export)
+    assert is_export_of(export, report) is True
+    assert is_export_of(export, other) is False
+
+
+def test_a_folder_with_reports_and_exports_counts_each_rank_once(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    label = "rank={0}; pp={0}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+    for rank in range(2):
+        export = project.trace(f"run/node{rank}.sqlite", ranks=1, label=label.format(rank))
+        make_older(write_report(project.root / f"run/node{rank}.nsys-rep"), export)
+    (project.root / "run" / "node1.sqlite").unlink()
+    nsys.tell(content=write_trace(project.root / "one.sqlite", ranks=1, label=label.format(1)))
+    for value in ("run", "run/*"):
+        said = project.pytest(f"--nsys-trace={value}", code=0)
+        assert "2 ranks" in said
+    names = [path.name for path in find_traces("run", project.root)]
+    assert names == ["node0.nsys-rep", "node1.nsys-rep"]
+    assert [path.name for path in find_traces("run/*.sqlite", project.root)] == ["node0.sqlite"]
+
+
+# Where it cannot be written
+
+
+def test_beside_a_report_in_a_folder_that_is_read_only(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    report = write_report(project.root / "traces" / "run.nsys-rep")
+    report.parent.chmod(0o555)
+    try:
+        said = project.pytest("--nsys-trace=traces", code=0)
+        project.pytest("--nsys-trace=traces", code=0)
+    finally:
+        report.parent.chmod(0o755)
+    assert len(nsys.asked("export")) == 1
+    assert "its export lies at " in said
+    assert len(cached(report, nsys.folder / "cache" / "pytest-nsys")) == 1
+    assert not (report.parent / CACHE).exists()
+
+
+@pytest.mark.usefixtures("nsys")
+def test_no_place_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = write_report(tmp_path / "traces" / "run.nsys-rep")
+    (report.parent / CACHE).write_text("a file")
+    (tmp_path / "file").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(TraceError, match=r"there is no place for its export: .*File exists.*Not a directory"):
+        exported(report)
+
+
+# Each failure is one line
+
+
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "newer": ({"code": 1, "says": NEWER}, "report was made by a newer nsys (2025.5) than the one on PATH (2023.4): "),
+    "truncated": ({"code": 1, "says": CUT}, "is truncated or damaged (nsys: Section Table Reference magic number"),
+    "not written": ({"code": 1, "says": NO_DATABASE}, "nsys cannot write its export to"),
+    "disk full": ({"code": 0, "says": FULL, "bytes": 0}, "disk full: nsys could not write its export to"),
+    "nothing written": ({"code": 0, "content": None}, "ended with 0, but its export cannot be read"),
+    "empty": ({"code": 0, "bytes": 0}, "ended with 0, but its export is cut short (0 bytes)"),
+    "cut": ({"code": 0, "bytes": 20_000}, "ended with 0, but its export is cut short (20000 bytes)"),
+    "killed": ({"signal": 9}, "nsys was ended by signal 9"),
+    "unknown": ({"code": 1, "says": "Exportation error: \x1b[31mOops."}, "`nsys export` ended with 1: �[31mOops"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_failed_export_is_one_line_and_leaves_nothing(project: Project, nsys: FakeNsys, case: str) -> None:
+    behaviour, line = FAILURES[case]
+    nsys.tell(**{"content": project.trace("good.sqlite"), **behaviour})
+    project.gate(GATE)
+    report = write_report(project.root / "run.nsys-rep")
+    cases = project.cases("--nsys-trace=run.nsys-rep", code=1)
+    assert {item.state for item in cases.values()} == {"error"}
+    (told,) = [text for text in cases["hidden"].text.splitlines() if line in text][:1]
+    assert str(report) in told
+    assert cached(report) == []
+    assert partial(project.root) == []
+
+
+def test_a_report_without_nsys(project: Project, nsys: FakeNsys) -> None:
+    (nsys.folder / "nsys").unlink()
+    project.gate(GATE)
+    write_report(project.root / "run.nsys-rep")
+    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert (
+        "is a report, and nsys, which must export it, is not on PATH: install Nsight Systems, or run `nsys export "
+        "--type=sqlite -o run.sqlite run.nsys-rep` elsewhere" in said
+    )
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_no_report(tmp_path: Path, nsys: FakeNsys, there: bool) -> None:
+    nsys.tell(code=1, says="Exportation error: Version tag does not contain a delimiter.")
+    if not there:
+        (nsys.folder / "nsys").unlink()
+    path = tmp_path / "run.nsys-rep"
+    path.write_bytes(b"date,loss\n")
+    with pytest.raises(TraceError, match=r"run.nsys-rep: is no Nsight Systems report$"):
+        open_trace(path)
+
+
+def test_an_empty_report(tmp_path: Path, nsys: FakeNsys) -> None:
+    path = tmp_path / "run.nsys-rep"
+    path.touch()
+    with pytest.raises(TraceError, match=r"is empty \(0 bytes\)"):
+        open_trace(path)
+    assert nsys.asked() == []
+
+
+def test_a_program_that_is_not_this_nsys(tmp_path: Path, nsys: FakeNsys) -> None:
+    (nsys.folder / "nsys").write_text("#!/bin/sh\necho NSYS: a nonlinear system solver\n")
+    with pytest.raises(TraceError, match="is no Nsight Systems: `nsys --version` says 'NSYS: a nonlinear"):
+        open_trace(write_report(tmp_path / "run.nsys-rep"))
+
+
+def test_an_nsys_that_does_not_start(tmp_path: Path, nsys: FakeNsys) -> None:
+    (nsys.folder / "nsys").write_text("#!/no/such/interpreter\n")
+    with pytest.raises(TraceError, match="cannot be started"):
+        open_trace(write_report(tmp_path / "run.nsys-rep"))
+
+
+@pytest.mark.usefixtures("nsys")
+def test_raw_data_in_place_of_a_report(project: Project) -> None:
+    project.gate(GATE)
+    project.file("run/a.qdstrm", "raw")
+    said = project.pytest("--nsys-trace=run/a.qdstrm", code=1)
+    assert "a.qdstrm: is raw data that nsys could not turn into a report: run `QdstrmImporter -i a.qdstrm`" in said
+    said = project.pytest("--nsys-trace=run", code=4)
+    assert "run: holds no trace, but a.qdstrm, which nsys could not turn into a report" in said
+    said = project.pytest("run/a.qdstrm", code=4)
+    assert "is a trace, not a test: write --nsys-trace=run/a.qdstrm" in said
+
+
+def test_what_nsys_said_last() -> None:
+    assert _last_words("Processing 3 events: [==10%  ]\rProcessing 3 events: [====100%]\n") == "no word"
+    assert _last_words("unrecognised option '--x'\n\nusage: nsys export\nTry 'nsys'\n") == "unrecognised option '--x'"
+
+
+def test_versions_are_shown_as_releases_and_ordered_as_numbers() -> None:
+    assert short("2025.5.1.121-255136380782v0") == "2025.5"
+    assert sorted(["2023.10.1", "2023.4.4.54", "2022.12"], key=version_order) == ["2022.12", "2023.4.4.54", "2023.10.1"]
+
+
+# On a terminal
+
+
+def test_a_terminal_is_shown_how_far_the_export_is(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    write_report(project.root / "run.nsys-rep")
+    shown, terminal = pty.openpty()
+    words = [sys.executable, "-m", "pytest", "-q", "--nsys-trace=run.nsys-rep"]
+    with subprocess.Popen(words, cwd=project.root, stdout=subprocess.DEVNULL, stderr=terminal) as process:
+        pass
+    os.close(terminal)
+    said = os.read(shown, 65536).decode()
+    os.close(shown)
+    assert process.returncode == 0
+    assert said.startswith(f"\rexporting run.nsys-rep (0.0 MB) with nsys {VERSION}: 0 %\r")
+    assert said.endswith(": 100 %\r\n")
+    assert len(nsys.asked("export")) == 1
+
+
+@pytest.mark.usefixtures("nsys")
+def test_nothing_is_shown_where_there_is_no_terminal(project: Project) -> None:
+    write_report(project.root / "run.nsys-rep")
+    said = project.command("overlap", "run.nsys-rep", code=0)
+    assert "exporting" not in said
+
+
+def test_collecting_exports_nothing(project: Project, nsys: FakeNsys) -> None:
+    project.gate(GATE)
+    write_report(project.root / "run.nsys-rep")
+    project.pytest("--collect-only", "--nsys-trace=run.nsys-rep", code=0)
+    assert nsys.asked("export") == []
+
+
+# With a real nsys
+
+
+@needs_nsys
+@needs_reference_data
+def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None:
+    shutil.copyfile(REAL / "mordred.qdrep", project.root / "mordred.qdrep")
+    said = project.command(
+        "rows", "compute_ns", "--trace", "mordred.qdrep", "--convention", "generic", "--window", "run", code=0
+    )
+    assert "compute_ns 0    6128761 ns" in said
+    (export,) = (project.root / CACHE).glob("*.sqlite")
+    with closing(sqlite3.connect(export)) as database:
+        assert database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (12,)
+
+
+@needs_nsys
+@needs_reference_data
+def test_the_real_nsys_says_what_the_fake_says(tmp_path: Path) -> None:
+    whole = (REAL / "mordred.qdrep").read_bytes()
+    assert whole.startswith(MAGIC)
+    cut = tmp_path / "cut.qdrep"
+    cut.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(TraceError, match="is truncated or damaged"):
+        open_trace(cut)
+    flipped = tmp_path / "flipped.qdrep"
+    flipped.write_bytes(whole[:150_000] + bytes(b ^ 0xFF for b in whole[150_000:150_200]) + whole[150_200:])
+    with pytest.raises(TraceError, match="is truncated or damaged"):
+        open_trace(flipped)
+
+
+@needs_nsys
+@needs_reference_data
+def test_a_report_of_an_nsys_newer_than_the_one_at_hand(tmp_path: Path) -> None:
+    report = tmp_path / "jtb.nsys-rep"
+    shutil.copyfile(REAL / "jtb_pdl_2p2c.nsys-rep", report)
+    said = subprocess.run(["nsys", "--version"], capture_output=True, text=True, check=True).stdout
+    if version_order(said) >= (2025, 5):
+        pytest.skip("this nsys is not older than the report")
+    with pytest.raises(TraceError, match=r"report was made by a newer nsys \(2025.5\) than the one on PATH \(20"):
+        open_trace(report)

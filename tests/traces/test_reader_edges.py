@@ -1,0 +1,798 @@
+"""What do the readers make of rows on the edge of a span, and of those that come twice? The readers alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Sequence
+from contextlib import closing
+from decimal import Decimal
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.conventions import CopyKind
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Range
+from pytest_nsys.core.model import Collective as CollectiveRecord
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.chrome import json_stream
+from pytest_nsys.traces.chrome.jax_events import Lanes
+from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.chrome.kineto_collectives import _collective
+from pytest_nsys.traces.chrome.kineto_columns import Columns
+from pytest_nsys.traces.chrome.kineto_content import Content
+from pytest_nsys.traces.chrome.kineto_copies import _Copies
+from pytest_nsys.traces.chrome.kineto_events import column_of_ns
+from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
+from pytest_nsys.traces.chrome.kineto_kernels import joined
+from pytest_nsys.traces.chrome.writers import writer_of
+from pytest_nsys.traces.messages import without_names
+from pytest_nsys.traces.nsys.collectives import BYTES, Launch, _Calls
+from pytest_nsys.traces.nsys.columns import LaunchTable
+from pytest_nsys.traces.nsys.copies import _launches
+from pytest_nsys.traces.nsys.export_cache import _lock
+from pytest_nsys.traces.nsys.payloads import PayloadRow
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.opening import _reader_of
+from pytest_nsys.traces.same_bytes import given_twice
+from pytest_nsys.traces.sqlite_file import SqliteFile
+from tests.support.measure import notes
+
+SPAN = (100, 200)
+
+
+def starts(found: Kernels | None) -> list[int]:
+    return [] if found is None else list(found.start_ns)
+
+
+# Events of torch.profiler, in columns
+
+
+def columns(*events: dict[str, Any]) -> Columns:
+    found = Columns(Path("trace.json"))
+    found.add(list(events))
+    return found
+
+
+def event(category: str, ts: object, dur: object = "1.000", **more: Any) -> dict[str, Any]:
+    own = {"ph": "X", "cat": category, "name": "it", "pid": 5, "tid": 6, "ts": ts, "dur": dur}
+    args = {"device": 0, "context": 1, "stream": 7, "correlation": 3}
+    return {**own, "args": args if category != "user_annotation" else {}, **more}
+
+
+def span_event(ts: str, dur: str) -> dict[str, Any]:
+    return event("Trace", ts, dur, name="PyTorch Profiler (0)")
+
+
+def window_end(ts: str) -> dict[str, Any]:
+    return {"ph": "i", "name": "Record Window End", "ts": ts}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_several_ends_of_the_recording_the_earliest_counts(order: Sequence[int]) -> None:
+    """What came after the first of them may be missing."""
+    ends = [window_end("30.000"), span_event("1.000", "19.000"), window_end("25.000")]
+    assert columns(*(ends[i] for i in order)).recorded_until_ns == 20_000
+
+
+def test_an_end_of_the_recording_that_is_no_time_says_nothing() -> None:
+    assert columns(window_end("soon")).recorded_until_ns is None
+    assert columns(window_end("soon"), span_event("1.000", "never")).recorded_until_ns is None
+    assert columns(event("user_annotation", "1.000"), window_end("9.000")).recorded_until_ns == 9_000
+    assert columns({"ph": "i", "name": "another instant", "ts": "1.000"}).recorded_until_ns is None
+
+
+ODD = {"ph": "X", "ts": "1"}
+"""Beside it the events of a block are read one by one: a time without three digits, or of another phase."""
+
+
+@pytest.mark.parametrize("category", ["kernel", "user_annotation"])
+@pytest.mark.parametrize("beside", [(), ("1.0",)], ids=["in columns", "one by one"])
+def test_what_ends_before_it_starts_is_damaged(category: str, beside: Sequence[str]) -> None:
+    others = [event(category, ts, tid="a name") for ts in beside]
+    with pytest.raises(TraceError, match=r"'it' at ts 5\.000 ends before it starts: damaged; profile again"):
+        columns(*others, event(category, "5.000", "-0.001"))
+    nothing = columns(*others, event(category, "5.000", "0.000"))
+    ends = nothing.kernel_end if category == "kernel" else nothing.range_end
+    assert ends[-1] == 5_000
+
+
+@pytest.mark.parametrize("thread", [6, "6", "a thread"])
+def test_a_range_is_the_same_in_columns_and_one_by_one(thread: object) -> None:
+    found = columns(event("user_annotation", "5.000", "2.500", tid=thread))
+    assert (list(found.range_start), list(found.range_end)) == ([5_000], [7_500])
+    assert list(found.range_thread) == [-1 if thread == "a thread" else 6]
+    assert found.range_pids == {5: None}
+
+
+def test_ranges_without_an_end_are_open() -> None:
+    begun = event("user_annotation", "5.000", ph="B")
+    without = event("user_annotation", "6.000", None)
+    assert list(columns(begun, without).range_end) == [OPEN_END_NS, OPEN_END_NS]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_kernel_is_the_same_in_columns_and_one_by_one(one_by_one: bool) -> None:
+    args = {"device": "0" if one_by_one else 0, "context": None, "stream": 7, "correlation": None, "graph node id": 4}
+    found = columns(event("kernel", "5.000", "2.500", args=args), event("kernel", "6.000", "0.001"))
+    assert (list(found.kernel_start), list(found.kernel_end)) == ([5_000, 6_000], [7_500, 6_001])
+    assert list(found.kernel_correlation) == [NO_LAUNCH, 3]
+    assert list(found.places) == [(0, 0, 7), (0, 1, 7)]
+    assert list(found.kernel_place) == [0, 1]
+    assert list(found.graph_node) == [1, 0]
+
+
+def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one gives the same, and takes ten times as long."""
+    monkeypatch.setattr(Columns, "_add_one", lambda *_: pytest.fail("one by one"))
+    some = [event(kind, f"{ts}.000") for kind in ("kernel", "cuda_runtime", "user_annotation") for ts in (5, 3)]
+    found = columns(*some, event("kernel", "7.000", args={"device": 1, "stream": 9}), event("cpu_op", "9.000", pid=4))
+    assert list(found.kernel_start) == [5_000, 3_000, 7_000]
+    assert list(found.kernel_end) == [6_000, 4_000, 8_000]
+    assert list(found.kernel_correlation) == [3, 3, NO_LAUNCH]
+    assert (list(found.kernel_place), list(found.places)) == ([0, 0, 1], [(0, 1, 7), (1, 0, 9)])
+    assert (list(found.call_start), list(found.call_correlation), found.call_pids) == (
+        [5_000, 3_000],
+        [3, 3],
+        {5: None},
+    )
+    assert list(found.range_start) == [5_000, 3_000, 9_000]
+    assert list(found.range_end) == [6_000, 4_000, 10_000]
+    assert (list(found.range_thread), list(found.range_pids)) == ([6, 6, 6], [4, 5])
+    assert {*found.kernel_name, *found.call_name, *found.range_name} == {0}
+    assert found.names.texts() == ["it"]
+
+
+def test_processes_are_told_in_their_order() -> None:
+    assert list(columns(event("cpu_op", "1.000", pid=8), event("cpu_op", "2.000", pid=1)).range_pids) == [1, 8]
+    odd = event("cpu_op", "1.0", pid="no number", tid="x")
+    assert columns(odd).range_pids == {}
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_calls_have_their_start_and_correlation(one_by_one: bool) -> None:
+    correlation: object = "3" if one_by_one else 3
+    found = columns(
+        event("cuda_runtime", "5.000", args={"correlation": correlation}), event("cuda_runtime", "6.000", args={})
+    )
+    assert (list(found.call_start), list(found.call_correlation)) == ([5_000, 6_000], [3, NO_LAUNCH])
+    with pytest.raises(TraceError, match="API call 'it' at ts soon has no time that can be read"):
+        columns(event("cuda_runtime", "soon"))
+
+
+def test_copies_are_those_of_a_known_device() -> None:
+    found = columns(
+        event("gpu_memcpy", "5.000", args={"device": 2, "correlation": 4}),
+        event("gpu_memcpy", "6.000", pid=3, args={}),
+        event("gpu_memcpy", "7.000", pid="a name", args={}),
+        event("gpu_memcpy", "8.000", pid=1 << 31, args={}),
+        event("gpu_memcpy", "9.000", ph="i"),
+    )
+    assert list(found.copy_start) == [5_000, 6_000]
+    assert (list(found.copy_device), list(found.copy_correlation)) == ([2, 3], [4, NO_LAUNCH])
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [([], "no number"), (True, "no number"), (None, "missing"), ("", "missing"), ("soon", "soon")]
+)
+def test_a_duration_that_is_none_is_shown(value: object, shown: str) -> None:
+    with pytest.raises(TraceError, match=rf"kernel 'it' at ts 5\.000 has no duration that can be read \(dur {shown}\)"):
+        columns(event("kernel", "5.000", value))
+
+
+def test_a_lane_may_be_told_by_process_and_thread() -> None:
+    found = columns(event("kernel", "5.000", pid="GPU 2", tid="stream 9", args={}))
+    assert list(found.places) == [(2, 0, 9)]
+    with pytest.raises(TraceError, match="runs on no known device and stream"):
+        columns(event("kernel", "5.000", pid="GPU", tid="stream 9", args={}))
+
+
+@pytest.mark.parametrize("category", ["kernel", "cuda_runtime", "user_annotation"])
+def test_instants_and_metadata_are_nothing(category: str) -> None:
+    found = columns(event(category, "5.000"), event(category, "6.000", ph="i"), event(category, "7.000", ph="M"))
+    assert len(found.kernel_start) + len(found.call_start) + len(found.range_start) == 1
+
+
+def test_a_time_beyond_every_clock_is_damaged() -> None:
+    with pytest.raises(TraceError, match="lies outside of every clock"):
+        columns(event("user_annotation", "9223372036854774.000", "2.000"))
+    assert columns(event("user_annotation", "9223372036854774.000", "1.806")).range_end[0] == OPEN_END_NS - 1
+
+
+# One file of torch.profiler
+
+
+def content(tmp_path: Path, trace: KinetoBuilder) -> Content:
+    return Content(trace.write(tmp_path / "trace.json"))
+
+
+def at_the_edges() -> KinetoBuilder:
+    """Kernels and launches before, on and behind the edges of 100 to 200 ns."""
+    trace = KinetoBuilder()
+    spans = ((40, 99), (50, 100), (60, 101), (199, 300), (200, 301), (201, 302))
+    for (start, end), launch_ns in zip(spans, (99, 100, 150, 199, 200, 201), strict=True):
+        trace.kernel("gemm", start, end, launch_ns=launch_ns)
+    return trace
+
+
+def test_what_touches_a_span_is_in_it_edges_included(tmp_path: Path) -> None:
+    found = content(tmp_path, at_the_edges())
+    assert found.touching(0, SPAN) == [1, 2, 3, 4]
+    assert found.launched(0, SPAN) == [1, 2, 3, 4]
+
+
+def test_a_kernel_that_began_long_before_a_span_may_reach_into_it(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("long", 0, 100, launch_ns=0)
+    trace.kernel("short", 10, 20, launch_ns=0)
+    trace.kernel("late", 150, 160, launch_ns=0)
+    assert content(tmp_path, trace).touching(0, SPAN) == [0, 2]
+
+
+def test_of_several_calls_of_one_correlation_the_earliest_counts(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("gemm", 500, 600, correlation=7)
+    for start in (130, 90, 120):
+        trace.api("cudaLaunchKernel", start, correlation=7)
+    found = content(tmp_path, trace)
+    assert found.calls == {7: 90}
+    assert (found.launches.get(7), found.launched(0, SPAN), found.launched(0, (0, 90))) == (90, [], [0])
+
+
+def test_a_launch_that_no_call_tells_is_that_of_the_earliest_arrow(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for number in (7, 8):
+        trace.kernel("gemm", 500 * number, 500 * number + 1, correlation=number)
+    trace.api("cudaLaunchKernel", 300, correlation=8)
+    for number, start in ((7, 130), (7, 90), (7, 120), (8, 50), (9, 10)):
+        trace.event("ac2g", "ac2g", start, start, ph="s", id=number)
+    trace.event("ac2g", "ac2g", 5, 5, ph="f", id=7)
+    found = content(tmp_path, trace).launches
+    assert [found.get(number) for number in (6, 7, 8, 9)] == [NO_LAUNCH, 90, 300, NO_LAUNCH]
+
+
+def test_ranges_touch_a_span_with_their_edges_and_are_ordered_by_start_end_and_name(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for name, start, end in (("c", 201, 300), ("b", 200, 300), ("z", 50, 100), ("y", 50, 100), ("x", 50, 99)):
+        trace.range(name, start, end)
+    found = content(tmp_path, trace)
+    assert [each.name for each in found.ranges(lambda _: True)] == ["x", "y", "z", "b", "c"]
+    assert [each.name for each in found.ranges(lambda _: True, SPAN)] == ["y", "z", "b"]
+    assert [each.name for each in found.ranges(lambda name: name > "x", SPAN)[1:]] == ["z"]
+
+
+@pytest.mark.parametrize(
+    ("base", "kernel", "begin", "started"),
+    [
+        (1_000, 50, 70, 1_050),
+        (1_000, 90, 70, 1_070),
+        (None, 50, 70, None),
+        (None, 1_500_000_000_000_000_000, 1_420_070_400_000_000_000, 1_420_070_400_000_000_000),
+        (None, 1_500_000_000_000_000_000, 1_420_070_399_999_999_999, None),
+        (None, 4_102_444_800_000_000_000, 4_102_444_800_000_000_001, None),
+        (None, 4_102_444_799_999_999_999, 4_102_444_800_000_000_000, 4_102_444_799_999_999_999),
+    ],
+)
+def test_a_file_began_with_its_first_kernel_or_range(
+    tmp_path: Path, base: int | None, kernel: int, begin: int, started: int | None
+) -> None:
+    trace = KinetoBuilder()
+    if base is not None:
+        trace.members["baseTimeNanoseconds"] = base
+    trace.kernel("gemm", kernel + 200, kernel + 300, launch_ns=0)
+    trace.kernel("gemm", kernel, kernel + 10, launch_ns=0, device=1)
+    trace.range("later", begin + 5, begin + 9)
+    trace.range("step", begin, begin + 10)
+    assert content(tmp_path, trace).started_ns == started
+
+
+def test_calls_of_two_processes_are_refused_and_ranges_of_two_are_not(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.range("other", 0, 10)
+    trace.events[-1]["pid"] = 101
+    trace.kernel("gemm", 50, 60, launch_ns=10)
+    found = content(tmp_path, trace)
+    assert (found.pid, found.global_pid) == (100, 100 << 24)
+    trace.api("cudaLaunchKernel", 5, correlation=99)
+    trace.events[-1]["pid"] = 101
+    with pytest.raises(TraceError, match="holds API calls of 2 processes"):
+        content(tmp_path, trace)
+
+
+@pytest.mark.parametrize(("until", "whole"), [(None, True), (991, True), (990, False), (989, False)])
+def test_a_last_step_that_ends_with_the_recording_is_incomplete(tmp_path: Path, until: int | None, whole: bool) -> None:
+    trace = KinetoBuilder()
+    for k in range(3):
+        trace.range(f"ProfilerStep#{k}", 330 * k, 330 * k + 330)
+        trace.kernel("gemm", 330 * k + 50, 330 * k + 60, launch_ns=330 * k + 5)
+    if until is not None:
+        trace.recorded_until(until)
+    found = content(tmp_path, trace)
+    assert (found.columns.range_end[-1] != OPEN_END_NS, bool(found.notes)) == (whole, not whole)
+    assert list(found.columns.range_end[:2]) == [330, 660]
+
+
+def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> Content:
+    """Steps of 1 000 ns, each of so many launches of which so many ran no kernel."""
+    trace = KinetoBuilder()
+    for k, (launches, lost) in enumerate(steps):
+        trace.range(f"ProfilerStep#{k}", 1_000 * k, 1_000 * k + 900)
+        for i in range(launches):
+            if i < lost:
+                trace.api("cudaLaunchKernel", 1_000 * k + i)
+            else:
+                trace.kernel("gemm", 1_000 * k + 50 + i, 1_000 * k + 51 + i, launch_ns=1_000 * k + i)
+    trace.api("cudaMemcpy", 1_000 * len(steps) - 500)
+    trace.api("cudaLaunchKernel", 1_000 * len(steps) - 50)  # behind the last step: in none
+    return content(tmp_path, trace)
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        (((8, 0), (8, 0), (8, 0)), None),
+        (((8, 0), (8, 0), (8, 1)), "1 kernel launch of 8 ran no kernel"),
+        (((8, 2), (8, 0), (8, 4)), None),  # twice what is usual
+        (((8, 2), (8, 0), (8, 5)), "5 kernel launches of 8 ran no kernel"),
+        (((8, 0), (10, 0), (4, 0)), None),  # half of the fewest
+        (((10, 0), (8, 0), (4, 0)), None),
+        (((8, 0), (10, 0), (3, 0)), "it launches 3 kernels, each step before it at least 8"),
+    ],
+)
+def test_a_last_step_that_lost_its_kernels_is_incomplete(
+    tmp_path: Path, steps: Sequence[tuple[int, int]], why: str | None
+) -> None:
+    found = lost_launches(tmp_path, *steps)
+    path = tmp_path / "trace.json"
+    notes = () if why is None else (f"{path}: the last step, ProfilerStep#2, is incomplete and left out: {why}",)
+    assert found.notes == notes
+
+
+def test_the_only_step_stays_though_it_is_incomplete(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.range("ProfilerStep#0", 0, 100)
+    trace.kernel("gemm", 50, 60, launch_ns=5)
+    trace.recorded_until(100)
+    found = content(tmp_path, trace)
+    assert list(found.columns.range_end) == [100]
+    assert found.notes[0].endswith("the only step, ProfilerStep#0, is incomplete: the recording ended inside it")
+
+
+def test_a_file_without_kernels_and_ranges_does_not_say_when_it_began(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.members["baseTimeNanoseconds"] = 1_000
+    trace.api("cudaMalloc", 5)
+    assert content(tmp_path, trace).started_ns is None
+    assert joined([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "memories"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", ("pageable", "device")),
+        ("Memcpy DtoH (Device -> Pinned)", ("device", "pinned")),
+        ("CopyHostToDevice (Host -> Device)", ("", "device")),
+        ("Memset (Device)", ("", "")),
+    ],
+)
+def test_a_copy_names_what_it_reads_and_writes(name: str, memories: tuple[str, str]) -> None:
+    assert memories_of(name) == memories
+
+
+def group(description: object, ranks: object) -> dict[str, object]:
+    return {"pg_desc": description, "ranks": ranks}
+
+
+@pytest.mark.parametrize(
+    ("groups", "coordinates", "sizes"),
+    [
+        ([group("mesh_own", [0, 1, 2, 3])], {"own": 1}, {"own": 4}),
+        (
+            [group("mesh_tp", [1, 3]), group("mesh_pp", [0, 1]), group("mesh_own", [1, 2])],
+            {"tp": 0, "pp": 1},
+            {"tp": 2, "pp": 2},
+        ),
+        ([group("mesh_dp", [1, 3])], {}, {"world": 4}),
+        ([group(5, [1]), group("mesh_dp", 7), group("mesh_dp", [0, 2]), "odd"], {}, {"world": 4}),
+        ([group("default", [0, 1, 2, 3])], {}, {"world": 4}),
+        (None, {}, {"world": 4}),
+    ],
+)
+def test_the_mesh_is_that_of_the_groups_where_they_span_the_world(
+    groups: object, coordinates: dict[str, int], sizes: dict[str, int]
+) -> None:
+    found = setup_of({"distributedInfo": {"rank": 1, "world_size": 4, "pg_config": groups}})
+    assert found is not None
+    assert (found.rank, dict(found.coordinates), dict(found.sizes)) == (1, coordinates, sizes)
+
+
+@pytest.mark.parametrize(
+    ("info", "rank"),
+    [({"rank": 3, "world_size": 4}, 3), ({"rank": 4, "world_size": 4}, 4), ({"rank": -1}, None), ({}, None), (5, None)],
+)
+def test_a_rank_is_a_number(info: object, rank: int | None) -> None:
+    found = setup_of({"distributedInfo": info})
+    assert (found.rank if found else None) == rank
+    assert found is None or bool(found.sizes) == (rank == 3)
+
+
+def test_a_device_has_a_model_where_its_number_and_name_are_known() -> None:
+    devices = [7, {"id": 0, "name": 5}, {"id": True, "name": "A"}, {"name": "B"}, {"id": 2, "name": "H100"}, {"id": 3}]
+    assert models_of({"deviceProperties": devices}) == {2: "H100"}
+    for odd in ({}, {"deviceProperties": {"id": 0, "name": "A"}}, {"deviceProperties": 5}):
+        assert models_of(odd) == {}
+
+
+@pytest.mark.parametrize(
+    ("members", "version"),
+    [({"torch_version": "2.9", "schemaVersion": 1}, "2.9"), ({"schemaVersion": 1}, "1"), ({"schemaVersion": []}, None)],
+)
+def test_the_version_is_that_of_torch_or_of_its_layout(members: dict[str, object], version: str | None) -> None:
+    assert version_of(members) == version
+
+
+def test_ranks_of_file_names_that_are_missing_are_told(tmp_path: Path) -> None:
+    for number in (0, 2):
+        trace = KinetoBuilder(None)
+        trace.range("step", 0, 100)
+        trace.kernel("gemm", 50, 60, launch_ns=5)
+        trace.write(tmp_path / "run" / f"rank{number}.json")
+    assert "rank 1 is in no trace, though rank 2 is" in notes(tmp_path / "run", "compute_ns", window="run")
+
+
+def test_kernels_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for i, device in enumerate((1, 0, 1, 0)):
+        trace.kernel("gemm", 100 * i, 100 * i + 10, device=device)
+    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    try:
+        lanes = opened.lanes()
+        assert [lane.device for lane in lanes] == [0, 1]
+        found = opened.kernels(dict.fromkeys(lanes))
+        assert [starts(found[lane]) for lane in lanes] == [[100, 300], [0, 200]]
+    finally:
+        opened.close()
+
+
+def test_kernels_that_start_together_are_ordered_by_their_end(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for start, end in ((50, 60), (10, 30), (10, 20), (50, 55)):
+        trace.kernel("gemm", start, end)
+    (found,) = content(tmp_path, trace).kernels.values()
+    assert list(zip(found.start_ns, found.end_ns, strict=True)) == [(10, 20), (10, 30), (50, 55), (50, 60)]
+
+
+def test_kernels_of_two_devices_of_one_labelled_process_are_one_lane(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    for i, device in enumerate((1, 0, 1, 0)):
+        trace.kernel(f"gemm{i}", 100 * i, 100 * i + 10, device=device, stream=7 + i)
+    opened = Kineto(trace.write(tmp_path / "trace.json"))
+    try:
+        lane = Lane(opened.lanes()[0].global_pid, None)
+        found = opened.kernels({lane: None})[lane]
+        places = [found.streams[place] for place in found.stream]
+        assert [(place.device, place.number) for place in places] == [(1, 7), (0, 8), (1, 9), (0, 10)]
+        assert [found.names[name] for name in found.full_name] == ["gemm0", "gemm1", "gemm2", "gemm3"]
+    finally:
+        opened.close()
+
+
+# An export of Nsight Systems
+
+
+def opened(tmp_path: Path, trace: TraceBuilder) -> NsysSqlite:
+    return NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
+
+
+@pytest.mark.parametrize("order", list(permutations((900, 300, 500))))
+def test_of_several_session_starts_the_earliest_counts(tmp_path: Path, order: Sequence[int]) -> None:
+    trace = TraceBuilder()
+    trace.process().kernel("gemm", 10, 20)
+    for ns in (*order, None, 0, -5):
+        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=ns)
+    assert opened(tmp_path, trace).facts().started_ns == 300
+
+
+@pytest.mark.parametrize(
+    ("durations", "session_ns"),
+    [((5, 9, 7), 9), ((5,), 5), ((), None), ((5, "damaged"), None), ((5, 0), None), ((0,), None)],
+)
+def test_of_several_sessions_the_longest_counts_where_each_is_known(
+    tmp_path: Path, durations: Sequence[int | str], session_ns: int | None
+) -> None:
+    trace = TraceBuilder()
+    trace.process().kernel("gemm", 10, 20)
+    for duration in durations:
+        trace.insert("ANALYSIS_DETAILS", globalVid=0, duration=duration, startTime=0, stopTime=0)
+    if not durations:
+        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1)
+    assert opened(tmp_path, trace).facts().session_ns == session_ns
+
+
+def two_processes() -> tuple[TraceBuilder, list[Lane]]:
+    """Kernels and launches before, on and behind the edges of 100 to 200 ns, in two processes."""
+    trace = TraceBuilder()
+    lanes = []
+    spans = ((40, 99), (50, 100), (60, 101), (199, 300), (200, 301), (201, 302))
+    for pid in (100, 101):
+        process = trace.process(pid=pid)
+        lanes.append(Lane(process.global_pid, None))
+        for (start, end), launch_ns in zip(spans, (99, 100, 150, 199, 200, 201), strict=True):
+            process.kernel("gemm", start, end, launch_ns=launch_ns)
+    return trace, lanes
+
+
+def test_an_export_gives_what_touches_or_was_launched_in_a_span_edges_included(tmp_path: Path) -> None:
+    trace, lanes = two_processes()
+    run = opened(tmp_path, trace)
+    spans = {lanes[0]: SPAN, lanes[1]: (50, 98)}
+    touching = run.kernels(spans)
+    assert [starts(touching.get(lane)) for lane in lanes] == [[50, 60, 199, 200], [40, 50, 60]]
+    launched = run.kernels_launched(spans)
+    assert [starts(launched.get(lane)) for lane in lanes] == [[50, 60, 199, 200], []]
+    whole = run.kernels({lanes[0]: None, lanes[1]: SPAN})
+    assert len(starts(whole[lanes[0]])) == 6
+
+
+def test_of_two_processes_each_has_the_kernels_that_were_launched_in_its_span(tmp_path: Path) -> None:
+    trace, lanes = two_processes()
+    found = opened(tmp_path, trace).kernels_launched({lanes[0]: (199, 201), lanes[1]: (99, 150)})
+    assert [starts(found.get(lane)) for lane in lanes] == [[199, 200, 201], [40, 50, 60]]
+
+
+def test_a_kernel_between_those_that_were_launched_in_a_span_is_not_one_of_them(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for correlation, launch_ns in ((7, 110), (8, 90), (9, 120)):
+        process.kernel("gemm", correlation, 300, correlation=correlation, launch_ns=launch_ns)
+    lane = Lane(process.global_pid, None)
+    assert starts(opened(tmp_path, trace).kernels_launched({lane: SPAN})[lane]) == [7, 9]
+
+
+def test_processes_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
+    trace, lanes = two_processes()
+    run = opened(tmp_path, trace)
+    run.kernels({lanes[0]: (0, 45)})
+    assert run.unasked() == {lanes[1].global_pid}
+
+
+def test_of_several_rows_of_one_correlation_id_the_earliest_is_the_launch(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    other = trace.process(pid=101)
+    process.kernel("gemm", 500, 600, launch=False, correlation=7)
+    for start in (130, 90, 120):
+        process.api("cudaLaunchKernel_v7000", start, start + 5, correlation=7)
+    other.api("cudaLaunchKernel_v7000", 10, 15, correlation=7)  # another process's id says nothing
+    lane = Lane(process.global_pid, None)
+    run = opened(tmp_path, trace)
+    kernels = run.kernels({lane: None})
+    assert list(run.launches(kernels)[lane]) == [90]
+    assert starts(run.kernels_launched({lane: (115, 125)}).get(lane)) == [500]
+
+
+def test_calls_of_one_correlation_id_are_one_call_and_those_without_are_their_own(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for name, start, correlation in (("cudaB", 150, 7), ("cudaA", 120, 7), ("cudaC", 130, 7), ("cudaD", 120, 8)):
+        process.api(name, start, start + 5, correlation=correlation)
+    for start in (100, 200, 99, 201):
+        process.raw(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 1, correlationId=None, nameId=1, eventClass=0
+        )
+    found = opened(tmp_path, trace).api_calls(["cuda*"], {process.global_pid: SPAN})
+    assert found is not None
+    names = [(call.start_ns, call.name) for call in found[process.global_pid]]
+    assert [each for each in names if each[1] in ("cudaA", "cudaC", "cudaD")] == [(120, "cudaA"), (120, "cudaD")]
+    assert [start for start, _ in names] == [100, 120, 120, 200]
+
+
+def test_no_such_call_is_nothing_and_no_table_of_calls_is_unknown(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    process.kernel("gemm", 10, 20)
+    assert opened(tmp_path, trace).api_calls(["hip*"], {process.global_pid: SPAN}) == {}
+    without = TraceBuilder()
+    process = without.process()
+    process.kernel("gemm", 10, 20, launch=False)
+    assert NsysSqlite(without.write(tmp_path / "b.sqlite")).api_calls(["cuda*"], {process.global_pid: SPAN}) is None
+
+
+def test_ranges_of_an_export_are_ordered_by_start_end_and_name(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for name, start, end, registered in (
+        ("step c", 50, 90, False),
+        ("step b", 50, 90, True),
+        ("step d", 50, 80, False),
+        ("step a", 40, None, True),
+        ("stop", 10, 20, False),
+    ):
+        process.range(name, start, end, registered=registered)
+    found = opened(tmp_path, trace).ranges(["step%"])[process.global_pid]
+    assert [each.name for each in found] == ["step a", "step d", "step b", "step c"]
+    assert found[0] == Range(40, OPEN_END_NS, found[0].thread, "step a")
+
+
+def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    for name, start, end in (("a", 50, 99), ("b", 50, 100), ("c", 200, 300), ("d", 201, 300), ("e", 10, None)):
+        process.range(name, start, end)
+    process.range("f", 150, 160, registered=True)
+    for registered in (False, True):
+        process.range("ncclAllReduce", 120, 130, registered=registered)
+    found = opened(tmp_path, trace).ranges_around({process.global_pid: SPAN})[process.global_pid]
+    assert [each.name for each in found] == ["e", "b", "f", "c"]
+
+
+@pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])
+def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(ids: Sequence[int]) -> None:
+    """Close to each other in an array, far from each other in a dictionary."""
+    table = LaunchTable([array("q", [*ids, NO_LAUNCH]), array("q", ids[:1])])
+    assert (table.count, table.low, table.high) == (len(ids), min(ids), max(ids))
+    for number in ids:
+        assert table.get(number) == NO_LAUNCH
+        for start in (30, 10, 20):
+            table.see(number, start)
+    assert [table.get(number) for number in ids] == [10] * len(ids)
+    assert [table.get(number) for number in (min(ids) - 1, max(ids) + 1)] == [NO_LAUNCH, NO_LAUNCH]
+
+
+@pytest.mark.parametrize(
+    "pieces", [["1.500", "2.000"], ["1.5", "2"], ["1.500", "2"], [b"1.500", b"2.000"], ['"1.5"', "2"]]
+)
+def test_a_column_of_times_is_exact_however_they_are_written(pieces: list[object]) -> None:
+    assert list(column_of_ns(pieces)) == [1_500, 2_000]
+    assert list(column_of_ns([1, 2])) == [1_000, 2_000]
+
+
+def test_decimals_of_a_microsecond_are_whole_nanoseconds() -> None:
+    """Whatever the number of digits, in columns and one by one."""
+    for text in ("4458676522690655.123", "4458676522690655.1", "4458676522690655"):
+        found = columns(event("user_annotation", text), event("user_annotation", text, tid="x"))
+        assert set(found.range_start) == {int(Decimal(text) * 1000)}
+
+
+# What names a collective, a copy, and a file
+
+
+def test_a_kernel_that_no_call_of_nccl_launched_has_no_collective() -> None:
+    """Though its thread has calls: one before, one after, and one inside of which it does not start."""
+    calls = _Calls([PayloadRow(start, end, 1, "ncclAllReduce", {BYTES: 8}) for start, end in ((10, 20), (40, 50))])
+    found = calls.of([Launch(at, 1) for at in (9, 21, 39, 51)] + [Launch(15, 2), None])
+    assert found == [None] * 6
+    at_edges = calls.of([Launch(10, 1), Launch(50, 1)])
+    assert [each is not None and each.name for each in at_edges] == ["ncclAllReduce"] * 2
+
+
+def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
+    unset = {"description": None, "group": None, "ranks": None, "group_size": None}
+    sizes = {"in_elements": 3, "out_elements": True, "dtype": ""}
+    bare = _collective(SimpleNamespace(name="allreduce", **unset, **sizes))
+    assert bare == CollectiveRecord("allreduce", in_elements=3)
+    named = unset | {"group": "3", "group_size": -1}
+    assert _collective(SimpleNamespace(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
+    listed = unset | {"ranks": "[0, 1]", "description": "mesh_dp", "group_size": 2}
+    assert _collective(SimpleNamespace(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
+    undefined = named | {"description": "undefined"}
+    assert _collective(SimpleNamespace(name="x", **undefined, **sizes)).group == "3"
+
+
+def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    process.kernel("gemm", 1, 2)
+    for start in (130, 110, 120):
+        process.api("cudaMemcpyAsync", start, start + 5, correlation=7)
+    with closing(SqliteFile(trace.write(tmp_path / "a.sqlite"))) as file:
+        found = _launches(file, {Lane(process.global_pid, 0): (100, 115), Lane(process.global_pid, 1): (118, 200)})
+    assert found == {(process.global_pid, 7): 110}
+
+
+def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: Path) -> None:
+    for name, second in (("a", b"22"), ("b", b"23"), ("c", b"22")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.parquet").write_bytes(b"11")
+        (tmp_path / name / "two.parquet").write_bytes(second)
+    a, b, c = (tmp_path / name for name in "abc")
+    assert given_twice([[a], [b]]) is None
+    assert given_twice([[a], [b], [c]]) == (a, c)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", ['{"traceEvents": []}', "[1, 2, 3]"])
+def test_text_in_wide_characters_is_told(tmp_path: Path, encoding: str, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(TraceError, match=r"is text in UTF-16 or UTF-32"):
+        writer_of(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reader"),
+    [
+        (b"\x1f\x8b\x08", "_json"),
+        (b"{}  ", "_json"),
+        (b"[1]", "_json"),
+        (b"SQLite", "NsysSqlite"),
+        (b"", "NsysSqlite"),
+    ],
+)
+def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, content: bytes, reader: str) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(content)
+    assert _reader_of(path).__name__ == reader
+
+
+@pytest.mark.parametrize("rest", [b" " * 900, b" " * 900 + b"{}", b"\n" * 70 + b"]"])
+def test_behind_its_end_a_file_has_nothing_but_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes
+) -> None:
+    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+        monkeypatch.setattr(json_stream, name, 64)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"traceEvents": [{"ph": "X"}]}' + rest)
+    if rest.isspace():
+        assert sum(map(len, json_stream.EventStream(path, None))) == 1
+    else:
+        with pytest.raises(TraceError, match="goes on after its end"):
+            list(json_stream.EventStream(path, None))
+
+
+def test_among_events_of_jax_only_objects_count() -> None:
+    lanes = Lanes(0)
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:3"}}
+    assert lanes.events([named, 5, "text", ["list"], {}]) == []
+    assert lanes.gpus == {1: 3}
+
+
+def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.process().range("step 0", 10, 20)
+    path = trace.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN text")
+    assert NsysSqlite(path).ranges(["step%"]) == {}
+
+
+def test_of_a_message_the_names_of_its_trace_are_hidden() -> None:
+    assert without_names("failed on Alpha7: no events, alpha", {"alpha7"}) == "failed on …: no events, alpha"
+    assert without_names("no events were lost", ()) == "no events were lost"
+
+
+@pytest.mark.parametrize(("answers", "held"), [([None], True), ([BlockingIOError, None], True), ([OSError], False)])
+def test_an_export_waits_for_a_lock_where_the_disk_knows_locks(
+    monkeypatch: pytest.MonkeyPatch, answers: list[type[OSError] | None], held: bool
+) -> None:
+    left = list(answers)
+
+    def flock(*_: object) -> None:
+        if (error := left.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert _lock(0, Path("a.nsys-rep")) is held
+    assert left == []
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"", "is empty"), (b"S", "is no SQLite file")])
+def test_a_file_without_a_byte_is_empty_and_one_of_another_kind_no_export(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=why):
+        SqliteFile(path)
+
+
+@pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
+def test_of_copies_only_those_with_a_length_are_kernels(phase: str, copies: int) -> None:
+    found = _Copies(Path("a.json"), frozenset(CopyKind))
+    found.add([event("gpu_memcpy", "1.000", ph=phase, name="Memcpy HtoD (Pinned -> Device)")])
+    assert len(found.kernel_start) == copies

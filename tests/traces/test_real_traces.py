@@ -1,0 +1,164 @@
+"""Do the commands give the figures that others found on the same real traces?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.cli import main
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import NO_LAUNCH
+from pytest_nsys.traces.opening import open_trace
+from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces, needs_reference_data
+
+pytestmark = needs_reference_data
+
+COMMANDS = {
+    "setup": "show_setup",
+    "window": "find_window",
+    "streams": "classify_streams",
+    "overlap": "compute_overlap",
+}
+MODES = {
+    "contained": ("--kernels", "contained"),
+    "clipped": ("--kernels", "clipped"),
+    "launched": ("--kernels", "launched"),
+    "period": ("--span", "period", "--kernels", "clipped"),
+    "period_launched": ("--span", "period", "--kernels", "launched"),
+}
+OVERLAPS = ("overlap", "exposed_ns", "comm_ns", "wall_overlap", "wall_exposed_ns", "stage_wall_exposed_ns")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, list(map(str, arguments)))
+
+
+def answer(*arguments: str | Path) -> dict[str, Any]:
+    result = run(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def values(path: Path, metrics: list[str], *options: str) -> dict[str, Any]:
+    """The rank's value of each metric of dimension rank, and ``windows``."""
+    found = answer("rows", *metrics, "--trace", path, *options)
+    named = {key: value for row in found["rows"] for key, value in row.items() if key not in ("rank", "stage")}
+    return {**named, "windows": found["windows"]}
+
+
+def ranks_of(figures: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rank number and figures of each process: without labels the order is that of processes."""
+    for rank, pid in enumerate(sorted(figures["result"], key=lambda name: int(name.split()[1]))):
+        yield rank, figures["result"][pid]
+
+
+RANKS = [
+    pytest.param(REAL / name, rank, figures, id=f"{name}-rank{rank}")
+    for name, trace in expected_traces().items()
+    for rank, figures in ranks_of(trace)
+]
+ANCHORS = [
+    pytest.param(REAL / name, rank, anchor, mode, figures["anchors"][anchor], id=f"{name}-rank{rank}-{anchor}-{mode}")
+    for name, trace in expected_traces().items()
+    for rank, figures in ranks_of(trace)
+    for anchor in figures["anchors"]
+    for mode in MODES
+    if mode in figures["anchors"][anchor]
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", DUALPIPE_RUNS)
+def test_dualpipe_primitives_print_the_reference(name: str, command: str) -> None:
+    result = run(command, DUALPIPE / f"{name}.sqlite")
+    assert result.exit_code == 0, result.stderr
+    reference = (DUALPIPE / f"{name}.{COMMANDS[command]}.txt").read_text().rstrip("\n").splitlines()
+    lines = result.stdout.splitlines()
+    assert [ours[: len(theirs)] for ours, theirs in zip(lines, reference, strict=True)] == reference
+    assert all(ours[len(theirs)] == " " for ours, theirs in zip(lines, reference, strict=True))
+
+
+@pytest.mark.parametrize("name", DUALPIPE_RUNS)
+def test_one_rank_is_its_lines_of_the_whole(name: str) -> None:
+    everything = run("overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv").stdout.splitlines()
+    one = run("overlap", DUALPIPE / f"{name}.sqlite", "--format", "csv", "--rank", "3").stdout.splitlines()
+    column = everything[0].split(",").index("rank")
+    assert one == [everything[0], *(line for line in everything[1:] if line.split(",")[column] == "3")]
+
+
+@pytest.mark.parametrize("name", DUALPIPE_RUNS)
+def test_ratios_are_not_rounded(name: str) -> None:
+    for row in answer("overlap", DUALPIPE / f"{name}.sqlite")["rows"]:
+        assert row["overlap"] == pytest.approx(1 - row["exposed_ns"] / row["comm_ns"], abs=1e-15)
+        assert 0 <= row["overlap_min"] <= row["overlap"] <= row["overlap_max"] <= 1
+
+
+@pytest.mark.parametrize(("path", "rank", "figures"), RANKS)
+def test_kernels_without_launch_row(path: Path, rank: int, figures: dict[str, Any]) -> None:
+    trace = open_trace(path)
+    launches = Run([trace], BUILT_IN["generic"]).whole().tracks[rank].launch_ns
+    assert sum(t == NO_LAUNCH for t in launches) == figures["kernels_without_launch_row"]
+    trace.close()
+
+
+def test_kernels_without_launch_row_are_told() -> None:
+    options = ("--window", "run", "--convention", "generic", "--where", "stage=none")
+    result = run("rows", "launches", "--trace", REAL / "h100_2gpu_1s.sqlite", *options)
+    assert result.exit_code == 0
+    assert "warning: 52.6 % of 3442 kernels around the windows have no launch row" in result.stderr
+
+
+def _expected_kernels(figures: dict[str, Any]) -> int:
+    kernels: int = figures["n_kernels"] if "n_kernels" in figures else figures["n_comm"] + figures["n_comp"]
+    return kernels
+
+
+@pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
+def test_anchored_windows(path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]) -> None:
+    expected = anchored[mode]
+    options = ("--convention", "generic", "--anchor", anchor, "--rank", str(rank), *MODES[mode])
+    if not _expected_kernels(expected):
+        result = run("rows", "busy_ns", "--trace", path, *options)
+        assert result.exit_code == 3
+        assert result.stdout == ""
+        assert f"(index {anchored['index']} of {anchored['n']}) holds no kernel" in result.stderr
+        assert len([line for line in result.stderr.splitlines() if line.startswith("error: ")]) == 1
+        return
+    found = values(path, ["busy_ns", "barrier_ns", "compute_ns", "window_ns", "idle_ns"], *options)
+    (window,) = found["windows"]
+    assert (window["index"], window["count"], window["name"]) == (anchored["index"], anchored["n"], anchored["name"])
+    assert [window["start"], window["end"]] == (
+        anchored["period"]["window"] if mode.startswith("period") else anchored["window"]
+    )
+    assert found["barrier_ns"] == expected["comm_sum_ns"]
+    renamed = {"comp_sum_ns": "compute_ns"}
+    for figure in ("busy_ns", "idle_ns", "window_ns", "comp_sum_ns"):
+        if figure in expected:
+            assert found[renamed.get(figure, figure)] == expected[figure], figure
+    launched = answer("rows", "launches", "--where", "stage=none", "--trace", path, *options)["rows"]
+    assert [row["launches"] for row in launched] == [_expected_kernels(expected)]
+
+
+@pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
+def test_no_communication_stream_gives_no_overlap(
+    path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]
+) -> None:
+    """All communication of these traces is barrier, so no overlap may be claimed, of whatever definition."""
+    options = ("--convention", "generic", "--anchor", anchor, "--rank", str(rank), *MODES[mode])
+    result = run("rows", *OVERLAPS, "--where", "rank=" + str(rank), "--trace", path, *options)
+    assert result.exit_code == 3
+    if _expected_kernels(anchored[mode]):
+        primitive = run("overlap", path, *options, "--stage", "none", "--format", "json")
+        assert primitive.exit_code == 3
+        assert json.loads(primitive.stdout)["rows"] == []
+        why = "all communication is barrier" if anchored[mode].get("comm_sum_ns") else "no communication kernel"
+        assert f"note: 0 communication streams{',' if 'all' in why else ':'} {why}" in primitive.stderr
+    else:
+        assert "holds no kernel" in result.stderr

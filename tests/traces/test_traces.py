@@ -1,0 +1,397 @@
+"""Does the reader get the same numbers from a file in any state, and one clear line from one that it cannot read?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis import run
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import NothingMeasured, TraceError
+from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.gates.workload_keys import NEEDED
+from pytest_nsys.samples import schema
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
+from pytest_nsys.traces import sqlite_file
+from tests.support.measure import OF_SIZES, evidence, rows, rows_of
+
+PICKS = ("median", "contained"), ("steady", "clipped"), ("1", "launched"), ("run", "contained")
+
+Figures = Mapping[tuple[str, str, str], Mapping[object, Value]]
+"""The rows of each metric by (window, kernels, metric)."""
+
+
+def one_step(tmp_path: Path) -> Path:
+    """A step of a stage in which 40 ns of communication are exposed."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 900)
+    gpu.range("layer00_stage2_f", 110, 300)
+    gpu.kernel("ncclKernel", 340, 380, launch_ns=130, stream=28)
+    return trace.write(tmp_path / "trace.sqlite")
+
+
+EXPOSED = {(0, "stage2_f"): 40}
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+def figures(path: Path, *first: str) -> Figures:
+    """Every metric of every pick, from one reading, some of them first."""
+    found: dict[tuple[str, str, str], Mapping[object, Value]] = {}
+    with evidence(path, convention=BUILT_IN["pithtrain"]) as opened:
+        for window, mode in PICKS:
+            pick = opened.pick(window, kernels=KernelsMode(mode))
+            found |= {(window, mode, metric): rows_of(opened, metric, pick) for metric in (*first, *METRICS)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def dualpipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four ranks of a small DualPipeV step."""
+    return write_dualpipe(tmp_path_factory.mktemp("traces") / "dualpipe.sqlite", replace(SAMPLE_SHAPE, chunks=4))
+
+
+@pytest.fixture(scope="module")
+def expected(dualpipe: Path) -> Figures:
+    """What the trace says, read in the plain way; at least one row of every metric that takes nothing to be stated."""
+    found = figures(dualpipe)
+    unsaid = {*OF_SIZES, "iteration_ns", "samples_per_s", "tokens_per_s"}
+    for metric in METRICS.keys() - NEEDED.keys() - unsaid:
+        assert any(found[window, mode, metric] for window, mode in PICKS), metric
+    return found
+
+
+# -- the same numbers however the rows lie and are read
+
+
+def test_two_threads_give_the_numbers_of_one(
+    dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
+    assert figures(dualpipe) == expected
+
+
+@pytest.mark.parametrize("first", ["exposed_ns", "launches", "overlap_tax_ns"])
+def test_large_run_is_read_to_the_numbers_of_a_small_one(
+    dualpipe: Path, expected: Figures, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Of a large one only what is asked for is read, so what is asked first must not matter."""
+    monkeypatch.setattr(run, "MANY", 0)
+    assert figures(dualpipe, first) == expected
+
+
+def test_order_of_rows_does_not_matter(dualpipe: Path, expected: Figures, tmp_path: Path) -> None:
+    path = Path(shutil.copy(dualpipe, tmp_path / "shuffled.sqlite"))
+    for table in (schema.KERNEL, schema.RUNTIME, schema.NVTX):
+        execute(
+            path,
+            f"CREATE TABLE copy AS SELECT * FROM {table} ORDER BY (rowid * 7919) % 1009",
+            f"DROP TABLE {table}",
+            f"ALTER TABLE copy RENAME TO {table}",
+        )
+    assert figures(path) == expected
+
+
+def test_indexes_of_users_do_not_matter(dualpipe: Path, expected: Figures, tmp_path: Path) -> None:
+    path = Path(shutil.copy(dualpipe, tmp_path / "indexed.sqlite"))
+    execute(
+        path,
+        f"CREATE INDEX one ON {schema.KERNEL} (globalPid, start DESC)",
+        f"CREATE INDEX two ON {schema.RUNTIME} (correlationId DESC)",
+        f"CREATE INDEX three ON {schema.NVTX} (text, textId)",
+        "ANALYZE",
+    )
+    assert figures(path) == expected
+
+
+def test_reading_leaves_no_trace(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    assert rows(path, "exposed_ns") == EXPOSED
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+# -- correlations
+
+
+@pytest.mark.parametrize("low", [1, -(1 << 40), 1 << 62])
+@pytest.mark.parametrize("apart", [1, 1_000_003, 1 << 50])
+def test_correlation_ids_of_any_size_and_distance(tmp_path: Path, low: int, apart: int) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 9_000)
+    for i in range(1, 5):
+        gpu.range(f"layer00_stage{i}_f", 100 * i, 100 * i + 50)
+        launch_ns, correlation = 100 * i + 10, low + apart * i
+        gpu.kernel("ncclKernel", 5_000 + 20 * i, 5_010 + 20 * i, launch_ns=launch_ns, correlation=correlation)
+        gpu.api("cudaMalloc", 7_000, 7_010, correlation=correlation + 1)  # a neighbour that launched nothing
+    path = trace.write(tmp_path / "trace.sqlite")
+    for mode in ("contained", "launched"):
+        assert rows(path, "comm_ns", kernels=mode) == {(0, f"stage{i}_f"): 10 for i in range(1, 5)}
+
+
+def test_kernel_and_call_without_correlation_are_never_joined(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 900)
+    gpu.range("layer00_stage2_f", 10, 100)
+    gpu.range("layer00_stage3_f", 300, 400)
+    gpu.kernel("gemm", 310, 320, launch_ns=20)
+    gpu.kernel("gemm", 330, 340, launch=False)
+    path = trace.write(tmp_path / "trace.sqlite")
+    execute(
+        path,
+        f"UPDATE {schema.KERNEL} SET correlationId = NULL WHERE start = 330",
+        f"INSERT INTO {schema.RUNTIME} SELECT start, end, eventClass, globalTid, NULL, nameId, 0, NULL "
+        f"FROM {schema.RUNTIME}",
+    )
+    assert rows(path, "launches") == {(0, "stage2_f"): 1, (0, "stage3_f"): 1}
+    assert rows(path, "launches", kernels="launched") == {(0, "stage2_f"): 1}
+
+
+# -- names
+
+
+def test_broken_utf8_hides_no_row(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step inline", 100, 400)
+    gpu.range("step registered", 500, 900, registered=True)
+    gpu.range("layer00_stage2_f", 510, 600)
+    gpu.kernel("ncclKernel", 640, 650, launch_ns=520, stream=28)
+    path = trace.write(tmp_path / "trace.sqlite")
+    broken = "CAST(x'73746570FFC328' AS TEXT)"  # step, and bytes that are no UTF-8
+    execute(
+        path,
+        f"UPDATE {schema.NVTX} SET text = {broken} WHERE text = 'step inline'",
+        f"UPDATE {schema.STRINGS} SET value = {broken} WHERE value = 'step registered'",
+        f"UPDATE {schema.STRINGS} SET value = CAST(x'6E63636CFF' AS TEXT) WHERE value = 'ncclKernel'",
+    )
+    with evidence(path) as opened:
+        (window,) = opened.windows(opened.pick("median"))
+    assert (window.window.name, window.window.index, window.window.count) == ("step\ufffd\ufffd(", 1, 2)
+    assert rows(path, "comm_ns") == {(0, "stage2_f"): 10}
+
+
+def test_range_without_any_name_is_left_out(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    columns = "start, end, eventType, globalTid"
+    execute(path, f"INSERT INTO {schema.NVTX} ({columns}) SELECT {columns} FROM {schema.NVTX}")
+    assert rows(path, "exposed_ns") == EXPOSED
+    assert rows(path, "anchors") == {0: 1}
+
+
+@pytest.mark.parametrize(("event_type", "is_range"), [(59, 1), (60, 1), (70, 1), (71, 1), (34, 0), (75, 0), (33, 0)])
+def test_ranges_are_pushed_or_started_ones_recorded_or_imported(tmp_path: Path, event_type: int, is_range: int) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 900)
+    gpu.range("step", 100, 900, event_type=event_type)
+    gpu.kernel("gemm", 110, 120, launch_ns=105)
+    assert rows(trace.write(tmp_path / "trace.sqlite"), "anchors") == {0: 1 + is_range}
+
+
+def test_name_of_a_kernel_that_is_lost_is_an_error(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(path, f"DELETE FROM {schema.STRINGS} WHERE value = 'ncclKernel'")
+    with pytest.raises(TraceError, match=r"trace\.sqlite: 1 kernel name id not in StringIds"):
+        rows(path, "exposed_ns")
+
+
+# -- schemas that are not nsys's own
+
+
+def test_view_is_no_table(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(
+        path,
+        f"ALTER TABLE {schema.KERNEL} RENAME TO mine",
+        f"CREATE VIEW {schema.KERNEL} AS SELECT * FROM mine",
+    )
+    with pytest.raises(NothingMeasured, match=r"trace\.sqlite: no kernels"):
+        rows(path, "exposed_ns")
+
+
+def test_endless_view_is_never_read(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(
+        path,
+        "CREATE VIEW TARGET_INFO_GPU AS WITH RECURSIVE n(id, name) AS "
+        "(SELECT 1, 'gpu' UNION ALL SELECT id + 1, name FROM n) SELECT * FROM n",
+    )
+    with evidence(path) as opened:
+        assert opened.captures[0].gpu_model() is None
+    assert rows(path, "exposed_ns") == EXPOSED
+
+
+@pytest.mark.parametrize("column", ["start", "correlationId", "globalPid", "shortName"])
+def test_column_that_is_gone_or_computed_is_named(tmp_path: Path, column: str) -> None:
+    path = one_step(tmp_path)
+    execute(
+        path,
+        f"ALTER TABLE {schema.KERNEL} RENAME COLUMN {column} TO old",
+        f"ALTER TABLE {schema.KERNEL} ADD COLUMN {column} AS (abs(old)) VIRTUAL",
+    )
+    with pytest.raises(TraceError, match=rf"table {schema.KERNEL} lacks the column {column}$"):
+        rows(path, "exposed_ns")
+
+
+def test_table_without_row_ids_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
+    path = one_step(tmp_path)
+    columns = ", ".join(schema.tables("3.25")[schema.NVTX].columns)
+    execute(
+        path,
+        f"ALTER TABLE {schema.NVTX} RENAME TO mine",
+        f"CREATE TABLE {schema.NVTX} ({columns}, PRIMARY KEY (start, end, text)) WITHOUT ROWID",
+        f"INSERT INTO {schema.NVTX} SELECT * FROM mine",
+    )
+    with pytest.raises(TraceError, match=r"trace\.sqlite: cannot be read: no such column: rowid"):
+        rows(path, "exposed_ns")
+
+
+def test_sqlite_of_another_program_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    execute(path, "CREATE TABLE notes (text)")
+    with pytest.raises(TraceError, match=r"other\.sqlite: is SQLite, but no Nsight Systems export"):
+        rows(path, "exposed_ns")
+
+
+# -- files in use, and files that cannot be written
+
+
+def test_locked_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.01)
+    path = one_step(tmp_path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TraceError, match=r"trace\.sqlite: is locked by another process"):
+            rows(path, "exposed_ns")
+        writer.execute("ROLLBACK")
+    assert rows(path, "exposed_ns") == EXPOSED
+
+
+def test_rows_of_a_write_ahead_log_are_read(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"UPDATE {schema.KERNEL} SET end = end + 5")
+        writer.commit()
+        assert path.with_name("trace.sqlite-wal").stat().st_size
+        assert rows(path, "exposed_ns") == {(0, "stage2_f"): 45}
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read and write wherever it likes: for a while that right is given up."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Path]:
+    """A folder that others may enter, and that is read-only once the test has locked it."""
+    folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-"))
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def lock(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.chmod(0o444)
+    folder.chmod(0o555)
+
+
+def test_read_only_file_in_a_read_only_folder(read_only: Path) -> None:
+    path = one_step(read_only)
+    lock(read_only)
+    with as_nobody():
+        assert rows(path, "exposed_ns") == EXPOSED
+        with pytest.raises(PermissionError):
+            (read_only / "another").touch()
+
+
+def test_read_only_file_that_was_left_in_write_ahead_mode(read_only: Path) -> None:
+    path = one_step(read_only)
+    execute(path, "PRAGMA journal_mode = WAL")
+    assert list(read_only.iterdir()) == [path]
+    lock(read_only)
+    with as_nobody():
+        assert rows(path, "exposed_ns") == EXPOSED
+
+
+def test_read_only_file_with_rows_in_its_log_is_refused_not_read_without_them(read_only: Path) -> None:
+    path, copy = one_step(read_only), read_only / "copy.sqlite"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"UPDATE {schema.KERNEL} SET end = end + 5")
+        writer.commit()
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}-wal", f"{copy}-wal")
+    lock(read_only)
+    with as_nobody(), pytest.raises(TraceError, match=r"copy\.sqlite: cannot be read: ") as error:
+        rows(copy, "exposed_ns")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_file_that_may_not_be_read(read_only: Path) -> None:
+    path = one_step(read_only)
+    lock(read_only)
+    path.chmod(0)
+    with as_nobody(), pytest.raises(TraceError, match=r"trace\.sqlite: cannot be read: Permission denied"):
+        rows(path, "exposed_ns")
+
+
+def test_reading_leaves_nothing_beside_a_file_of_write_ahead_mode(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(path, "PRAGMA journal_mode = WAL")
+    assert rows(path, "exposed_ns") == EXPOSED
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE {schema.KERNEL} SET start = 340.5",
+        f"UPDATE {schema.KERNEL} SET demangledName = 'text'",
+        f"UPDATE {schema.RUNTIME} SET start = 'text'",
+        f"UPDATE {schema.NVTX} SET globalTid = 'text'",
+    ],
+)
+def test_value_that_is_no_whole_number_is_an_error(tmp_path: Path, damage: str) -> None:
+    """SQLite keeps any type in any column."""
+    path = one_step(tmp_path)
+    execute(path, damage)
+    with pytest.raises(TraceError) as error:
+        rows(path, "exposed_ns")
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_name_in_bytes_is_read_as_text(tmp_path: Path) -> None:
+    path = one_step(tmp_path)
+    execute(path, f"UPDATE {schema.NVTX} SET text = x'ff' || text WHERE text LIKE 'layer%'")
+    assert rows(path, "exposed_ns") == EXPOSED

@@ -1,0 +1,388 @@
+"""Is every assertion with a baseline held against the other trace, and only that, under ``--nsys-against``?"""
+
+from __future__ import annotations
+
+import dataclasses
+import filecmp
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.gates import Case, Project, watch_openings
+
+EXPOSED = "- exposed_ns below baseline plus 5%\n"
+BOTH = "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite"
+
+
+def captures(project: Project, side: str, exposed_us: Sequence[int], option: str) -> list[str]:
+    """One trace of one rank and one stage for each value, and the options that name them."""
+    for k, exposed in enumerate(exposed_us):
+        project.trace(f"{side}{k}.sqlite", exposed, ranks=1, stages=("stage2_f",))
+    return [f"{option}={side}{k}.sqlite" for k in range(len(exposed_us))]
+
+
+def both_sides(project: Project, base: Sequence[int], head: Sequence[int]) -> list[str]:
+    return [*captures(project, "head", head, "--nsys-trace"), *captures(project, "base", base, "--nsys-against")]
+
+
+def printed(project: Project) -> str:
+    """What the last run printed, on one line each."""
+    return project.result.stdout.str()
+
+
+def case(project: Project, *arguments: str, code: int) -> Case:
+    (found,) = project.cases(*arguments, code=code).values()
+    return found
+
+
+# Which limits come from the other trace
+
+
+def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", {(1, "stage4_f"): 260})
+    found = case(project, *BOTH, code=1)
+    assert found.properties["nsys_outcome"] == "failed"
+    assert found.properties["nsys_row"] == "rank 1 stage stage4_f"
+    assert "1     stage4_f  260 us  200 us    +30 %   210 us (baseline + 5%)" in found.text
+
+
+def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("stored.sqlite", 500)
+    project.refresh("--nsys-trace=stored.sqlite")
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", 260)
+    project.pytest("--nsys-trace=head.sqlite", code=0)
+    said = project.pytest(*BOTH, code=1)
+    assert "baseline base.sqlite" in said
+
+
+def test_nothing_is_stored_and_nothing_is_written(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", 205)
+    before = project.files()
+    project.pytest(*BOTH, code=0)
+    assert project.files() == before
+
+
+def test_constants_are_judged_as_ever(project: Project) -> None:
+    project.gate("- exposed_ns < 250us\n- overlap >= baseline - 3pp\n")
+    project.trace("base.sqlite", 300)
+    project.trace("head.sqlite", 260)
+    cases = project.cases(*BOTH, code=1)
+    assert {name: found.state for name, found in cases.items()} == {
+        "exposed_ns < 250us": "failure",
+        "overlap >= baseline - 3pp": "passed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sentence", "head_us", "outcome"),
+    [
+        ("overlap above baseline minus 3pp", 240, "failed"),
+        ("overlap above baseline minus 3pp", 220, "passed"),
+        ("max exposed_ns below baseline plus 5%", 211, "failed"),
+        ("max exposed_ns below baseline plus 5%", 210, "passed"),
+        ("exposed_ns below baseline plus 5%", 100, "improved"),
+        ("launches == baseline", 200, "passed"),
+        ("launches == baseline", {(0, "stage2_f"): None}, "no data"),
+        ("balance of compute_ns across pp at most baseline plus 1%", {(0, "stage2_f"): 400}, "failed"),
+    ],
+)
+def test_every_kind_of_assertion(project: Project, sentence: str, head_us: int, outcome: str) -> None:
+    project.gate(f"- {sentence}\n")
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", head_us)
+    (found,) = project.cases(*BOTH).values()
+    assert found.properties["nsys_outcome"] == outcome
+
+
+def test_each_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.gate(EXPOSED + "- launches == baseline\n")
+    project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
+    project.trace("base.sqlite")
+    project.trace("head.sqlite")
+    opened = watch_openings(monkeypatch)
+    project.pytest(*BOTH, code=0)
+    assert sorted(path.name for path in opened) == ["base.sqlite", "head.sqlite"]
+
+
+def test_the_same_trace_on_both_sides_is_a_usage_error(project: Project) -> None:
+    project.gate(EXPOSED)
+    path = project.trace("run.sqlite")
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-against=./run.sqlite", code=4)
+    assert f"both sides are the same trace: {path}; nothing can differ" in said
+
+
+def test_a_copy_on_the_other_side_is_a_usage_error(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("head.sqlite")
+    shutil.copy(project.trace("base1.sqlite"), project.root / "head1.sqlite")
+    project.trace("base.sqlite")
+    said = project.pytest(*BOTH, "--nsys-trace=head1.sqlite", "--nsys-against=base1.sqlite", code=4)
+    assert re.search(r"both sides are the same trace: \S+head1\.sqlite \(of which \S+base1\.sqlite is a copy\)", said)
+
+
+def test_a_gate_file_with_a_trace_of_its_own_is_not_held_against_it(project: Project) -> None:
+    project.gate("trace: run.sqlite\nassertions:\n  - exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite")
+    found = case(project, "--nsys-against=run.sqlite", code=1)
+    assert found.state == "error"
+    assert "both sides are the same trace" in found.text
+
+
+def test_the_header_names_both(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("head.sqlite")
+    assert "nsys: trace head.sqlite; against base.sqlite" in project.pytest(*BOTH, code=0)
+
+
+# What cannot be compared
+
+
+def test_another_gpu_is_incomparable_and_named(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite", gpu="NVIDIA A100")
+    project.trace("head.sqlite")
+    found = case(project, *BOTH, code=1)
+    assert found.properties["nsys_outcome"] == "incomparable"
+    assert "gpu      NVIDIA H100 80GB HBM3  NVIDIA A100" in found.text
+
+
+def test_another_number_of_steps_is_incomparable(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite", chunks_ms=(15,) * 7)
+    project.trace("head.sqlite")
+    assert case(project, *BOTH, code=1).properties["nsys_outcome"] == "incomparable"
+
+
+def test_a_row_that_the_other_trace_lacks_is_no_data(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite", {(1, "stage4_f"): None})
+    project.trace("head.sqlite")
+    found = case(project, *BOTH, code=1)
+    assert found.properties["nsys_outcome"] == "no data"
+    assert "1 row not in the baseline, the first rank 1 stage stage4_f" in found.text
+
+
+def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("base1.sqlite", {(1, "stage4_f"): None})
+    project.trace("head.sqlite")
+    found = case(project, *BOTH, "--nsys-against=base1.sqlite", code=1)
+    assert found.properties["nsys_outcome"] == "no data"
+    assert "only 1 of 2 captures have this row" in found.text
+
+
+def test_a_missing_path_is_a_usage_error(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("head.sqlite")
+    said = project.pytest(*BOTH, code=4)
+    assert "base.sqlite: there is no such file or folder" in said
+
+
+def test_an_empty_path_is_a_usage_error(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("head.sqlite")
+    assert "--nsys-against is empty" in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=", code=4)
+
+
+def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
+    project.gate(EXPOSED + "- exposed_ns < 1s\n")
+    project.trace("head.sqlite")
+    (project.root / "base.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    for found in project.cases(*BOTH, code=1).values():
+        assert found.state == "error"
+        assert "base.sqlite" in found.text
+
+
+def test_a_base_whose_window_is_empty_is_an_error_that_names_it(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("head.sqlite")
+
+    def late(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            process.kernel("gemm", 900_000_000, 901_000_000, launch_ns=899_000_000)
+
+    project.trace("base.sqlite", stages=(), edit=late)
+    found = case(project, *BOTH, code=1)
+    assert found.state == "error"
+    assert "base.sqlite" in found.text
+
+
+def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("head.sqlite")
+    said = project.pytest(*BOTH, "--nsys-update-baselines", "--nsys-reason=x", code=4)
+    assert "--nsys-against stands for the stored baselines: nothing to update" in said
+    assert project.baselines() == {}
+
+
+# Several captures
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_with_one_or_two_captures_the_tolerance_decides_and_no_test_is_claimed(project: Project, count: int) -> None:
+    project.gate(EXPOSED)
+    arguments = both_sides(project, [200, 300][:count], [260, 360][:count])
+    assert case(project, *arguments, code=1).properties["nsys_outcome"] == "failed"
+    assert "(no test possible)" in printed(project)
+    assert f"note: no test possible with {count} + {count} captures" in printed(project)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "outcome"),
+    [
+        ([200, 202, 204], [260, 262, 264], "failed"),
+        ([200, 202, 204], [203, 262, 264], "inconclusive"),
+        ([200, 202, 264], [258, 262, 266], "inconclusive"),
+        ([200, 202, 264], [201, 203, 264], "passed"),
+        ([200, 202, 204], [205, 206, 207], "passed"),
+        ([260, 262, 264], [200, 202, 204], "improved"),
+        ([200, 262, 264], [202, 204, 206], "passed"),
+    ],
+)
+def test_three_captures_a_side_must_be_separated_and_beyond_the_tolerance(
+    project: Project, base: list[int], head: list[int], outcome: str
+) -> None:
+    project.gate(EXPOSED)
+    (found,) = project.cases(*both_sides(project, base, head)).values()
+    assert found.properties["nsys_outcome"] == outcome
+    separated = max(base) < min(head)
+    said = printed(project)
+    assert f"({'separated' if separated else 'overlap'})" in said
+    assert said.count("note: complete separation of 3 + 3 captures\n") == 1
+
+
+def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Project) -> None:
+    project.gate("- mean_kernel_ns below baseline plus 1%\n- mean_kernel_ns above baseline minus 1%\n")
+    found = project.cases(*both_sides(project, [200, 202, 204], [260, 262, 264]), code=1)
+    assert [each.properties["nsys_outcome"] for each in found.values()] == ["improved", "failed"]
+
+
+def test_five_captures_a_side_are_tested(project: Project) -> None:
+    project.gate(EXPOSED)
+    separated = both_sides(project, [200, 201, 202, 203, 204], [260, 261, 262, 263, 264])
+    assert case(project, *separated, code=1).properties["nsys_outcome"] == "failed"
+    assert "exact rank-sum test of 5 + 5 captures\n" in printed(project)
+
+
+def test_five_captures_a_side_may_overlap_and_still_be_significant(project: Project) -> None:
+    """U = 1 of 5 + 5: p = 2/252, which three captures could never show."""
+    project.gate(EXPOSED)
+    arguments = both_sides(project, [200, 201, 202, 203, 259], [258, 260, 261, 262, 263])
+    assert case(project, *arguments, code=1).properties["nsys_outcome"] == "failed"
+
+
+def test_five_captures_a_side_that_mix_are_inconclusive(project: Project) -> None:
+    project.gate(EXPOSED)
+    said = project.pytest(*both_sides(project, [200, 201, 202, 270, 271], [199, 198, 260, 261, 272]), code=0)
+    assert "inconclusive" in said
+
+
+def test_inconclusive_can_be_made_to_fail(project: Project) -> None:
+    project.gate("- {assert: exposed_ns below baseline plus 5%, inconclusive: fail}\n")
+    arguments = both_sides(project, [200, 202, 264], [258, 262, 266])
+    assert case(project, *arguments, code=1).state == "failure"
+
+
+def holm(project: Project, assertions: int) -> list[str]:
+    """Outcomes of assertions that all judge one row at p = 7/252, tested together."""
+    thresholds = [f"- {{id: t{n}, assert: exposed_ns below baseline plus {5 + n}us}}\n" for n in range(assertions)]
+    project.gate("".join(thresholds))
+    arguments = both_sides(project, [200, 201, 202, 203, 261], [258, 259, 260, 262, 263])
+    return [found.properties["nsys_outcome"] for found in project.cases(*arguments).values()]
+
+
+def test_one_row_alone_is_significant_where_many_tested_together_are_not(project: Project) -> None:
+    assert holm(project, 1) == ["failed"]
+    assert "(p = 0.028)" in printed(project)
+    assert holm(project, 6) == ["inconclusive"] * 6
+    said = printed(project)
+    assert "(p = 0.17)" in said
+    assert said.count("  note: exact rank-sum test of 5 + 5 captures, Holm over 6 rows\n") == 1
+
+
+def test_what_is_held_exactly_needs_no_test(project: Project) -> None:
+    project.gate("- launches == baseline\n")
+    base = captures(project, "base", [200] * 3, "--nsys-against")
+    head = captures(project, "head", [200] * 3, "--nsys-trace")
+    for k in range(3):
+        project.trace(f"head{k}.sqlite", ranks=1, stages=("stage2_f",), edit=one_launch_more)
+    assert case(project, *head, *base, code=1).properties["nsys_outcome"] == "failed"
+
+
+def one_launch_more(_: TraceBuilder, processes: list[Process]) -> None:
+    for k in range(5):
+        at = 20_000_000 * k + 1_001_000
+        processes[0].kernel("gemm", at + 1_500_000, at + 1_510_000, launch_ns=at + 6_000)
+
+
+def test_a_capture_given_twice_is_refused(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("head.sqlite")
+    found = case(project, *BOTH, "--nsys-against=base.sqlite", code=1)
+    assert "a capture is given twice" in found.text
+
+
+def test_copies_of_one_trace_are_no_samples(project: Project) -> None:
+    """Five equal values on each side would be a p of 0.004."""
+    project.gate(EXPOSED)
+    options = both_sides(project, [200] * 5, [260] * 5)
+    for k in range(1, 5):
+        shutil.copy(project.root / "head0.sqlite", project.root / f"head{k}.sqlite")
+    found = case(project, *options, code=1)
+    assert found.state == "error"
+    assert re.search(r"head0\.sqlite and \S+head1\.sqlite hold the same bytes: one trace is one sample", found.text)
+
+
+def test_a_file_of_a_folder_is_not_a_capture_beside_it(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("runs/head.sqlite")
+    project.trace("runs/other.sqlite", label="rank=2; pp=0/1")
+    arguments = "--nsys-trace=runs", "--nsys-trace=runs/head.sqlite", "--nsys-against=base.sqlite"
+    assert "head.sqlite is given twice: one trace is one sample" in case(project, *arguments, code=1).text
+
+
+def test_only_traces_of_one_size_are_read_to_be_compared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.gate(EXPOSED)
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", ranks=16)
+    assert (project.root / "base.sqlite").stat().st_size != (project.root / "head.sqlite").stat().st_size
+    monkeypatch.setattr(filecmp, "cmp", lambda *_, **__: pytest.fail("read"))
+    project.pytest(*BOTH, "--nsys-trace=head.sqlite", code=1)
+
+
+# In several processes
+
+
+def test_workers_reach_the_same_verdicts(project: Project) -> None:
+    project.gate(EXPOSED + "- overlap >= baseline - 3pp\n- launches == baseline\n")
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", 260)
+    alone = {name: dataclasses.replace(found, text="") for name, found in project.cases(*BOTH, code=1).items()}
+    said = project.pytest_in_a_process(*BOTH, "-n", "2", code=1)
+    failed = [found for found in alone.values() if found.state == "failure"]
+    assert len(failed) == 2
+    assert "2 failed, 1 passed" in said
+    assert "+30 %" in said
+
+
+def test_a_folder_and_a_glob_are_one_run_each(project: Project) -> None:
+    project.gate(EXPOSED)
+    project.trace("base/run.sqlite", 200)
+    project.trace("head-a.sqlite", 260)
+    found = project.cases("--nsys-trace=head-*.sqlite", f"--nsys-against={Path('base')}", code=1)
+    assert [each.properties["nsys_outcome"] for each in found.values()] == ["failed"]

@@ -1,0 +1,273 @@
+"""Is the noise of every stored row measured on traces of one commit, kept, and told?"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
+from tests.support.gates import MS, Project
+
+GATE = """
+assertions:
+  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
+"""
+SPREAD = (190, 195, 200, 205, 210)
+"""Of a variance of 62.5, so s is 7.9 us, or 3.95 % of 200."""
+
+
+def traces(project: Project, spread: tuple[int, ...] = SPREAD, **more: Any) -> list[str]:
+    """One trace for each exposed time of rank 0 stage2_f; every other row is always 200 us."""
+    names = [f"a{n}.sqlite" for n in range(1, len(spread) + 1)]
+    for name, exposed_us in zip(names, spread, strict=True):
+        project.trace(name, exposed_us={(0, "stage2_f"): exposed_us}, **more)
+    return names
+
+
+def calibrate(project: Project, names: list[str], *more: str, code: int = 0) -> str:
+    options = [f"--nsys-trace={name}" for name in names]
+    return project.refresh(*options, "--nsys-update-mode=calibrate", *more, code=code)
+
+
+def series(project: Project) -> dict[str, Any]:
+    (text,) = project.baselines().values()
+    found: dict[str, Any] = json.loads(text)["series"][0]
+    return found
+
+
+def test_the_noise_is_stored_beside_what_was_accepted(project: Project) -> None:
+    project.gate(GATE)
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=the first")
+    said = calibrate(project, traces(project), "--nsys-reason=calm night")
+    assert "the accepted runs are as they were, their noise is new" in said
+    assert series(project)["rows"][:2] == [
+        [0, "stage2_f", [200_000], [190_000, 195_000, 200_000, 205_000, 210_000]],
+        [0, "stage4_f", [200_000], [200_000] * 5],
+    ]
+    (text,) = project.baselines().values()
+    provenance = json.loads(text)["provenance"]
+    assert provenance["reason"] == "the first"
+    assert (provenance["calibration"]["reason"], provenance["calibration"]["traces"]) == ("calm night", 5)
+
+
+def test_what_is_printed(project: Project) -> None:
+    project.gate(GATE + "  - {id: tight, metric: exposed_ns, baseline: {abs: 1us}}")
+    said = calibrate(project, traces(project))
+    noise = said.partition("  noise of exposed_ns")[2].splitlines()
+    assert noise[0] == " (window median, span range, kernels contained) over 5 traces"
+    assert [line.split() for line in noise[1:5]] == [
+        ["row", "median", "s0", "/", "median", "s0"],
+        ["-" * 21, "-" * 6, "-" * 11, "-" * 8],
+        ["rank", "0", "stage", "stage2_f", "200", "us", "3.95%", "7", "906", "ns"],
+        ["rank", "0", "stage", "stage4_f", "200", "us", "0.0%", "0", "ns"],
+    ]
+    assert "    exposed: the tolerance holds the noise, which is up to 48.48 us\n" in said
+    assert (
+        "    tight: warning: the tolerance is tighter than the noise in 1 of 4 rows: 1 000 ns < 48.48 us "
+        "(rank 0 stage stage2_f)\n"
+    ) in said
+
+
+def test_without_a_baseline_the_traces_are_the_accepted_runs(project: Project) -> None:
+    project.gate(GATE)
+    said = calibrate(project, traces(project))
+    assert "new file, 4 rows" in said
+    row = [190_000, 195_000, 200_000, 205_000, 210_000]
+    assert series(project)["rows"][0] == [0, "stage2_f", row, row]
+    project.pytest("--nsys-trace=a1.sqlite", code=0)
+
+
+def test_of_many_traces_the_newest_are_accepted_and_all_measure_noise(project: Project) -> None:
+    project.gate(GATE)
+    spread = tuple(range(200, 200 + KEPT_RUNS + 2))
+    calibrate(project, traces(project, spread))
+    _, _, accepted, noise = series(project)["rows"][0]
+    assert accepted == [1000 * us for us in spread[2:]]
+    assert noise == [1000 * us for us in spread]
+
+
+def test_the_same_traces_again_change_no_byte(project: Project) -> None:
+    project.gate(GATE)
+    names = traces(project)
+    calibrate(project, names)
+    before = project.baselines()
+    assert "calibrated on these traces already; unchanged" in calibrate(project, names, "--nsys-reason=again")
+    assert project.baselines() == before
+
+
+def test_copies_of_one_trace_measure_no_noise(project: Project) -> None:
+    project.gate(GATE)
+    names = traces(project)
+    shutil.copy(project.root / names[1], project.root / names[4])
+    said = calibrate(project, names, code=1)
+    assert re.search(r"a2\.sqlite and \S+a5\.sqlite hold the same bytes: one trace is one sample", said)
+    assert project.baselines() == {}
+
+
+def test_other_traces_replace_the_noise(project: Project) -> None:
+    project.gate(GATE)
+    calibrate(project, traces(project))
+    calibrate(project, traces(project, (200,) * 6))
+    assert series(project)["rows"][0][3] == [200_000] * 6
+
+
+def test_a_refresh_keeps_the_noise_of_rows_that_stay(project: Project) -> None:
+    project.gate(GATE)
+    calibrate(project, traces(project))
+    project.trace(exposed_us=900, stages=("stage2_f", "stage3_f"))
+    project.refresh("--nsys-trace=run.sqlite")
+    rows = {tuple(row[:2]): row[2:] for row in series(project)["rows"]}
+    assert rows[0, "stage2_f"] == [[900_000], [190_000, 195_000, 200_000, 205_000, 210_000]]
+    assert rows[0, "stage3_f"] == [[900_000]]
+    (text,) = project.baselines().values()
+    assert json.loads(text)["provenance"]["calibration"]["traces"] == 5
+
+
+def test_the_noise_of_another_run_does_not_stay(project: Project) -> None:
+    project.gate(GATE)
+    calibrate(project, traces(project))
+    project.trace(chunks_ms=(15,) * 7)
+    said = project.refresh("--nsys-trace=run.sqlite")
+    assert "every row is written, and its noise is to be calibrated again" in said
+    assert series(project)["rows"][0] == [0, "stage2_f", [200_000]]
+    (text,) = project.baselines().values()
+    assert "calibration" not in json.loads(text)["provenance"]
+
+
+def test_the_noise_decides_in_the_gate(project: Project) -> None:
+    """50 us more is beyond a tolerance of 1 us, and within noise that scatters by 40 us."""
+    project.gate("assertions:\n  - exposed_ns <= baseline + 1us")
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us={(0, "stage2_f"): 250})
+    assert "failed" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    calibrate(project, traces(project, (150, 175, 200, 225, 250)))
+    assert "inconclusive" in project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_only_assertions_with_a_baseline_are_run(project: Project) -> None:
+    """What a constant says of the traces has nothing to do with their noise."""
+    project.gate(GATE + "  - exposed_ns <= 1us")
+    project.file("test_other.py", "def test_other():\n    assert False\n")
+    said = calibrate(project, traces(project), ".")
+    assert "1 passed, 2 deselected" in said
+
+
+def mixed(_: TraceBuilder, processes: list[Process]) -> None:
+    processes[0].range("layer00.stage1_f", 50 * MS, 51 * MS)
+    processes[0].kernel("ncclDevKernel_SendRecv", 50 * MS, 51 * MS, stream=28, launch_ns=50 * MS)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a row that one trace lacks": (
+        GATE,
+        {"exposed_us": {(1, "stage4_f"): None}},
+        "exposed_ns rank 1 stage stage4_f is not in a3.sqlite, and is in another trace",
+    ),
+    "another key": (GATE, {"gpu": "NVIDIA B200"}, "differ in gpu"),
+    "another number of steps": (
+        GATE,
+        {"chunks_ms": (15,) * 7},
+        "a3.sqlite is of another run than a1.sqlite (steps: now 7, a1.sqlite 5)",
+    ),
+    "a structure that fails in one": (
+        GATE + "  - no mixed comm streams",
+        {"edit": mixed},
+        "a3.sqlite: the structural assertion 'no mixed comm streams' fails",
+    ),
+    "an assertion without data in one": (
+        GATE + "  - stage4 overlap >= 1%",
+        {"stages": ("stage2_f",)},
+        "a3.sqlite: 'stage4 overlap >= 1%' has no data",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("stored", [False, True])
+def test_refused_for_one_trace_of_five(project: Project, case: str, stored: bool) -> None:
+    gate, third, why = REFUSED[case]
+    project.gate(gate)
+    names = traces(project)
+    if stored:
+        project.refresh("--nsys-trace=a1.sqlite")
+    before = project.baselines()
+    project.trace("a3.sqlite", **third)
+    assert why in calibrate(project, names, code=1)
+    assert project.baselines() == before
+
+
+def test_four_traces_are_too_few(project: Project) -> None:
+    project.gate(GATE)
+    said = calibrate(project, traces(project, SPREAD[:4]), code=1)
+    assert "refused: noise is measured on 5 or more traces, not on 4" in said
+    assert project.baselines() == {}
+
+
+def test_the_same_trace_twice_is_no_second_sample(project: Project) -> None:
+    project.gate(GATE)
+    names = traces(project)
+    assert "a capture is given twice" in calibrate(project, [*names, names[0]], code=1)
+    assert project.baselines() == {}
+
+
+def test_a_baseline_of_other_rows_is_refreshed_first(project: Project) -> None:
+    project.gate(GATE)
+    project.trace(stages=("stage2_f",))
+    project.refresh("--nsys-trace=run.sqlite")
+    before = project.baselines()
+    said = calibrate(project, traces(project), code=1)
+    assert "exposed_ns rank 0 stage stage4_f is not in the stored baseline: refresh the baseline first" in said
+    assert project.baselines() == before
+
+
+def test_a_baseline_of_another_run_is_not_calibrated(project: Project) -> None:
+    project.gate(GATE)
+    project.trace(chunks_ms=(15,) * 7)
+    project.refresh("--nsys-trace=run.sqlite")
+    before = project.baselines()
+    assert "holds another run (steps: now 5, baseline 7)" in calibrate(project, traces(project), code=1)
+    assert project.baselines() == before
+
+
+# The command
+
+
+def test_the_command(project: Project) -> None:
+    """Every gate file below where it is called, and those of the project's settings."""
+    project.file("pytest.ini", "[pytest]\nnsys_baseline_dir = stored\naddopts = -n 2\n")
+    project.gate(GATE, "perf/step.nsys.yaml")
+    project.gate("- overlap >= 99%", "perf/constant.nsys.yaml")
+    project.gate("not a gate file", ".hidden/bad.nsys.yaml")
+    names = traces(project)
+    said = project.command("baseline", "calibrate", *names, code=0)
+    assert "new file, 4 rows" in said
+    assert "exposed: the tolerance holds the noise" in said
+    (text,) = project.baselines("stored").values()
+    assert json.loads(text)["provenance"]["reason"] == "calibrated on 5 traces"
+
+
+def test_the_command_on_one_gate_file(project: Project) -> None:
+    for name in ("a.nsys.yaml", "b.nsys.yaml"):
+        project.gate(GATE, name)
+    words = ("baseline", "calibrate", *traces(project), "--gate", "a.nsys.yaml", "--baseline-dir=here", "--reason=why")
+    project.command(*words, code=0)
+    assert [name.split("/")[0] for name in project.baselines("here")] == ["a"]
+
+
+def test_the_command_and_its_mistakes(project: Project) -> None:
+    names = traces(project)
+    assert "there is no gate file (*.nsys.yaml) below" in project.command("baseline", "calibrate", *names, code=2)
+    project.gate(GATE)
+    said = project.command("baseline", "calibrate", *names[:4], code=2)
+    assert "noise is measured on 5 or more traces of one commit, not on 4: give more" in said
+    assert "there is no such file" in project.command("baseline", "calibrate", *names, "no.sqlite", code=2)
+    project.trace("a3.sqlite", chunks_ms=(15,) * 7)
+    assert "is of another run than" in project.command("baseline", "calibrate", *names, code=3)
+    assert project.baselines() == {}

@@ -1,0 +1,214 @@
+"""A red names its causes: in the terminal, the reports and a comparison; a baseline keeps what that takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pytest_nsys import reports
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.stored.baselines import baseline_file
+from tests.support.gates import MS, Project
+
+GATE = """
+    - exposed_ns <= baseline + 5%
+    - id: worst
+      metric: exposed_ns
+      across: {rank: max, stage: max}
+      baseline: {rel: 5%}
+    - stage2 overlap >= baseline - 1pp
+    - window_ns <= baseline + 50%
+"""
+SCHEMA: dict[str, Any] = json.loads((Path(reports.__file__).parent / "session" / "report.schema.json").read_text())
+
+
+@pytest.fixture
+def judged(project: Project) -> Project:
+    """A gate on a baseline, and a trace in which a rank exposes 450 us more."""
+    project.gate(GATE)
+    project.trace("run.sqlite", 200)
+    project.trace("head.sqlite", {(1, "stage2_f"): 650})
+    project.refresh("--nsys-trace=run.sqlite")
+    return project
+
+
+def causes(said: str) -> list[str]:
+    return [line.strip() for line in re.findall(r"^  (?:why:|     ) +(.*(?:us|ns)\b.*)$", said, re.MULTILINE)]
+
+
+def test_a_red_against_a_baseline_says_why(judged: Project) -> None:
+    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    assert re.search(r"why:    rank 1 stage stage2_f, \+450 us:\n +\+450 us  \S+ (longer|hides) ", said), said
+
+
+def test_another_trace_gives_the_same_causes(judged: Project) -> None:
+    stored = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    other = judged.pytest("--nsys-trace=head.sqlite", "--nsys-against=run.sqlite", code=1)
+    assert causes(stored)
+    assert causes(stored) == causes(other)
+
+
+def test_the_parts_add_up_in_the_report(judged: Project) -> None:
+    judged.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", code=1)
+    report = json.loads((judged.root / "report.json").read_text())
+    jsonschema.validate(report, SCHEMA)
+    (file,) = report["gate_files"]
+    by_name = {assertion["name"]: assertion for assertion in file["assertions"]}
+    failed = [a for a in by_name.values() if a["outcome"] == "failed"]
+    assert len(failed) == 3
+    for assertion in failed:
+        (row,) = assertion["causes"]
+        assert row["labels"] == {"rank": 1, "stage": "stage2_f"}
+        assert row["change_ns"] == 450_000 == sum(part["change_ns"] for part in row["parts"])
+        assert row["unexplained_ns"] == 0
+    assert by_name["window_ns <= baseline + 50%"]["causes"] == []
+
+
+def test_the_summary_has_them_all(judged: Project) -> None:
+    judged.pytest("--nsys-trace=head.sqlite", "--nsys-summary=summary.md", code=1)
+    text = (judged.root / "summary.md").read_text()
+    assert "Why rank 1 stage stage2\\_f changed by +450 us:" in text or "Why rank 1 stage stage2_f changed by" in text
+
+
+def test_a_comparison_has_them(judged: Project) -> None:
+    said = judged.command("compare", "run.sqlite", "head.sqlite", code=1)
+    assert re.search(r"^Why\n +metric +row +change +part +cause$", said, re.MULTILINE), said
+    assert re.search(r"exposed_ns +rank 1 stage stage2_f +\+450 us +\+450 us ", said), said
+
+
+def test_a_refresh_without_a_change_leaves_the_file(judged: Project) -> None:
+    before = judged.baselines()
+    judged.refresh("--nsys-trace=run.sqlite")
+    assert judged.baselines() == before
+    (text,) = before.values()
+    assert json.loads(text)["breakdowns"]
+
+
+def test_a_baseline_without_breakdowns_judges_all_the_same(judged: Project) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    stored = baseline_file.load(path)
+    stored.breakdowns = {}
+    path.write_text(stored.dumps())
+    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    assert "why:" not in said
+    assert "1 of" in said
+
+
+def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    whole = baseline_file.load(path)
+    lacking = replace(whole, breakdowns={})
+    path.write_text(lacking.dumps())
+    said = judged.refresh("--nsys-trace=run.sqlite")
+    assert "no row changed; what explains a red by its kernels was added" in said
+    assert baseline_file.load(path).breakdowns == whole.breakdowns
+    assert "unchanged" in judged.refresh("--nsys-trace=run.sqlite")
+
+
+def test_a_refresh_keeps_by_kernel_what_an_older_baseline_has_as_sums(judged: Project) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    whole = baseline_file.load(path)
+    sums = {
+        how: {
+            rank: each._replace(walls={wall: {"": sum(by.values())} for wall, by in each.walls.items()})
+            for rank, each in ranks.items()
+        }
+        for how, ranks in whole.breakdowns.items()
+    }
+    path.write_text(replace(whole, breakdowns=sums).dumps())
+    said = judged.refresh("--nsys-trace=run.sqlite")
+    assert "no row changed; what explains a red by its kernels was added" in said
+    assert baseline_file.load(path).breakdowns == whole.breakdowns
+
+
+def test_breakdowns_of_windows_that_nothing_reads_are_dropped(judged: Project) -> None:
+    judged.gate("- exposed_ns <= baseline + 5%\nwindow: last")
+    judged.refresh("--nsys-trace=run.sqlite")
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    assert [how.window for how in baseline_file.load(path).breakdowns] == ["last"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda block: block["parts"][0].pop(),
+        lambda block: block.pop("names"),
+        lambda block: block["parts"].pop(0),
+        lambda block: block["names"].clear(),
+        lambda block: block["parts"].append([0, "window", "no numbers"]),
+    ],
+)
+def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project, broken: Any) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    data = json.loads(path.read_text())
+    broken(data["breakdowns"][0])
+    path.write_text(json.dumps(data))
+    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    assert "is no baseline: " in said
+    assert "restore it from git, or delete it and refresh" in said
+
+
+def test_nothing_is_explained_where_nothing_is_worse(judged: Project) -> None:
+    assert "why:" not in judged.pytest("--nsys-trace=run.sqlite", "-v", code=0)
+
+
+def steps(project: Project, name: str, every_ms: int) -> None:
+    """Steps that take as much longer as their ``flash`` kernel does."""
+
+    def flash(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for k in range(5):
+                begin = every_ms * MS * k + 1_000
+                process.kernel("flash", begin + 12 * MS, begin + (every_ms - 7) * MS, launch_ns=begin)
+
+    project.trace(name, 200, every_ms=every_ms, edit=flash)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_a_longer_step_names_the_kernels_behind_it(project: Project, against: bool) -> None:
+    steps(project, "run.sqlite", 20)
+    steps(project, "head.sqlite", 22)
+    project.gate("- p50 period_ns <= baseline + 5%")
+    project.refresh("--nsys-trace=run.sqlite")
+    said = project.pytest("--nsys-trace=head.sqlite", *(["--nsys-against=run.sqlite"] if against else []), code=1)
+    why = said[said.index("why:") :].splitlines()
+    assert why[0] == "why:    rank 0 quantile p50, +2 000 us:"
+    assert why[1].split() == ["+2", "000", "us", "flash", "runs", "1", "000", "us", "→", "3", "000", "us"]
+    assert "the same in rank 1 quantile p50 (+2 000 us)" in said
+    assert "not explained" not in said
+
+
+def test_one_cause_behind_several_reds_is_told_once(judged: Project) -> None:
+    """In the summary of the terminal and of the job, with every row that it explains."""
+    said = judged.pytest("--nsys-trace=head.sqlite", "--nsys-summary=summary.md", "--nsys-html=page.html", code=1)
+    (told,) = re.findall(r"^one cause behind (\d) assertions: (.+)\n((?:  .+\n)+)", said, re.MULTILINE)
+    assert told[:2] == ("3", "gemm")
+    assert [line.split(": ")[0].strip() for line in told[2].splitlines()] == [
+        *("exposed_ns <= baseline + 5%", "worst", "stage2 overlap >= baseline - 1pp"),
+    ]
+    assert told[2].count("rank 1 stage stage2_f (+450 us)") == 3
+    text = (judged.root / "summary.md").read_text()
+    assert "### One cause behind 3 assertions: `gemm`" in text
+    page = (judged.root / "page.html").read_text()
+    assert "<li><b>gemm</b>\n<ul>\n<li>exposed_ns &lt;= baseline + 5%: rank 1 stage stage2_f (+450 us)</li>" in page
+
+
+def test_rows_that_are_gone_say_what_became_of_their_kernels(judged: Project) -> None:
+    """Also where the rank lacks what others have, so that no row stands for it."""
+
+    def gemm(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20 * MS * k + 1_000 + MS  # in stage2_f of each window
+            processes[1].kernel("gemm", at + 10_000, at + 20_000, launch_ns=at + 5_000)
+
+    judged.trace("head.sqlite", {(1, "stage2_f"): None, (0, "stage4_f"): None, (1, "stage4_f"): None}, edit=gemm)
+    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
+    stages = "rank 0, 1: no kernel of the window is launched in stage stage4_f"
+    assert f"change: {stages}\n          rank 1: the 1 kernel of stage stage2_f does not communicate\n" in said
+    assert "appeared" not in said

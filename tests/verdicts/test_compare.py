@@ -1,0 +1,494 @@
+"""Does ``pytest-nsys compare`` find what got worse between two runs, say what it cannot tell, and exit accordingly?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pytest_nsys.analysis.metrics import METRICS, Better
+from pytest_nsys.cli import main
+from pytest_nsys.cli.compare import BUILT_IN_PATH
+from pytest_nsys.gates.assertion import Comparator, Severity
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.gates import Edit, Project, watch_openings
+from tests.support.reference_data import DUALPIPE
+
+ONE_SAMPLE = "no test possible: one trace a side is one sample"
+
+
+def compare(*arguments: str | Path, code: int) -> Result:
+    result = CliRunner().invoke(main, ["compare", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def answer(*arguments: str | Path, code: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(compare(*arguments, "--format=json", code=code).stdout)
+    return found
+
+
+def moved(found: dict[str, Any], metric: str) -> dict[str, str]:
+    """The word for each row of a metric that moved, by its labels."""
+    rows = [row for row in found["moved"] if row["metric"] == metric]
+    return {" ".join(f"{d} {label}" for d, label in row["labels"].items()): row["word"] for row in rows}
+
+
+def pair(project: Project, base: Any = 200, head: Any = 200, **more: Any) -> tuple[str, str]:
+    """Two traces that differ in their exposed communication."""
+    project.trace("base.sqlite", base, **more)
+    project.trace("head.sqlite", head, **more)
+    return "base.sqlite", "head.sqlite"
+
+
+def captures(project: Project, base: Sequence[int], head: Sequence[int]) -> list[str]:
+    """Traces of one rank and one stage, and the options that name them."""
+    options = []
+    for side, values in (("base", base), ("head", head)):
+        for k, exposed in enumerate(values):
+            project.trace(f"{side}{k}.sqlite", exposed, ranks=1, stages=("stage2_f",))
+            options.append(f"--{side}={side}{k}.sqlite")
+    return options
+
+
+def everywhere(name: str, stream: int = 7, stage: str | None = None) -> Edit:
+    """One more kernel in every chunk of rank 1, in a stage of its own where one is given."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for k in range(5):
+            at = 20_000_000 * k + 1_000 + 12_000_000
+            if stage is not None:
+                processes[1].range(f"layer00.{stage}", at, at + 100_000)
+            processes[1].kernel(name, at + 20_000, at + 30_000, stream=stream, launch_ns=at + 10_000)
+
+    return edit
+
+
+# Verdict and exit code
+
+
+def test_two_runs_of_the_same_values_are_nothing_worse(project: Project) -> None:
+    said = compare(*pair(project), code=0).stdout
+    assert said.startswith("nothing worse: ")
+    assert ", 0 not at all" not in said
+
+
+@pytest.mark.parametrize(
+    "arguments", [("base.sqlite", "./base.sqlite"), ("base.sqlite", "copy.sqlite"), ("*.sqlite", "head.sqlite")]
+)
+def test_a_run_is_not_compared_with_itself(project: Project, arguments: tuple[str, str]) -> None:
+    pair(project)
+    shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
+    said = compare(*arguments, code=2).stderr
+    assert said.startswith("error: both sides are the same trace: ")
+    assert said.endswith("; nothing can differ\n")
+
+
+def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
+    pair(project)
+    shutil.copy(project.root / "base.sqlite", project.root / "copy.sqlite")
+    said = compare("--base=base.sqlite", "--base=copy.sqlite", "--head=head.sqlite", code=2).stderr
+    assert said == "error: base: base.sqlite and copy.sqlite hold the same bytes: one trace is one sample\n"
+
+
+def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> None:
+    found = answer(*pair(project, 200, {(1, "stage4_f"): 400}), code=1)
+    assert found["result"] == "worse"
+    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "worse"}
+    (row,) = [row for row in found["moved"] if row["metric"] == "exposed_ns"]
+    assert (row["base"], row["head"], row["limit"]) == (200_000, 400_000, 250_000)
+    assert (row["outcome"], row["margin"], row["times_tolerance"]) == ("failed", -150_000, 4.0)
+
+
+def test_an_improvement_is_shown_and_is_nothing_worse(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    found = answer(*pair(project, 200, {(1, "stage4_f"): 100}), "--gate=gate.nsys.yaml", code=0)
+    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "better"}
+
+
+def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
+    found = answer(*pair(project, 200, 220), code=0)
+    assert found["counts"]["moved"] == 0
+    assert [row["word"] for row in found["unmoved"] if row["metric"] == "exposed_ns"] == ["within"] * 4
+
+
+def test_the_worst_row_comes_first_over_all_metrics(project: Project) -> None:
+    found = answer(*pair(project, 200, {(0, "stage2_f"): 290, (1, "stage4_f"): 900}), code=1)
+    times = [row["times_tolerance"] for row in found["moved"] if row["word"] == "worse"]
+    assert times == sorted(times, reverse=True)
+    assert found["moved"][0]["labels"]["rank"] == 1
+    words = [row["word"] for row in found["moved"]]
+    assert words == sorted(words, key=["worse", "warned", "better"].index)
+
+
+def test_what_is_let_pass_stands_between_the_worse_and_the_better(project: Project) -> None:
+    project.gate(
+        "- {assert: overlap >= baseline - 1pp, severity: warn}\n"
+        "- stage4 exposed_ns below baseline plus 5%\n"
+        "- compute_ns below baseline plus 5%\n"
+    )
+    found = answer(*pair(project, 200, 500), "--gate=gate.nsys.yaml", code=1)
+    words = [row["word"] for row in found["moved"]]
+    assert words == ["worse"] * 2 + ["warned"] * 4 + ["better"] * 2
+
+
+def test_a_row_that_is_gone_is_undecided(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    paths = pair(project, 200, {(1, "stage4_f"): None})
+    found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
+    assert found["result"] == "undecided"
+    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "gone"}
+    assert "1 row of the baseline gone" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
+
+
+def test_a_new_row_is_undecided(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    found = answer(*pair(project, {(1, "stage4_f"): None}), "--gate=gate.nsys.yaml", code=3)
+    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "new"}
+
+
+def test_a_failed_row_outweighs_one_that_is_gone(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    head = {(1, "stage4_f"): None, (0, "stage2_f"): 300}
+    found = answer(*pair(project, 200, head), "--gate=gate.nsys.yaml", code=1)
+    assert found["assertions"][0]["outcome"] == "no data"
+    assert found["result"] == "worse"
+
+
+def test_a_gate_without_a_baseline_compares_nothing(project: Project) -> None:
+    project.gate("- exposed_ns < 1ms\n")
+    said = compare(*pair(project), "--gate=gate.nsys.yaml", code=3).stdout
+    assert "undecided: nothing was compared" in said
+
+
+# The built-in gate
+
+
+def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
+    gate = load_gate_file(BUILT_IN_PATH, METRICS)
+    worse = {Better.LOWER: Comparator.LE, Better.HIGHER: Comparator.GE}
+    for assertion in gate.assertions:
+        better = METRICS[assertion.metric].better
+        assert assertion.needs_baseline
+        assert better is None or assertion.require.comparator is worse[better], assertion.name
+
+
+@pytest.mark.parametrize(
+    ("edit", "metric", "row", "word"),
+    [
+        (everywhere("gemm", stage="stage2_f"), "launches", "rank 1 stage stage2_f", "worse"),
+        (everywhere("gemm", stage="stage3_f"), "launches", "rank 1 stage stage3_f", "new"),
+        (everywhere("gemm"), "launches", "rank 1 stage none", "new"),
+        (everywhere("ncclDevKernel_SendRecv", stream=40), "comm_streams", "rank 1 purpose unknown", "worse"),
+        (everywhere("gemm", stream=41), "compute_streams", "rank 1", "worse"),
+    ],
+)
+def test_structure_is_held_exactly(project: Project, edit: Edit, metric: str, row: str, word: str) -> None:
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", edit=edit)
+    assert moved(answer("base.sqlite", "head.sqlite", code=1), metric) == {row: word}
+
+
+def test_a_slower_step_is_worse(project: Project) -> None:
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", chunks_ms=(17,) * 5, every_ms=23)
+    found = answer("base.sqlite", "head.sqlite", code=1)
+    assert moved(found, "window_ns") == {"rank 0": "worse", "rank 1": "worse"}
+    assert moved(found, "period_ns")["rank 0 quantile p50"] == "worse"
+
+
+def test_a_trace_without_communication_is_compared_by_what_it_has(project: Project) -> None:
+    def compute(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for k in range(5):
+                process.kernel(
+                    "gemm", 20_000_000 * k + 2_000_000, 20_000_000 * k + 9_000_000, launch_ns=20_000_000 * k + 1_500_000
+                )
+
+    found = answer(*pair(project, stages=(), edit=compute), code=0)
+    assert {row["metric"] for row in found["unmoved"]} >= {"compute_ns", "idle_ns", "window_ns"}
+
+
+def test_longer_communication_alone_is_a_hint() -> None:
+    gate = load_gate_file(BUILT_IN_PATH, METRICS)
+    assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "sequence"]
+
+
+# Gate files
+
+
+def test_baselines_of_gate_files_judge_and_their_constants_are_judged_on_head(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 50%\n- max exposed_ns < 250us\n")
+    project.gate("- overlap >= baseline - 1pp\n", "other.nsys.yaml")
+    found = answer(*pair(project, 260, 270), "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=1)
+    assert found["counts"]["worse"] == 0
+    assert found["headline"] == "worse: 1 constant limit not kept by head"
+    (constant,) = found["constants"]
+    assert (constant["outcome"], constant["base"]) == ("failed", "failed")
+    assert [each["gate"] for each in found["assertions"]] == ["gate.nsys.yaml", "other.nsys.yaml"]
+
+
+def test_a_folder_means_the_gate_files_below_it(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 50%\n", "perf/gate.nsys.yaml")
+    project.gate("- overlap >= baseline - 1pp\n", "perf/deep/other.nsys.yaml")
+    project.gate("- compute_ns == baseline\n", "perf/.hidden/other.nsys.yaml")
+    paths = pair(project, 200, 240)
+    found = answer(*paths, "--gate=perf", code=1)
+    assert {each["gate"] for each in found["assertions"]} == {"perf/gate.nsys.yaml", "perf/deep/other.nsys.yaml"}
+    said = compare(*paths, "--gate=perf", "--gate=perf/gate.nsys.yaml", code=2).stderr
+    assert "a gate file is given twice" in said
+    (project.root / "empty").mkdir()
+    assert "empty: holds no gate file (*.nsys.yaml)" in compare(*paths, "--gate=empty", code=2).stderr
+
+
+def test_severity_and_xfail_let_a_row_pass(project: Project) -> None:
+    project.gate(
+        "- {assert: exposed_ns below baseline plus 5%, severity: warn}\n"
+        "- {assert: overlap >= baseline - 1pp, xfail: known}\n"
+    )
+    found = answer(*pair(project, 200, 400), "--gate=gate.nsys.yaml", code=0)
+    assert set(moved(found, "exposed_ns").values()) == {"warned"}
+    assert set(moved(found, "overlap").values()) == {"expected"}
+
+
+def test_what_the_history_judges_is_said_to_be_left_out(project: Project) -> None:
+    project.gate(
+        "- exposed_ns below baseline plus 5%\n- {id: trend, metric: compute_ns, baseline: {history: 10, rel: 5%}}\n"
+    )
+    found = answer(*pair(project), "--gate=gate.nsys.yaml", code=0)
+    assert found["not_held"] == ["gate.nsys.yaml: trend"]
+
+
+def test_options_of_measuring_hold_for_the_built_in_gate_alone(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    paths = pair(project)
+    found = answer(*paths, "--window=first", "--kernels=launched", code=0)
+    assert {window["measured_as"] for window in found["base"]["windows"]} == {"window first, kernels launched"}
+    said = compare(*paths, "--gate=gate.nsys.yaml", "--window=first", code=2).stderr
+    assert "--window is what the gate file says" in said
+
+
+def test_another_convention(project: Project) -> None:
+    found = answer(*pair(project), "--convention=generic", "--anchor=forward chunk%", code=0)
+    assert found["counts"]["rows"] > 0
+
+
+def test_mistakes_of_a_gate_file_are_told(project: Project) -> None:
+    project.gate("- exposed_nss below baseline plus 5%\n")
+    said = compare(*pair(project), "--gate=gate.nsys.yaml", code=2).stderr
+    assert "gate.nsys.yaml:3:" in said
+    assert "exposed_ns" in said
+
+
+# Comparability
+
+
+def test_runs_of_two_meshes_stand_side_by_side_without_a_verdict(project: Project) -> None:
+    project.trace("base.sqlite", 200)
+    project.trace("head.sqlite", 900, label="rank={rank}; pp=0/1 dp={rank}/{ranks} cp=0/1 ep=0/1; mbs=1 seq=2048")
+    found = answer("base.sqlite", "head.sqlite", code=3)
+    assert found["result"] == "incomparable"
+    assert [(each["name"], each["compared"]) for each in found["circumstances"]] == [("mesh", True)]
+    assert found["moved"]
+    assert {row["word"] for row in found["moved"]} == {"not judged"}
+    assert all(row["limit"] is None for row in found["moved"])
+    said = compare("base.sqlite", "head.sqlite", code=3).stdout
+    assert "Side by side, not judged" in said
+    assert "worse" not in said
+
+
+def test_comparable_on_narrows_what_must_agree_and_still_tells(project: Project) -> None:
+    project.trace("base.sqlite", gpu="NVIDIA A100")
+    project.trace("head.sqlite")
+    compare("base.sqlite", "head.sqlite", code=3)
+    said = compare("base.sqlite", "head.sqlite", "--comparable-on=mesh", "--comparable-on=world", code=0).stdout
+    assert "not compared, on purpose" in said
+    assert "NVIDIA A100" in said
+
+
+def test_a_constant_is_judged_on_head_of_an_incomparable_pair_too(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n- exposed_ns < 100us\n")
+    project.trace("base.sqlite", gpu="NVIDIA A100")
+    project.trace("head.sqlite")
+    said = compare("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=1).stdout
+    assert said.startswith("worse: 1 constant limit not kept by head; the runs differ in gpu; nothing was held")
+
+
+def test_a_constant_needs_no_window_in_base(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n- {assert: overlap >= 1%, window: '6'}\n")
+    project.trace("base.sqlite")
+    project.trace("head.sqlite", chunks_ms=(15,) * 7)
+    options = ("base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--comparable-on=mesh")
+    (constant,) = answer(*options, code=0)["constants"]
+    assert (constant["outcome"], constant["base"]) == ("passed", None)
+    assert "not measured" in compare(*options, code=0).stdout
+
+
+def test_a_comparable_on_of_no_circumstance_is_a_mistake(project: Project) -> None:
+    assert "comparable-on" in compare(*pair(project), "--comparable-on=weather", code=2).stderr
+
+
+# What only one side has
+
+
+def test_a_stage_a_stream_and_a_kernel_that_appear_or_vanish(project: Project) -> None:
+    project.trace("base.sqlite", edit=everywhere("old_kernel"))
+    project.trace("head.sqlite", edit=everywhere("new_kernel", stream=40, stage="stage3_f"))
+    found = answer("base.sqlite", "head.sqlite", code=1)
+    assert [(each["kind"], each["name"], each["ranks"], each["launches"]) for each in found["appeared"]] == [
+        ("stage", "stage3_f", [1], 1),
+        ("stream", "40 (compute)", [1], 1),
+        ("kernel", "new_kernel", [1], 1),
+    ]
+    assert [(each["kind"], each["name"]) for each in found["vanished"]] == [("kernel", "old_kernel")]
+    said = compare("base.sqlite", "head.sqlite", code=1).stdout
+    assert "Appeared and vanished (window median, kernels contained)" in said
+
+
+def test_a_stream_of_another_purpose_vanishes_and_appears(project: Project) -> None:
+    project.trace("base.sqlite", edit=everywhere("ncclDevKernel_AllGather", stream=40, stage="stage1_f"))
+    project.trace("head.sqlite", edit=everywhere("ncclDevKernel_AllGather", stream=40, stage="stage2_b"))
+    found = answer("base.sqlite", "head.sqlite", code=1)
+    assert ("stream", "40 (ep_a2a)") in [(each["kind"], each["name"]) for each in found["appeared"]]
+    assert ("stream", "40 (cp_ring)") in [(each["kind"], each["name"]) for each in found["vanished"]]
+
+
+def test_a_missing_rank_is_one_line(project: Project) -> None:
+    project.trace("base.sqlite", ranks=3, label=None)
+    project.trace("head.sqlite", ranks=2, label=None)
+    found = answer("base.sqlite", "head.sqlite", code=3)
+    assert [(each["kind"], each["name"]) for each in found["vanished"]] == [("rank", "2")]
+    assert [each["name"] for each in found["circumstances"]] == ["world", "gpus"]
+
+
+# Captures
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "json", "html"])
+def test_one_trace_a_side_is_called_one_sample(project: Project, format: str) -> None:
+    assert ONE_SAMPLE in compare(*pair(project), f"--format={format}", code=0).stdout
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "code", "label"),
+    [
+        ([200, 201], [300, 301], 1, "no test possible with 2 + 2 captures"),
+        ([200, 201, 202], [300, 301, 302], 1, "  separated"),
+        ([200, 201, 310], [300, 301, 302], 0, "  overlap"),
+        ([200, 201, 202, 203, 204], [300, 301, 302, 303, 304], 1, "  p = 0.004"),
+        ([200, 201, 202, 310, 311], [199, 198, 300, 301, 302], 0, "p = "),
+    ],
+)
+def test_captures_tell_a_change_from_noise(
+    project: Project, base: list[int], head: list[int], code: int, label: str
+) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    said = compare(*captures(project, base, head), "--gate=gate.nsys.yaml", code=code).stdout
+    assert label in said
+    assert ("0 rows within the limits, 1 beyond the tolerance but within the noise" in said) == (code == 0)
+
+
+def test_a_gate_file_may_ask_that_inconclusive_is_not_nothing(project: Project) -> None:
+    project.gate("- {assert: exposed_ns below baseline plus 5%, inconclusive: fail}\n")
+    sides = captures(project, [200, 201, 310], [300, 301, 302])
+    assert "undecided: 1 assertion inconclusive" in compare(*sides, "--gate=gate.nsys.yaml", code=3).stdout
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "html", "json"])
+@pytest.mark.parametrize(("base", "head"), [([200], [200, 201]), ([200, 201, 202], [200])])
+def test_the_sides_may_have_different_numbers_of_captures(
+    project: Project, base: list[int], head: list[int], format: str
+) -> None:
+    said = compare(*captures(project, base, head), f"--format={format}", code=0).stdout
+    for name in (f"base{len(base) - 1}.sqlite", f"head{len(head) - 1}.sqlite"):
+        assert name in said
+
+
+def test_captures_of_two_programs_are_a_mistake_that_names_the_side(project: Project) -> None:
+    options = captures(project, [200, 200], [200])
+    project.trace("base1.sqlite", ranks=2)
+    said = compare(*options, code=2).stderr
+    assert "error: base: the captures differ in mesh, world" in said
+
+
+def test_each_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.gate("- overlap >= baseline - 3pp\n", "other.nsys.yaml")
+    paths = pair(project)
+    opened = watch_openings(monkeypatch)
+    compare(*paths, "--gate=gate.nsys.yaml", "--gate=other.nsys.yaml", code=0)
+    assert sorted(path.name for path in opened) == ["base.sqlite", "head.sqlite"]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "BASE and HEAD are missing"),
+        (["base.sqlite"], "HEAD is missing"),
+        (["--base=base.sqlite"], "HEAD is missing"),
+        (["--head=head.sqlite"], "BASE is missing"),
+        (["base.sqlite", "head.sqlite", "third.sqlite"], "quote a glob"),
+        (["base.sqlite", "--head=head.sqlite"], "not both"),
+        (["base.sqlite", ""], "the path of a trace is empty"),
+        (["base.sqlite", "no.sqlite"], "no.sqlite: there is no such file"),
+        (["base.sqlite", "broken.sqlite"], "error: head: "),
+        (["--base=base.sqlite", "--base=base.sqlite", "--head=head.sqlite"], "base: a capture is given twice"),
+        (["base.sqlite", "head.sqlite", "--gate=no.nsys.yaml"], "no.nsys.yaml"),
+        (["base.sqlite", "head.sqlite", "--gate=g.nsys.yaml", "--gate=./g.nsys.yaml"], "given twice"),
+        (["base.sqlite", "head.sqlite", "--output="], "--output is empty"),
+        (["base.sqlite", "head.sqlite", "--output=c.foo"], "c.foo: .foo is of no format: give --format, or one"),
+        (["base.sqlite", "head.sqlite", "--output=./base.sqlite"], "is one of the traces"),
+        (["base.sqlite", "head.sqlite", "--output=no/such/folder.md"], "No such file or directory"),
+        (["base.sqlite", "head.sqlite", "--window=5:1"], "a window ends after its start"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_the_traces_alone(project: Project, arguments: list[str], said: str) -> None:
+    pair(project)
+    (project.root / "broken.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    before = (project.root / "base.sqlite").read_bytes()
+    result = compare(*arguments, code=2)
+    assert said in result.stderr
+    assert result.stdout == ""
+    assert (project.root / "base.sqlite").read_bytes() == before
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_a_trace_below_a_quality_bound_is_named_by_its_side(project: Project, side: str) -> None:
+    project.gate("quality: {anchors: 4}\nassertions:\n  - exposed_ns below baseline plus 5%\n")
+    pair(project)
+    project.trace(f"{side}.sqlite", chunks_ms=(15,) * 3)
+    options = ["--gate=gate.nsys.yaml", "--comparable-on=world"]
+    said = compare("base.sqlite", "head.sqlite", *options, code=2).stderr
+    assert said.startswith(f"error: {side}: ")
+    assert "has 3 anchors (bound: at least 4)" in said
+
+
+def test_an_empty_window_is_no_data(project: Project) -> None:
+    said = compare(*pair(project), "--window=1:2", code=3).stderr
+    assert said.startswith("error: ")
+    assert "base.sqlite" in said or "head.sqlite" in said
+
+
+@pytest.mark.skipif(not DUALPIPE.is_dir(), reason="the reference data is not here")
+def test_real_traces_of_two_meshes_are_not_comparable() -> None:
+    first, second = sorted(DUALPIPE.glob("*.sqlite"))
+    assert answer(first, second, code=3)["result"] == "incomparable"
+
+
+def test_each_doubt_of_a_trace_is_a_line(project: Project) -> None:
+    for name in ("base.sqlite", "head.sqlite"):
+        project.trace(name, ranks=1, chunks_ms=(15,) * 4, label="rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048")
+    project.command("compare", "base.sqlite", "head.sqlite", code=2)
+    first, second = project.result.errlines
+    assert first.startswith("error: head: trace quality: 1 of 2 ranks")
+    assert second.startswith("error: trace quality: rank 0 has 4 anchors")

@@ -1,0 +1,406 @@
+"""Is there, for every metric and every form of sentence, a trace that turns it red? A gate needs one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.nccl import NcclRanges
+from tests.support.gates import MS, Project
+
+Trace = dict[str, Any]
+"""What a trace has other than the usual: keywords of :func:`tests.support.gates.write_trace`."""
+
+
+@dataclass(frozen=True)
+class Reds:
+    """A sentence that holds on ``green`` and fails on ``red``; ``base`` is the trace of its baseline."""
+
+    sentence: str
+    red: Trace
+    green: Trace
+    head: str = ""
+    base: Trace = field(default_factory=dict)
+
+    @property
+    def gate(self) -> str:
+        """The gate file: ``head`` is what it says beside the sentence."""
+        return f"{self.head}assertions:\n  - {self.sentence}"
+
+
+def exposed(microseconds: int) -> Trace:
+    return {"exposed_us": microseconds}
+
+
+def added(*kernels: tuple[str, int, int, int]) -> Trace:
+    """In the median window, 41 ms on: (name, stream, start and end in us after 45 ms), launched for stage4_f."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for name, stream, start_us, end_us in kernels:
+            begin, end = 45 * MS + 1_000 * start_us, 45 * MS + 1_000 * end_us
+            processes[0].kernel(name, begin, end, stream=stream, launch_ns=45 * MS + 2_000)
+
+    return {"edit": edit}
+
+
+def alone(microseconds: int) -> Trace:
+    """A gemm that runs under no communication, in the first chunk."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            process.kernel("gemm", 12 * MS, 12 * MS + 1_000 * microseconds)
+
+    return {"edit": edit}
+
+
+def ring(_: TraceBuilder, processes: list[Process]) -> None:
+    """Communication of another purpose on the stream of the expert exchange."""
+    processes[1].range("layer00.stage1_f", 50 * MS, 51 * MS)
+    processes[1].kernel("ncclDevKernel_SendRecv", 50 * MS, 51 * MS, stream=28, launch_ns=50 * MS)
+
+
+def stray(_: TraceBuilder, processes: list[Process]) -> None:
+    """Communication outside of every stage, on a stream of its own."""
+    processes[1].kernel("ncclDevKernel_Broadcast", 50 * MS, 51 * MS, stream=77)
+
+
+def synchronised(_: TraceBuilder, processes: list[Process]) -> None:
+    processes[1].api("cudaDeviceSynchronize_v3020", 50 * MS, 51 * MS)
+
+
+def synchronised_twice(trace: TraceBuilder, processes: list[Process]) -> None:
+    synchronised(trace, processes)
+    synchronised(trace, processes)
+
+
+def copied(_: TraceBuilder, processes: list[Process]) -> None:
+    number = processes[1].api("cudaMemcpyAsync_v3020", 50 * MS, 51 * MS)
+    place = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": number}
+    copy = {"start": 51 * MS, "end": 52 * MS, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}
+    processes[1].raw("CUPTI_ACTIVITY_KIND_MEMCPY", **copy, **place)
+
+
+def two_stages(*stages_ms: tuple[int, int]) -> Trace:
+    """Six units of work of 20 ms on each rank, whose stages take so long; the last one given goes on to the end."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for k in range(6):
+                begin, (first_ms, second_ms) = 20 * MS * k + 1_000, stages_ms[min(k, len(stages_ms) - 1)]
+                process.range("encode", begin, begin + first_ms * MS)
+                process.range("decode", begin, begin + second_ms * MS, thread=7)
+
+    return {"edit": edit, "chunks_ms": (15,) * 7}
+
+
+PIPELINE = "pipeline: {stage0: encode, stage1: decode, warmup: 0}\n"
+
+
+def reduced(*, start_us: int = 0, size_bytes: int = 1_000_000, calls: int = 1) -> Trace:
+    """All ranks sum up what they have on stream 77, from 51 ms on until 52 ms; rank 1 is there ``start_us`` later."""
+
+    def edit(trace: TraceBuilder, processes: list[Process]) -> None:
+        nccl = NcclRanges(trace)
+        for rank, process in enumerate(processes):
+            nccl.communicator(process, 7, ranks=len(processes), rank=rank)
+            for k in range(calls):
+                at = 50 * MS + 10_000 * k
+                nccl.call(process, "ncclAllReduce", at, at + 5_000, 7, size_bytes)
+                start = 51 * MS + 2 * MS * k + 1_000 * start_us * rank
+                end = 52 * MS + 2 * MS * k
+                process.kernel("ncclDevKernel_AllReduce", start, end, stream=77, launch_ns=at + 1_000)
+
+    return {"edit": edit}
+
+
+def broadcast(size_bytes: int) -> Trace:
+    """Besides the sum of 1 MB a broadcast, and nothing of an unknown size."""
+    both = reduced()["edit"]
+
+    def edit(trace: TraceBuilder, processes: list[Process]) -> None:
+        both(trace, processes)
+        nccl = NcclRanges(trace)
+        for process in processes:
+            nccl.call(process, "ncclBroadcast", 50 * MS + 9_000, 50 * MS + 9_900, 7, size_bytes)
+            process.kernel("ncclDevKernel_Broadcast", 53 * MS, 54 * MS, stream=77, launch_ns=50 * MS + 9_500)
+
+    return {"edit": edit, "stages": ()}
+
+
+LONGER = {"chunks_ms": (15, 15, 16, 15, 15)}
+BATCH = "workload: {steps: 1, samples: 6}\nrun: {sequence_length: 100}\n"
+NETWORK = "workload: {peak: 2GB/s}\n"
+
+METRIC_CASES = {
+    "collective_count": Reds("AllReduce collective_count <= 1", reduced(calls=2), reduced()),
+    "collective_bytes": Reds("AllReduce collective_bytes <= 1MB", reduced(size_bytes=1_000_001), reduced()),
+    "collective_time_ns": Reds("AllReduce collective_time_ns <= 1ms", reduced(calls=2), reduced()),
+    "algbw": Reds("AllReduce algbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "algbw_mean": Reds("AllReduce algbw_mean >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "algbw_min": Reds("AllReduce algbw_min >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "algbw_max": Reds("AllReduce algbw_max >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "busbw": Reds("AllReduce busbw >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "busbw_mean": Reds("AllReduce busbw_mean >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "busbw_min": Reds("group comm0 AllReduce busbw_min >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "busbw_max": Reds("all_reduce busbw_max >= 1GB/s", reduced(size_bytes=999_999), reduced()),
+    "traffic_share": Reds(
+        "AllReduce traffic_share >= 50%", broadcast(1_000_001), broadcast(1_000_000), "quality: {empty_anchors: off}\n"
+    ),
+    "bandwidth_utilisation": Reds(
+        "AllReduce bandwidth_utilisation >= 50%", reduced(size_bytes=999_999), reduced(), NETWORK
+    ),
+    "collective_wait_ns": Reds("collective_wait_ns <= 100us", reduced(start_us=101), reduced(start_us=100)),
+    "collective_transfer_ns": Reds("AllReduce collective_transfer_ns <= 1ms", reduced(calls=2), reduced()),
+    "straggler_lag_ns": Reds("max straggler_lag_ns <= 100us", reduced(start_us=101), reduced(start_us=100)),
+    "iteration_ns": Reds("iteration_ns <= 15ms", LONGER, {}, BATCH),
+    "samples_per_s": Reds("samples_per_s >= 400samples/s", LONGER, {}, BATCH),
+    "tokens_per_s": Reds("tokens_per_s >= 40000tokens/s", LONGER, {}, BATCH),
+    "comm_ns": Reds("comm_ns <= 1ms", added(("ncclDevKernel_SendRecv", 28, 5_000, 5_010)), {}),
+    "exposed_ns": Reds("exposed_ns < 300us", exposed(700), {}),
+    "overlap": Reds("overlap >= 60%", exposed(700), {}),
+    "overlap_min": Reds("overlap_min >= 60%", exposed(700), {}),
+    "overlap_max": Reds("overlap_max >= 60%", exposed(700), {}),
+    "barrier_ns": Reds("no barrier_ns", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
+    "compute_ns": Reds("compute_ns <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
+    "stream_compute_ns": Reds("stream 7 stream_compute_ns <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
+    "wall_exposed_ns": Reds("wall_exposed_ns <= 400us", exposed(201), {}),
+    "stage_wall_exposed_ns": Reds("stage_wall_exposed_ns <= 200us", exposed(201), {}),
+    "wall_overlap": Reds("wall_overlap >= 80%", exposed(201), {}),
+    "wall_exposed_all_ns": Reds(
+        "wall_exposed_all_ns <= 400us", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}
+    ),
+    "wall_overlap_all": Reds("wall_overlap_all >= 80%", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
+    "busy_ns": Reds("busy_ns <= 2ms", added(("gemm", 7, 5_000, 5_010)), {}),
+    "idle_ns": Reds("idle_ns <= 13ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
+    "window_ns": Reds("window_ns <= 15ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
+    "overlap_tax_ns": Reds("overlap_tax_ns <= 50us", alone(700), alone(800)),
+    "comm_streams": Reds("no mixed comm streams", {"edit": ring}, {}),
+    "compute_streams": Reds("compute_streams <= 1", added(("gemm", 9, 5_000, 5_010)), {}),
+    "period_ns": Reds("p50 period_ns <= 20ms", {"every_ms": 21}, {}),
+    "anchors": Reds("anchors >= 5", {"chunks_ms": (15,) * 4}, {}),
+    "window_typicality": Reds("window_typicality <= 1", {"chunks_ms": (15, 14, 19, 16, 15)}, {}),
+    "overlap_score": Reds("overlap_score >= 0.30", two_stages((18, 2)), two_stages((18, 10)), PIPELINE),
+    "serialization": Reds("serialization <= 0.5", two_stages((15, 9)), two_stages((15, 10)), PIPELINE),
+    "pipeline_stage_ns": Reds("stage1 pipeline_stage_ns <= 10ms", two_stages((15, 11)), two_stages((15, 10)), PIPELINE),
+    "share": Reds("decode share <= 50%", two_stages((15, 11)), two_stages((15, 10)), "blocks: [decode]\n"),
+    "launches": Reds("launches == 2", added(("gemm", 7, 5_000, 5_010)), {}),
+    "mean_kernel_ns": Reds("mean_kernel_ns >= 900us", added(("tiny", 7, 5_000, 5_001)), {}),
+    "gpu_gap_ns": Reds("gpu_gap_ns <= 3.2ms", exposed(201), {}),
+    "syncs": Reds("no syncs", {"edit": synchronised}, {}),
+    "sync_calls": Reds("sync_calls <= 1", {"edit": synchronised_twice}, {"edit": synchronised}),
+    "kernel_launches": Reds("kernel_launches == 1", added(("gemm", 7, 5_000, 5_010)), {}),
+    "barriers": Reds("no barriers", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
+    "compute_on_comm_streams": Reds("no compute on comm streams", added(("gemm", 28, 5_000, 5_010)), {}),
+    "pageable_copies": Reds("no pageable copies", {"edit": copied}, {}),
+}
+
+METRIC_CASES |= {
+    "family_ns": Reds("family_ns of gemm <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
+    "family_launches": Reds("gemm family_launches == 2", added(("gemm", 7, 5_000, 5_010)), {}),
+    "total_kernel_ns": Reds("total_kernel_ns <= 3.6ms", added(("tiny", 7, 5_000, 5_010)), {}),
+    "step_minus_kernel_ns": Reds("step_minus_kernel_ns >= 16.4ms", added(("gemm", 7, 5_000, 5_010)), {}),
+}
+
+ONE, TWO = {(0, "stage2_f"): 700}, {(0, "stage2_f"): 700, (1, "stage4_f"): 700}
+BOTH_STAGES = {(0, "stage2_f"): 700, (0, "stage4_f"): 700}
+FOUR = {"ranks": 4, "label": "rank={rank}; pp={rank}/4 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"}
+
+
+def rows(exposed_us: Mapping[tuple[int, str], int | None]) -> Trace:
+    """Rows that are not the usual 200 us."""
+    return {"exposed_us": exposed_us}
+
+
+FORMS = {
+    "no X": Reds("no barrier_ns", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
+    "no selector X": Reds("no unknown comm streams", {"edit": stray}, {}),
+    "<": Reds("exposed_ns < 201us", rows({(1, "stage4_f"): 201}), {}),
+    "<=": Reds("exposed_ns <= 200us", rows({(1, "stage4_f"): 201}), {}),
+    ">": Reds("exposed_ns > 199us", rows({(1, "stage4_f"): 199}), {}),
+    ">=": Reds("exposed_ns >= 200us", rows({(1, "stage4_f"): 199}), {}),
+    "==": Reds("exposed_ns == 200us", rows({(1, "stage4_f"): 199}), {}),
+    "!=": Reds("exposed_ns != 199us", rows({(1, "stage4_f"): 199}), {}),
+    "below": Reds("exposed_ns below 201us", rows({(1, "stage4_f"): 201}), {}),
+    "above": Reds("exposed_ns above 199us", rows({(1, "stage4_f"): 199}), {}),
+    "at least": Reds("exposed_ns at least 200us", rows({(1, "stage4_f"): 199}), {}),
+    "at most": Reds("exposed_ns at most 200us", rows({(1, "stage4_f"): 201}), {}),
+    "median": Reds("median exposed_ns <= 300us", rows(TWO), rows(ONE)),
+    "mean": Reds("mean exposed_ns <= 400us", rows(TWO), rows(ONE)),
+    "sum": Reds("sum exposed_ns <= 1.3ms", rows(TWO), rows(ONE)),
+    "max": Reds("max exposed_ns <= 300us", rows(ONE), {}),
+    "min": Reds("min exposed_ns <= 300us", exposed(700), rows(TWO)),
+    "pNN": Reds("p75 exposed_ns <= 300us", rows(TWO), rows(ONE)),
+    "a word and a fixed dimension": Reds("rank 0 mean exposed_ns <= 450us", rows(BOTH_STAGES), rows(TWO)),
+    "where a rank": Reds("rank 1 exposed_ns <= 300us", rows({(1, "stage2_f"): 700}), rows(ONE)),
+    "where a stage": Reds("stage2 exposed_ns <= 300us", rows(ONE), rows({(0, "stage4_f"): 700})),
+    "where a glob": Reds("st*4_f exposed_ns <= 300us", rows(TWO), rows(ONE)),
+    "where a mesh axis": Reds("pp 1 exposed_ns <= 300us", rows({(1, "stage2_f"): 700}), rows(ONE)),
+    "balance": Reds("balance of compute_ns across pp <= 1.2", rows(BOTH_STAGES), {}),
+    "pipeline, by the score alone": Reds(  # medians of 19 and 10 in 20 ms, but hardly a unit has both
+        "pipeline overlap_score >= 0.30",
+        two_stages((19, 1), (1, 19), (19, 1), (1, 19), (19, 19), (19, 1)),
+        two_stages((18, 10)),
+        PIPELINE,
+    ),
+    "pipeline, by the period alone": Reds(
+        "pipeline overlap_score >= 0.30", two_stages((15, 9)), two_stages((15, 11)), PIPELINE
+    ),
+    "pipeline as a key": Reds(
+        "{metric: overlap_score, require: '>= 0.30', pipeline: true}",
+        two_stages((15, 9)),
+        two_stages((15, 11)),
+        PIPELINE,
+    ),
+    "where": Reds(
+        "{metric: exposed_ns, where: {stage: [stage2_f], rank: ['0']}, require: <= 300us}",
+        rows(ONE),
+        rows({(1, "stage2_f"): 700, (0, "stage4_f"): 700}),
+    ),
+    "across ranks": Reds(
+        "{metric: exposed_ns, across: {rank: sum}, require: <= 900us}",
+        rows({(0, "stage2_f"): 700, (1, "stage2_f"): 700}),
+        rows(TWO),
+    ),
+    "across stages": Reds(
+        "{metric: exposed_ns, across: {stage: sum}, require: <= 900us}", rows(BOTH_STAGES), rows(TWO)
+    ),
+    "across both in turn": Reds(
+        "{metric: exposed_ns, across: {stage: sum, rank: max}, require: <= 900us}", rows(BOTH_STAGES), rows(TWO)
+    ),
+    "across a mesh axis": Reds(
+        "{metric: exposed_ns, across: {pp: sum}, require: <= 1000us}",
+        {**FOUR, **rows({(2, "stage2_f"): 700})},
+        FOUR,
+    ),
+    "for": Reds("{for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}", rows(ONE), {}),
+    "balance as a key": Reds("{metric: compute_ns, balance: pp, require: <= 1.2}", rows(BOTH_STAGES), {}),
+    "window": Reds(
+        "{assert: window_ns <= 15ms, window: first}",
+        {"chunks_ms": (16, 15, 15, 15, 15)},
+        {"chunks_ms": (15, 15, 16, 15, 15)},
+    ),
+    "span": Reds("{assert: window_ns <= 20ms, span: period}", {"every_ms": 21}, {}),
+    "kernels": Reds("{assert: launches == 2, kernels: launched}", added(("gemm", 7, 30_000, 30_010)), {}),
+}
+
+HELD = {  # against the baseline of the usual trace: 200 us, 80 %
+    "below baseline plus tolerance": Reds("exposed_ns below baseline plus tolerance", exposed(211), exposed(210)),
+    "above baseline minus tolerance": Reds("overlap above baseline minus tolerance", exposed(241), exposed(240)),
+    "<= baseline": Reds("exposed_ns <= baseline", exposed(201), {}),
+    ">= baseline": Reds("overlap >= baseline", exposed(201), {}),
+    "== baseline": Reds("exposed_ns == baseline", exposed(199), {}),
+    "sequence == baseline": Reds("sequence == baseline", added(("gemm", 7, 5_000, 5_010)), exposed(300)),
+    "no new kernels": Reds("no new kernels", added(("gelu", 7, 5_000, 5_010)), added(("gemm", 7, 5_000, 5_010))),
+    "no vanished kernels": Reds("no vanished kernels", rows({(1, "stage4_f"): None}), added(("gelu", 7, 5_000, 5_010))),
+    "below baseline": Reds("exposed_ns below baseline", exposed(201), {}),
+    "above baseline": Reds("overlap above baseline", exposed(201), {}),
+    "at most baseline": Reds("exposed_ns at most baseline + 10%", exposed(221), exposed(220)),
+    "at least baseline": Reds("overlap at least baseline - 1pp", exposed(211), exposed(210)),
+    "a relative tolerance": Reds("exposed_ns <= baseline + 10%", exposed(221), exposed(220)),
+    "an absolute tolerance": Reds("exposed_ns <= baseline + 50us", exposed(251), exposed(250)),
+    "the larger of both": Reds("exposed_ns <= baseline + max(5%, 50us)", exposed(251), exposed(250)),
+    "points": Reds("overlap >= baseline - 3pp", exposed(231), exposed(230)),
+    "a word": Reds("max exposed_ns <= baseline + 50us", rows(ONE), exposed(250)),
+    "the median": Reds("median exposed_ns <= baseline + 50us", rows(TWO), rows(ONE)),
+    "balance": Reds(
+        "balance of compute_ns across pp <= baseline + 10%", rows(BOTH_STAGES), rows({(0, "stage2_f"): 300})
+    ),
+    "pipeline, by its score": Reds(
+        "pipeline overlap_score >= baseline - 0.05",
+        two_stages((17, 10)),
+        two_stages((18, 10)),
+        PIPELINE,
+        base=two_stages((18, 10)),
+    ),
+    "pipeline, by its period": Reds(
+        "pipeline overlap_score >= baseline - 0.5",
+        two_stages((15, 9)),
+        two_stages((15, 11)),
+        PIPELINE,
+        base=two_stages((18, 10)),
+    ),
+    "baseline, worse is more": Reds("{metric: exposed_ns, baseline: {abs: 50us}}", exposed(251), exposed(250)),
+    "baseline, worse is less": Reds("{metric: overlap, baseline: {abs: 1pp}}", exposed(211), exposed(210)),
+    "baseline, more on both sides": Reds(
+        "{metric: comm_ns, baseline: {abs: 5us}}",
+        added(("ncclDevKernel_SendRecv", 28, 5_000, 5_006)),
+        added(("ncclDevKernel_SendRecv", 28, 5_000, 5_005)),
+    ),
+    "baseline, less on both sides": Reds("{metric: mean_kernel_ns, baseline: {abs: 5us}}", exposed(211), exposed(210)),
+    "baseline, of the file's tolerance": Reds("{metric: exposed_ns, baseline: {}}", exposed(211), exposed(210)),
+    "baseline across ranks": Reds(
+        "{metric: exposed_ns, across: {rank: max}, baseline: {abs: 50us}}", rows(ONE), exposed(250)
+    ),
+}
+
+
+def judged(project: Project, trace: Trace) -> set[str]:
+    """The outcomes of all items."""
+    project.trace(**trace)
+    return {c.properties["nsys_outcome"] for c in project.cases("--nsys-trace=run.sqlite").values()}
+
+
+AGAINST_A_BASELINE_ALONE = {"sequence"}
+"""Metrics that no constant fits: ``HELD`` has them."""
+
+
+@pytest.mark.parametrize("metric", [name for name in METRICS if name not in AGAINST_A_BASELINE_ALONE])
+def test_every_metric(project: Project, metric: str) -> None:
+    case = METRIC_CASES[metric]
+    project.gate(case.gate)
+    assert judged(project, case.green) == {"passed"}
+    assert "failed" in judged(project, case.red)
+    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_constant(project: Project, form: str) -> None:
+    case = FORMS[form]
+    project.gate(case.gate)
+    assert judged(project, case.green) == {"passed"}
+    assert "failed" in judged(project, case.red)
+    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("form", HELD)
+def test_every_form_of_a_baseline(project: Project, form: str) -> None:
+    case = HELD[form]
+    project.gate(f"tolerance: {{rel: 5%}}\n{case.gate}")
+    project.trace("base.sqlite", **case.base)
+    project.refresh("--nsys-trace=base.sqlite")
+    assert judged(project, case.base) == {"passed"}
+    assert judged(project, case.green) == {"passed"}
+    assert judged(project, case.red) == {"failed"}
+    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_for_makes_an_item_of_each(project: Project) -> None:
+    project.gate("- {id: e, for: {stage: [stage2_f, stage4_f]}, metric: exposed_ns, require: <= 300us}")
+    project.trace(exposed_us=ONE)
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert {name: case.state for name, case in cases.items()} == {
+        "e[stage=stage2_f]": "failure",
+        "e[stage=stage4_f]": "passed",
+    }
+
+
+def test_a_balance_is_held_against_the_worst_of_the_baseline(project: Project) -> None:
+    """Where in the mesh the worst pair is may change from run to run."""
+
+    def labels(_: TraceBuilder, processes: list[Process]) -> None:
+        for rank, process in enumerate(processes):
+            process.range(f"rank={rank}; pp={rank // 2}/2 dp=0/1 cp=0/1 ep={rank % 2}/2; mbs=1 seq=2048", 30, 40)
+
+    project.gate("assertions:\n  - balance of compute_ns across pp <= baseline + 5%")
+    project.trace("base.sqlite", exposed_us={(0, "stage2_f"): 500}, ranks=4, label=None, edit=labels)
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace(exposed_us={(1, "stage2_f"): 500}, ranks=4, label=None, edit=labels)
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.trace(exposed_us={(1, "stage2_f"): 700}, ranks=4, label=None, edit=labels)
+    project.pytest("--nsys-trace=run.sqlite", code=1)
+    project.result.stdout.fnmatch_lines(["  failed: above its limit"])

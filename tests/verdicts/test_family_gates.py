@@ -1,0 +1,127 @@
+"""Kernel families in a gate: sentences, baselines, circumstances, families of the file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.gates import Project
+
+GATE = """
+workload: {{steps: {steps}}}
+window: run
+tolerance: {{rel: 5%, abs: 1us}}
+assertions:
+  - family_ns of gemm <= baseline + 5%
+  - exposed_ns <= baseline
+"""
+
+
+def gate(steps: int = 5) -> str:
+    return GATE.format(steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "outcome"),
+    [
+        ("gemm family_ns <= 1.6ms", "passed"),
+        ("family_ns of gemm < 1.6ms", "failed"),
+        ("max family_ns of nccl <= 2ms", "passed"),
+        ("family nccl family_launches == 2", "passed"),
+        ("no triton family_launches", "passed"),
+        ("no nccl family_launches", "failed"),
+        ("sum family_ns <= 3.6ms", "passed"),
+        ("total_kernel_ns < 3.6ms", "failed"),
+        ("step_minus_kernel_ns >= 16.4ms", "passed"),
+        ("{metric: family_ns, where: {family: [nccl, gemm]}, across: {family: sum}, require: <= 3.6ms}", "passed"),
+    ],
+)
+def test_sentences(project: Project, sentence: str, outcome: str) -> None:
+    """Each rank runs two gemms of 800 us and two collectives of 1 ms in a step of 20 ms."""
+    project.gate(f"- {sentence}")
+    project.trace()
+    (case,) = project.cases("--nsys-trace=run.sqlite").values()
+    assert case.properties["nsys_outcome"] == outcome
+
+
+def test_a_family_that_is_misspelt_is_no_data_with_the_right_one(project: Project) -> None:
+    project.gate("- family_ns of gem < 10ms")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "no data: no row has family gem (did you mean 'gemm'?); families with a row: attention, conv" in said
+    assert "pytest-nsys kernels run.sqlite --window median" in said
+
+
+def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:
+    project.gate("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
+    project.trace()
+    assert "so how many steps it holds is not known; say it: workload:" in project.pytest(
+        "--nsys-trace=run.sqlite", code=1
+    )
+    project.gate("window: run\nconvention: generic\nworkload: {steps: 2}\nassertions:\n  - total_kernel_ns == 9ms")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_a_family_that_vanishes_is_zero_and_no_lost_row(project: Project) -> None:
+    project.gate("tolerance: {abs: 1us}\nassertions:\n  - family_ns <= baseline + 1us")
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    project.trace(exposed_us=dict.fromkeys([(r, f"stage{s}_f") for r in (0, 1) for s in (2, 4)], 1000))
+    (case,) = project.cases("--nsys-trace=run.sqlite", code=0).values()
+    assert case.properties["nsys_outcome"] == "improved"
+
+
+def test_steps_gpus_and_launcher_make_runs_incomparable(project: Project) -> None:
+    project.gate(gate())
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    project.pytest("--nsys-trace=base.sqlite", code=0)
+    project.gate(gate(steps=4))
+    assert "(stated_steps: now 4, baseline 5)" in project.pytest("--nsys-trace=base.sqlite", code=1)
+    project.gate(gate().replace("workload: {steps: 5}\n", ""))
+    assert "(stated_steps: now no, baseline 5)" in project.pytest("--nsys-trace=base.sqlite", code=1)
+    project.gate(gate())
+    for rank in range(2):
+        project.trace(
+            f"each/{rank}.sqlite", ranks=1, label=f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+        )
+    said = project.pytest("--nsys-trace=each", code=1)
+    assert "(launcher: now 1-process-per-gpu, baseline 1-process-per-node)" in said
+
+
+def test_a_baseline_that_knows_nothing_of_steps_and_gpus_is_comparable(project: Project) -> None:
+    project.gate(gate())
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    stored = json.loads(path.read_text())
+    for name in ("stated_steps", "gpus", "launcher"):
+        del stored["facts"][name]
+    path.write_text(json.dumps(stored))
+    project.pytest("--nsys-trace=base.sqlite", code=0)
+
+
+def test_families_of_the_gate_file_count(project: Project) -> None:
+    project.gate(
+        "convention: {extends: pithtrain, families: {mine: [ge?m, nothing], theirs: nccl*}}\n"
+        "assertions:\n  - mine family_ns == 1.6ms\n  - theirs family_launches == 2\n  - no other family_ns"
+    )
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_mistakes_in_families_are_told_at_their_place(project: Project) -> None:
+    project.gate("convention: {families: nvidai}\nassertions:\n  - total_kernel_ns < 1s")
+    assert "2:24: unknown families 'nvidai' (did you mean 'nvidia'?)" in project.pytest()
+    project.gate("convention: {families: {other: x*}}\nassertions:\n  - total_kernel_ns < 1s")
+    assert "2:25: 'other' is no family to define: it is what no family matches" in project.pytest()
+
+
+def test_the_command_that_a_failure_leads_to_divides_as_the_gate_does(project: Project) -> None:
+    project.gate("workload: {steps: 2, step_time: 1ms}\nassertions:\n  - step_minus_kernel_ns >= 0ns")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    words = next(line for line in said.splitlines() if "next:" in line).split("pytest-nsys ")[1].split()
+    assert words[-4:] == ["--steps", "2", "--step-time", "1000000ns"]
+    assert "step - total kernel  -800 us: negative, streams overlap" in project.command(*words, code=0)

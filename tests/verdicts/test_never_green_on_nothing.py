@@ -1,0 +1,223 @@
+"""Can a gate be green where it looked at nothing? Each test is a way in which it once could, and now is red."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.gates import Project
+from tests.support.measure import notes, rows
+
+
+def outcome(project: Project, *arguments: str, code: int = 1) -> str:
+    """The verdict of the one assertion."""
+    (case,) = project.cases("--nsys-trace=run.sqlite", *arguments, code=code).values()
+    return str(case.properties["nsys_outcome"])
+
+
+def labelled(path: Path, *places: tuple[int, int], step_ns: int = 10_000) -> Path:
+    """Ranks of a mesh of pp=2 ep=2: 10 us of compute on the first pipeline stage, ``step_ns`` more on the second."""
+    trace = TraceBuilder()
+    for pp, ep in places:
+        rank = 2 * pp + ep
+        gpu = trace.process(pid=100 + rank, device=rank)
+        gpu.range(f"rank={rank}; pp={pp}/2 dp=0/1 cp=0/1 ep={ep}/2; mbs=1 seq=2048", 1, 900_000)
+        for begin in range(10_000, 5_000_000, 1_000_000):
+            gpu.range("forward chunk 0 (phase0) backward chunk 0 (phase0)", begin, begin + 790_000)
+            gpu.kernel("gemm", begin + 10_000, begin + 20_000 + step_ns * pp, device=rank)
+    return trace.write(path)
+
+
+def test_a_rank_is_not_in_balance_with_itself(project: Project) -> None:
+    """The partner of rank 1 is in no trace: 1 over 1 would pass."""
+    project.gate("quality: {missing_ranks: 1}\nassertions: [balance of compute_ns across pp <= 5]")
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1))
+    assert outcome(project) == "no data"
+    assert "1 of 2 places on pp have a row" in "\n".join(project.result.outlines)
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1))
+    assert outcome(project, code=0) == "passed"
+
+
+@pytest.mark.parametrize("key", ["severity: warn", "xfail: known"])
+def test_a_lost_row_is_not_covered_by_one_that_fails(project: Project, key: str) -> None:
+    project.gate("- exposed_ns <= baseline + 5%")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    project.gate(f"- {{assert: exposed_ns <= baseline + 5%, {key}}}")
+    project.trace(exposed_us=900, stages=("stage2_f",))
+    assert outcome(project) == "no data"
+
+
+def test_allowed_no_data_does_not_cover_a_row_that_the_baseline_has(project: Project) -> None:
+    project.gate("- {assert: stage4_f exposed_ns <= baseline + 5%, allow_no_data: true}")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(stages=("stage2_f",))
+    assert outcome(project) == "no data"
+
+
+def test_no_syncs_needs_a_record_of_calls(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 900)
+    gpu.kernel("gemm", 200, 210, launch=False)
+    assert rows(trace.write(tmp_path / "trace.sqlite"), "syncs") == {}
+
+
+def test_a_window_without_communication_is_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 100, 900)
+    gpu.kernel("gemm", 200, 210)
+    path = trace.write(tmp_path / "trace.sqlite")
+    assert "0 communication streams: nothing communicates in the windows" in notes(path, "comm_streams")
+
+
+def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None:
+    project.gate("- compute_ns < 1s")
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("forward chunk 0 backward chunk 0", 100, 900)
+    gpu.kernel("gemm", 300, 200)
+    trace.write(project.root / "run.sqlite")
+    assert outcome(project) == "error"
+
+
+def test_one_capture_given_twice_is_refused(project: Project) -> None:
+    project.gate("- overlap >= 1%")
+    project.trace()
+    assert "a capture is given twice" in project.pytest("--nsys-trace=run.sqlite", "--nsys-trace=run.sqlite", code=1)
+
+
+def test_a_baseline_that_cannot_be_read_is_not_one_that_is_missing(project: Project) -> None:
+    project.gate("- exposed_ns <= baseline + 5%")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    path.rename(path.with_name("000000000000.json")).write_text("{}", encoding="utf-8")
+    assert outcome(project) == "error"
+
+
+@pytest.mark.parametrize("value", ["x" * 300, "fifo.sqlite"])
+def test_a_path_that_cannot_be_looked_at(project: Project, value: str) -> None:
+    """Neither an internal error nor a command that waits for ever."""
+    os.mkfifo(project.root / "fifo.sqlite")
+    project.gate("- overlap >= 1%")
+    said = project.pytest(f"--nsys-trace={value}", code=4 if value.startswith("x") else 1)
+    assert "cannot be looked at" in said or "is no plain file" in said
+
+
+def test_the_command_after_a_red_measures_what_the_gate_did(project: Project) -> None:
+    project.gate("- {assert: overlap >= 99.9%, window: first, kernels: clipped}")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "pytest-nsys overlap run.sqlite --rank 0 --window first --kernels clipped" in said
+
+
+def test_the_baseline_folder_is_one_however_it_is_typed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.gate("- exposed_ns <= baseline + 5%", "perf/gate.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite", "--nsys-baseline-dir=kept", "perf")
+    monkeypatch.chdir(project.root / "perf")
+    project.pytest("--nsys-trace=../run.sqlite", "--nsys-baseline-dir=../kept", code=0)
+
+
+def test_what_the_gate_file_states_against_the_trace_is_told(project: Project) -> None:
+    project.gate("run: {gpu: A100, micro_batch: 7}\nassertions: [overlap >= 1%]")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "the gate file states gpu A100, the traces say NVIDIA H100 80GB HBM3, which counts" in said
+    assert "the gate file states micro_batch 7, the traces say 1, which counts" in said
+
+
+def test_a_communication_pattern_that_matches_nothing_is_told(project: Project) -> None:
+    """A name without stars is the whole name."""
+    project.gate("convention: {extends: pithtrain, communication: deep_ep}\nassertions: [overlap >= 1%]")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=0)
+    assert "no kernel around the windows is like the communication pattern 'deep_ep'" in said
+
+
+def test_kernels_without_a_stage_are_named(project: Project) -> None:
+    project.gate("convention: {extends: pithtrain, stage: '(?P<stage>never)'}\nassertions: [launches < 10]")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "in the window have no stage: select stage none to judge them" in said
+
+
+def test_two_selectors_that_match_alone_but_not_together(project: Project) -> None:
+    project.gate("- stage4_f rank 1 overlap >= 1%")
+    project.trace(exposed_us={(1, "stage4_f"): None})
+    assert outcome(project) == "no data"
+    assert "no row of the rows that the rest selects has stage stage4_f" in "\n".join(project.result.outlines)
+    project.gate("- stage2_f rank 9 overlap >= 1%")
+    assert outcome(project) == "no data"
+    assert "no row has rank 9; ranks with a row: 0, 1" in "\n".join(project.result.outlines)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "column", "why"),
+    [
+        ("avg overlap >= 60%", 17, "(did you mean 'mean'?)"),
+        ("p99.9 exposed_ns < 1s", 17, "percentiles are whole"),
+    ],
+)
+def test_words_that_nearly_take_many_values_together(project: Project, sentence: str, column: int, why: str) -> None:
+    project.gate(f"assertions: [{sentence}]")
+    said = project.pytest(code=2)
+    assert f"gate.nsys.yaml:2:{column - 3}: " in said
+    assert why in said
+
+
+def test_a_micro_sign_is_a_microsecond(project: Project) -> None:
+    project.gate("- exposed_ns < 201 \u00b5s\n- exposed_ns < 200 \u03bcs")
+    project.trace(exposed_us=200)
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [case.properties["nsys_outcome"] for case in cases.values()] == ["passed", "failed"]
+
+
+def test_home_is_where_a_shell_would_look(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project.root / "home"))
+    project.file("home/empty", "")
+    project.trace("home/run.sqlite")
+    project.gate("- overlap >= 1%")
+    project.pytest("--nsys-trace=~/run.sqlite", code=0)
+
+
+def test_a_mark_that_pytest_cannot_have(project: Project) -> None:
+    project.gate("assertions:\n  - {assert: overlap >= 1%, marks: [_x]}")
+    assert "a mark is a plain name, not '_x'" in project.pytest(code=2)
+
+
+def test_the_fixture_warns_as_the_item_does(project: Project) -> None:
+    project.gate("- exposed_ns <= baseline + 5%")
+    project.trace(exposed_us=400)
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us=100)
+    test = 'def test_it(nsys_gate):\n    nsys_gate("exposed_ns <= baseline + 5%", gate_file="gate.nsys.yaml")\n'
+    project.file("test_it.py", test)
+    said = project.pytest("test_it.py", "--nsys-trace=run.sqlite", code=0)
+    assert "NsysWarning: exposed_ns <= baseline + 5%: the baseline is stale" in said
+
+
+def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
+    """50 us are nothing to a ratio; taken as 50 000 they would pass every balance."""
+    tolerance = "tolerance: {rel: 5%, abs: [50us, 0.1]}\n"
+    project.gate(f"{tolerance}assertions: [balance of compute_ns across pp below baseline plus tolerance]")
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1))
+    project.refresh("--nsys-trace=run.sqlite")
+    assert outcome(project, code=0) == "passed"
+    labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1), step_ns=15_000)
+    assert outcome(project) == "failed"
+    assert "2.1 (baseline + max(5%, 0.1))" in "\n".join(project.result.outlines)
+
+
+def test_a_gate_file_under_the_other_ending_of_yaml_is_not_passed_over(project: Project) -> None:
+    project.gate("assertions: [compute_ns <= 1s]")
+    project.gate("assertions: [compute_ns <= 1ns]", "strict.nsys.yml")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", code=2)
+    assert "strict.nsys.yml: pytest takes gate files by their name: end it in .nsys.yaml" in said

@@ -1,0 +1,394 @@
+"""Can a run be accepted as the new normal, seen to be, and only where that is right?"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.stored.baselines.baseline_file import Baseline
+from pytest_nsys.stored.baselines.shelf import Shelf
+from tests.support.gates import ACCEPTING, MS, Project
+
+GATE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - exposed_ns below baseline plus tolerance
+"""
+STRUCTURE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - exposed_ns below baseline plus tolerance
+  - no mixed comm streams
+"""
+
+
+def ring(_: TraceBuilder, processes: list[Process]) -> None:
+    """Communication of another purpose on the stream of the expert exchange: a mixed stream."""
+    processes[0].range("layer00.stage1_f", 50 * MS, 51 * MS)
+    processes[0].kernel("ncclDevKernel_SendRecv", 50 * MS, 51 * MS, stream=28, launch_ns=50 * MS)
+
+
+def hidden_ring(trace: TraceBuilder, processes: list[Process]) -> None:
+    """The same without time of its own that is exposed."""
+    ring(trace, processes)
+    processes[0].kernel("gemm", 50 * MS, 51 * MS)
+
+
+def test_accepting_a_run(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("before.sqlite", exposed_us=200)
+    project.trace("after.sqlite", exposed_us={(1, "stage4_f"): 300})
+
+    assert "no baseline is stored in baselines/gate" in project.pytest("--nsys-trace=before.sqlite", code=1)
+    assert project.baselines() == {}
+
+    said = project.refresh("--nsys-trace=before.sqlite")
+    ((name, _),) = project.baselines().items()
+    assert f"baseline baselines/{name}: new file, 4 rows\n  exposed_ns rank 0 stage stage2_f: new → 200 us\n" in said
+
+    project.pytest("--nsys-trace=before.sqlite", code=0)
+    assert "failed: 1 of 4 rows above" in project.pytest("--nsys-trace=after.sqlite", code=1)
+
+    said = project.refresh("--nsys-trace=after.sqlite", "--nsys-reason=a slower link")
+    assert f"baseline baselines/{name}: 1 row changed\n  exposed_ns rank 1 stage stage4_f: 200 us → 300 us\n" in said
+    assert "nsys: baselines are updated: a slower link" in said
+    assert json.loads(project.baselines()[name])["provenance"]["reason"] == "a slower link"
+
+    project.pytest("--nsys-trace=after.sqlite", code=0)
+    assert "the baseline is stale: 1 of 4 rows" in project.pytest("--nsys-trace=before.sqlite", code=0)
+
+
+def test_the_command_of_a_red_makes_it_green(project: Project) -> None:
+    """Typed as it is printed, from where pytest was started."""
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace("runs/run.sqlite")
+    said = project.pytest("--nsys-trace=runs/run.sqlite", code=1)
+    printed = re.search(r'pytest-nsys (baseline refresh .*) --reason "…"', said)
+    assert printed is not None
+    project.command(*printed[1].split(), "--reason=accepted", code=0)
+    project.pytest("--nsys-trace=runs/run.sqlite", code=0)
+
+
+def test_only_rows_beyond_their_tolerance_are_written(project: Project) -> None:
+    project.gate(GATE)
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us={(0, "stage2_f"): 249, (0, "stage4_f"): 251, (1, "stage2_f"): 151, (1, "stage4_f"): 149})
+    said = project.refresh("--nsys-trace=run.sqlite")
+    assert "2 rows changed" in said
+    (text,) = project.baselines().values()
+    assert [row[2] for row in json.loads(text)["series"][0]["rows"]] == [[200_000], [251_000], [200_000], [149_000]]
+
+
+def test_every_row_is_written_where_only_their_aggregate_moved(project: Project) -> None:
+    project.gate("assertions:\n  - {metric: exposed_ns, across: {rank: sum, stage: sum}, baseline: {abs: 50us}}")
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us=240)
+    assert "failed: above its limit" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "4 rows changed" in project.refresh("--nsys-trace=run.sqlite")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_another_key_gets_a_file_of_its_own(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("h100.sqlite")
+    project.trace("b200.sqlite", gpu="NVIDIA B200", exposed_us=100)
+    project.refresh("--nsys-trace=h100.sqlite")
+    first = project.baselines()
+    said = project.refresh("--nsys-trace=b200.sqlite")
+    assert ": new file, 4 rows" in said
+    both = project.baselines()
+    assert len(both) == 2
+    assert both.items() > first.items()
+    for trace in ("h100.sqlite", "b200.sqlite"):
+        project.pytest(f"--nsys-trace={trace}", code=0)
+
+
+def test_rows_measured_another_way_replace_the_old(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    project.gate("window: first" + GATE)
+    said = project.refresh("--nsys-trace=run.sqlite")
+    assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
+    assert "exposed_ns rank 0 stage stage2_f: 200 us → gone" in said
+    (text,) = project.baselines().values()
+    assert [series["window"] for series in json.loads(text)["series"]] == ["first"]
+
+
+def test_what_is_not_selected_keeps_its_rows(project: Project) -> None:
+    project.gate(
+        """
+        assertions:
+          - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
+          - {id: share, metric: overlap, baseline: {abs: 1pp}}
+        """
+    )
+    project.trace(exposed_us=200)
+    project.refresh("--nsys-trace=run.sqlite")
+    project.trace(exposed_us=500)
+    project.refresh("--nsys-trace=run.sqlite", "-k", "exposed")
+    (text,) = project.baselines().values()
+    ns, ratio = json.loads(text)["series"]
+    assert {row[2][0] for row in ns["rows"]} == {500_000}
+    assert {row[2][0] for row in ratio["rows"]} == {"4/5"}
+
+
+def test_an_assertion_without_a_baseline_is_judged_as_ever(project: Project) -> None:
+    project.gate(GATE + "  - overlap >= 90%")
+    project.trace()
+    cases = project.cases(
+        "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=accepted in spite", code=1
+    )
+    assert {name: case.state for name, case in cases.items()} == {
+        "exposed_ns below baseline plus tolerance": "passed",
+        "overlap >= 90%": "failure",
+    }
+    assert len(project.baselines()) == 1
+
+
+def test_nothing_to_refresh_is_said(project: Project) -> None:
+    project.gate("- overlap >= 60%")
+    project.trace()
+    assert "no baseline was written: no assertion with a baseline was measured" in project.refresh(
+        "--nsys-trace=run.sqlite"
+    )
+
+
+def test_a_reason_that_is_no_text(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=bad \udcff", code=4)
+    assert "--nsys-reason is no text in UTF-8" in said
+    words = ["baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite"]
+    assert "--nsys-reason is no text in UTF-8" in project.command(*words, "--reason=bad \udcff", code=2)
+    assert project.files() == {"gate.nsys.yaml", "run.sqlite"}
+
+
+def test_a_baseline_that_is_no_text_is_an_error_of_one_line(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "gate", "gate \udcff.nsys.yaml")
+    with pytest.raises(BaselineError, match=r"k\.json: cannot be written: .*; nothing was changed"):
+        shelf.save(shelf.folder / "k.json", Baseline({}, shelf.gate))
+    assert not shelf.folder.exists()
+
+
+@pytest.mark.parametrize("reason", [(), ("--nsys-reason=",), ("--nsys-reason=  ",)])
+def test_refused_without_a_reason(project: Project, reason: tuple[str, ...]) -> None:
+    project.gate(GATE)
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-update-baselines", *reason, code=4)
+    assert "--nsys-update-baselines needs a reason" in said
+    assert project.baselines() == {}
+
+
+@pytest.mark.parametrize("workers", [("-n", "2"), ("--dist=load", "--tx=popen"), ("-n2",)])
+def test_refused_under_xdist(project: Project, workers: tuple[str, ...]) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.result = project.pytester.runpytest_subprocess(
+        "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=r", *workers
+    )
+    assert project.result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "writes from one process: run it without -n (or with -n 0)" in project.result.stderr.str()
+    assert project.baselines() == {}
+
+
+def test_no_workers_are_no_xdist(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    project.pytest_in_a_process(*ACCEPTING, "--nsys-trace=run.sqlite", "-n", "0", code=0)
+    assert len(project.baselines()) == 1
+
+
+REFUSED = {
+    "an assertion without data": (
+        GATE + "  - stage5 overlap >= 60%",
+        {},
+        "'stage5 overlap >= 60%' has no data: no row has stage stage5",
+    ),
+    "an assertion in error": (
+        GATE + "  - {assert: overlap >= 60%, window: '99'}",
+        {},
+        "'overlap >= 60%' is in error: ",
+    ),
+    "a baseline without data": (
+        GATE + "  - stage5 overlap >= baseline - 1pp",
+        {},
+        "'stage5 overlap >= baseline - 1pp' has no data",
+    ),
+    "a structure that fails": (
+        STRUCTURE,
+        {"edit": hidden_ring},
+        "the structural assertion 'no mixed comm streams' fails",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(project: Project, case: str) -> None:
+    gate, trace, why = REFUSED[case]
+    project.gate(gate)
+    project.trace(**trace)  # type: ignore[arg-type]
+    said = project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert f"exposed_ns below baseline plus tolerance\n  refused: {why}" in said
+    assert f"baseline of gate.nsys.yaml not written: refused: {why}" in said
+    assert project.baselines() == {}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_also_where_the_reason_is_deselected(project: Project, case: str) -> None:
+    gate, trace, why = REFUSED[case]
+    project.gate(gate)
+    project.trace(**trace)  # type: ignore[arg-type]
+    said = project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", code=1)
+    assert f"refused: {why}" in said
+    assert project.baselines() == {}
+
+
+def test_refused_leaves_what_was_accepted(project: Project) -> None:
+    project.gate(STRUCTURE)
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    before = project.baselines()
+    project.trace(exposed_us=500, edit=hidden_ring)
+    project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert project.baselines() == before
+
+
+def test_a_refused_gate_file_does_not_hold_up_another(project: Project) -> None:
+    project.gate(GATE, "good.nsys.yaml")
+    project.gate(GATE + "  - stage5 overlap >= 60%", "bad.nsys.yaml")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert [name.split("/")[0] for name in project.baselines()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "code"), [((), "import pytest; pytest.exit('enough')", 2), (("-x",), "assert False", 1)]
+)
+def test_a_session_that_was_cut_short_writes_nothing(
+    project: Project, arguments: tuple[str, ...], body: str, code: int
+) -> None:
+    project.gate(GATE, "a.nsys.yaml")
+    project.file("test_b.py", f"def test_b():\n    {body}\n")
+    project.gate(GATE, "z.nsys.yaml")
+    project.trace()
+    said = project.refresh("--nsys-trace=run.sqlite", "a.nsys.yaml", "test_b.py", "z.nsys.yaml", *arguments, code=code)
+    assert "no baseline was written: the session was cut short" in said
+    assert project.baselines() == {}
+
+
+def test_a_trace_that_cannot_be_read_is_not_accepted(project: Project) -> None:
+    project.gate(GATE)
+    project.file("run.sqlite", "not a database")
+    assert "is no SQLite file" in project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert project.baselines() == {}
+
+
+def test_the_command(project: Project) -> None:
+    """Also where the project asks for workers."""
+    project.file("pytest.ini", "[pytest]\naddopts = -n 2\n")
+    project.file("perf/test_other.py", "def test_other():\n    assert False\n")
+    project.gate(GATE, "perf/gate.nsys.yaml")
+    project.trace()
+    said = project.command("baseline", "refresh", "perf", "--trace=run.sqlite", "--reason=the first", code=0)
+    assert "new file, 4 rows" in said
+    assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
+    (path,) = (project.root / "baselines").rglob("*.json")
+
+    said = project.command("baseline", "show", code=0)
+    assert "exposed_ns" in said
+    assert "rank 1 stage stage4_f" in said
+    assert "gpu NVIDIA H100 80GB HBM3; the first" in said
+    said = project.command("baseline", "show", path, "--format=json", code=0)
+    assert "200000" in said
+
+
+def test_exit_codes_of_the_command(project: Project) -> None:
+    """pytest knows one bad end; the command tells a file that cannot be read and a run without data apart."""
+    project.gate(GATE)
+    project.file("broken.sqlite", "no database")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=broken.sqlite", "--reason=x", code=2)
+    project.trace()
+    project.gate("assertions: [stage9 overlap >= 1%, exposed_ns <= baseline + 5%]")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=3)
+    project.gate("assertions: [overlap >= 99.9%, exposed_ns <= baseline + 5%]")
+    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=1)
+
+
+def test_an_expected_failure_is_refreshed(project: Project) -> None:
+    """What is written passes; that is no surprise that a strict xfail would have to tell."""
+    project.gate("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+
+
+def test_the_command_writes_where_it_is_told(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("a.sqlite", exposed_us=100)
+    project.trace("b.sqlite", exposed_us=300)
+    captures = ("--trace=a.sqlite", "--trace=b.sqlite")
+    project.command(
+        "baseline", "refresh", "gate.nsys.yaml", *captures, "--baseline-dir=stored", "--reason=medians", code=0
+    )
+    (text,) = project.baselines("stored").values()
+    assert ' [0, "stage2_f", [200000]],' in text
+
+
+MISTAKES = {
+    "no reason": (("gate.nsys.yaml", "--trace=run.sqlite"), 2, "Missing option '--reason'"),
+    "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "needs a reason"),
+    "no gate file": (("--trace=run.sqlite", "--reason=r"), 2, "Missing argument"),
+    "no such gate file": (("x.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "not found"),
+    "no such trace": (("gate.nsys.yaml", "--trace=x.sqlite", "--reason=r"), 2, "there is no such file"),
+    "a mistake in the gate file": (("bad.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "unknown metric"),
+    "refused": (("refused.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 1, "refused: the structural"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
+    arguments, code, said = MISTAKES[case]
+    project.gate(GATE)
+    project.gate("- overlp >= 60%", "bad.nsys.yaml")
+    project.gate(GATE + "  - compute_streams == 9", "refused.nsys.yaml")
+    project.trace()
+    assert said in project.command("baseline", "refresh", *arguments, code=code)
+    assert project.baselines() == {}
+
+
+def test_showing_what_is_not_there(project: Project) -> None:
+    assert "there is no such folder" in project.command("baseline", "show", code=2)
+    Path(project.root, "baselines").mkdir()
+    assert "holds no baseline" in project.command("baseline", "show", code=2)
+    project.file("gates/nsys-gate-file.schema.json", "{}")
+    gate = project.file("gates/a.nsys.yaml", "version: 1")
+    for path in ("gates", gate.relative_to(project.root)):
+        said = project.command("baseline", "show", path, code=2)
+        assert f"error: {path}: holds no baseline (*.json): give the folder of the baselines" in said
+    project.file("baselines/gate/a.json", "{")
+    assert "is no baseline: line 1" in project.command("baseline", "show", code=2)
+
+
+def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:
+    project.gate(GATE)
+    project.trace("run.sqlite", ranks=16)
+    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-json=report.json")
+    assert said.count(": new → 200 us\n") == 8
+    assert "  … and 24 more rows of exposed_ns (pytest -v shows them)\n" in said
+    lines = json.loads((project.root / "report.json").read_text(encoding="utf-8"))["refreshed"]
+    assert sum(": new → 200 us" in line for line in lines) == 32
+
+    project.trace("worse.sqlite", 300, ranks=16)
+    said = project.refresh("--nsys-trace=worse.sqlite")
+    assert said.count(": 200 us → 300 us\n") == 24
+    assert "  … and 8 more rows of exposed_ns (pytest -v shows them)\n" in said
+    said = project.refresh("--nsys-trace=run.sqlite", "-v")
+    assert said.count(": 300 us → 200 us\n") == 32
+    assert "more rows" not in said

@@ -1,0 +1,529 @@
+"""Does each mode of a refresh write what it promises, and nothing else?"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.plugin import hooks as plugin
+from pytest_nsys.stored.baselines.baseline_file import Baseline
+from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.verdicts.refresh import Refresh
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode
+from tests.support.gates import Project
+
+GATE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - exposed_ns below baseline plus tolerance
+"""
+TWO = """
+assertions:
+  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
+  - {id: share, metric: overlap, baseline: {abs: 1pp}}
+"""
+RUN = "--nsys-trace=run.sqlite"
+ROWS = ((0, "stage2_f"), (0, "stage4_f"), (1, "stage2_f"), (1, "stage4_f"))
+
+
+def stored(project: Project, metric: str = "exposed_ns") -> dict[tuple[Any, ...], list[Any]]:
+    """The accepted values of each row in the only baseline file, in us."""
+    (text,) = project.baselines().values()
+    (series,) = [series for series in json.loads(text)["series"] if series["metric"] == metric]
+    return {tuple(row[:2]): [v / 1000 if isinstance(v, int) else v for v in row[2]] for row in series["rows"]}
+
+
+def provenance(project: Project) -> dict[str, Any]:
+    (text,) = project.baselines().values()
+    found: dict[str, Any] = json.loads(text)["provenance"]
+    return found
+
+
+def mode(name: str, *more: str) -> tuple[str, ...]:
+    return (RUN, f"--nsys-update-mode={name}", *more)
+
+
+@pytest.fixture
+def accepted(project: Project) -> Project:
+    """A baseline of 200 us in every row."""
+    project.gate(GATE)
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    return project
+
+
+def test_the_option_knows_every_mode() -> None:
+    assert tuple(plugin.UPDATE_MODES) == tuple(Mode)
+
+
+# Every row
+
+
+def test_all_writes_rows_within_their_tolerance_too(accepted: Project) -> None:
+    accepted.trace(exposed_us={(0, "stage2_f"): 201})
+    assert "unchanged" in accepted.refresh(RUN)
+    assert "1 row changed\n  exposed_ns rank 0 stage stage2_f: 200 us → 201 us" in accepted.refresh(*mode("all"))
+    assert list(stored(accepted).values()) == [[201], [200], [200], [200]]
+
+
+@pytest.mark.parametrize("name", ["moved", "all", "new-only", "ratchet"])
+def test_the_same_run_again_changes_no_byte(accepted: Project, name: str) -> None:
+    before = accepted.baselines()
+    assert "; unchanged" in accepted.refresh(*mode(name), "--nsys-reason=another reason")
+    assert accepted.baselines() == before
+
+
+@pytest.fixture
+def noisy(project: Project) -> Project:
+    """200 us in every row, of which rank 0 stage2_f is measured to scatter by 63 us and more."""
+    project.gate("assertions:\n  - exposed_ns below baseline plus 10us")
+    project.trace()
+    project.refresh(RUN)
+    spread = (180, 190, 200, 210, 220)
+    for k, exposed_us in enumerate(spread):
+        project.trace(f"a{k}.sqlite", {ROWS[0]: exposed_us})
+    captures = [f"--nsys-trace=a{k}.sqlite" for k in range(len(spread))]
+    project.refresh(*captures, "--nsys-update-mode=calibrate")
+    return project
+
+
+def test_a_row_within_its_noise_has_not_moved(noisy: Project) -> None:
+    before = noisy.baselines()
+    for exposed_us in (230, 170):
+        noisy.trace(exposed_us={ROWS[0]: exposed_us})
+        assert "no row moved beyond its tolerance; unchanged" in noisy.refresh(RUN)
+    assert noisy.baselines() == before
+    noisy.trace(exposed_us={ROWS[0]: 230, ROWS[1]: 220})
+    assert "1 row changed\n  exposed_ns rank 0 stage stage4_f: 200 us → 220 us" in noisy.refresh(RUN)
+    assert list(stored(noisy).values()) == [[200], [220], [200], [200]]
+    noisy.trace(exposed_us={ROWS[0]: 500, ROWS[1]: 220})
+    assert "1 row changed\n  exposed_ns rank 0 stage stage2_f: 200 us → 500 us" in noisy.refresh(RUN)
+
+
+def test_where_the_noise_goes_with_the_accepted_runs_every_row_is_written(project: Project) -> None:
+    """Else the run that was just accepted would fail against the medians that it was mixed with."""
+    project.gate("assertions:\n  - exposed_ns below baseline plus 10us")
+    for exposed_us in (180, 190, 200, 210, 220):
+        project.trace(exposed_us=exposed_us)
+        project.refresh(*mode("accept-run"))
+    project.trace(exposed_us=225)
+    assert "unchanged" in project.refresh(RUN)
+    project.trace(exposed_us={row: 900 if row == ROWS[0] else 225 for row in ROWS})
+    project.refresh(RUN)
+    assert list(stored(project).values()) == [[900], [225], [225], [225]]
+    project.pytest(RUN, code=0)
+
+
+# New rows only
+
+
+def test_new_only_adds_and_changes_and_drops_nothing(accepted: Project) -> None:
+    accepted.trace(exposed_us=500, stages=("stage2_f", "stage3_f"))
+    assert "2 rows changed" in accepted.refresh(*mode("new-only"))
+    rows = stored(accepted)
+    assert {labels: values for labels, values in rows.items() if labels in ROWS} == {labels: [200] for labels in ROWS}
+    assert {labels for labels in rows if labels not in ROWS} == {(0, "stage3_f"), (1, "stage3_f")}
+
+
+def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
+    accepted.gate("assertions:\n  - overlap >= baseline - 1pp")
+    accepted.refresh(*mode("new-only"))
+    assert list(stored(accepted).values()) == [[200]] * 4, "what nobody reads any more is not dropped"
+    assert stored(accepted, "overlap")[0, "stage2_f"] == ["4/5"]
+
+
+def test_new_only_cannot_add_a_row_to_several_accepted_runs(accepted: Project) -> None:
+    accepted.trace(exposed_us=210)
+    accepted.refresh(*mode("accept-run"))
+    before = accepted.baselines()
+    accepted.trace(exposed_us=210, stages=("stage2_f", "stage3_f", "stage4_f"))
+    said = accepted.refresh(*mode("new-only"), code=1)
+    assert "exposed_ns rank 0 stage stage3_f is new, and the other rows hold 2 accepted runs" in said
+    assert accepted.baselines() == before
+
+
+# One more accepted run
+
+
+def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
+    accepted.trace(exposed_us={(0, "stage2_f"): 300})
+    said = accepted.refresh(*mode("accept-run"), "--nsys-reason=the second")
+    assert "run accepted, 2 runs kept\n  exposed_ns rank 0 stage stage2_f: 200 us → 250 us" in said
+    assert list(stored(accepted).values()) == [[200, 300], [200, 200], [200, 200], [200, 200]]
+    assert provenance(accepted)["reason"] == "the second"
+    accepted.trace(exposed_us={(0, "stage2_f"): 301})
+    assert "failed" in accepted.pytest(RUN, code=1)
+    accepted.trace(exposed_us={(0, "stage2_f"): 299})
+    accepted.pytest(RUN, code=0)
+
+
+def test_only_the_newest_runs_are_kept(accepted: Project) -> None:
+    for n in range(KEPT_RUNS):
+        accepted.trace(exposed_us=201 + n)
+        accepted.refresh(*mode("accept-run"))
+    assert set(map(tuple, stored(accepted).values())) == {tuple(range(201, 201 + KEPT_RUNS))}
+
+
+def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
+    accepted.trace(exposed_us=210)
+    accepted.refresh(*mode("accept-run"))
+    before = accepted.baselines()
+    for exposed_us in (200, 210):
+        accepted.trace(exposed_us=exposed_us)
+        said = accepted.refresh(*mode("accept-run"), code=1)
+        assert "baseline not written: " in said
+        assert "this run is accepted already" in said
+    assert accepted.baselines() == before
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        (("stage2_f", "stage3_f", "stage4_f"), "exposed_ns rank 0 stage stage3_f is new"),
+        (("stage2_f",), "exposed_ns rank 0 stage stage4_f is gone"),
+    ],
+)
+def test_a_run_with_other_rows_is_no_accepted_run(accepted: Project, stages: tuple[str, ...], why: str) -> None:
+    before = accepted.baselines()
+    accepted.trace(exposed_us=205, stages=stages)
+    said = accepted.refresh(*mode("accept-run"), code=1)
+    assert f"{why}, so the accepted runs are of another program: refresh without --accept-run" in said
+    assert accepted.baselines() == before
+
+
+def test_the_first_run_may_be_accepted_too(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    assert "new file, 4 rows" in project.refresh(*mode("accept-run"))
+
+
+def test_a_refresh_replaces_all_accepted_runs_and_says_so(accepted: Project) -> None:
+    for exposed_us in (210, 220):
+        accepted.trace(exposed_us=exposed_us)
+        accepted.refresh(*mode("accept-run"))
+    before = accepted.baselines()
+    accepted.trace(exposed_us=230)
+    assert "no row moved beyond its tolerance; unchanged" in accepted.refresh(RUN)
+    assert accepted.baselines() == before
+    accepted.trace(exposed_us={row: 900 if row == ROWS[0] else 230 for row in ROWS})
+    said = accepted.refresh(RUN)
+    assert "exposed_ns: 3 accepted runs made room for one\n  exposed_ns rank 0 stage stage2_f: 210 us → 900 us" in said
+    assert list(stored(accepted).values()) == [[900], [210], [210], [210]]
+
+
+# Only improvements
+
+
+def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
+    accepted.trace(exposed_us=dict(zip(ROWS, (100, 160, 210, 400), strict=True)))
+    said = accepted.refresh(*mode("ratchet"))
+    assert "1 row changed\n  exposed_ns: 1 row worse than stored, left alone\n" in said
+    assert list(stored(accepted).values()) == [[100], [200], [200], [200]]
+
+
+def test_a_ratchet_of_what_should_be_high(project: Project) -> None:
+    project.gate("assertions:\n  - overlap >= baseline - 1pp")
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.trace(exposed_us={ROWS[0]: 100, ROWS[1]: 300})
+    assert "overlap: 1 row worse than stored, left alone" in project.refresh(*mode("ratchet"))
+    assert list(stored(project, "overlap").values()) == [["9/10"], ["4/5"], ["4/5"], ["4/5"]]
+
+
+def test_a_ratchet_leaves_what_is_new_or_gone(accepted: Project) -> None:
+    before = accepted.baselines()
+    accepted.trace(exposed_us=200, stages=("stage2_f", "stage3_f"))
+    said = accepted.refresh(*mode("ratchet"))
+    assert "exposed_ns: 4 rows new or gone, left alone" in said
+    assert accepted.baselines() == before
+
+
+def test_a_row_that_gets_worse_for_another_assertion_is_not_ratcheted(project: Project) -> None:
+    project.gate("assertions:\n  - mean_kernel_ns >= baseline - 10us\n  - stage2 mean_kernel_ns <= baseline + 10us")
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.trace(exposed_us=100)
+    project.refresh(*mode("ratchet"))
+    assert list(stored(project, "mean_kernel_ns").values()) == [[900], [950], [900], [950]]
+
+
+@pytest.mark.parametrize(
+    ("now", "taken"), [((150, 100, 200, 200), True), ((100, 180, 220, 200), True), ((100, 290, 200, 200), False)]
+)
+def test_a_sum_is_ratcheted_by_whole_runs(project: Project, now: tuple[int, ...], taken: bool) -> None:
+    """The best rows of two runs together are a sum that no run has reached."""
+    project.gate("assertions:\n  - sum exposed_ns <= baseline + 50us")
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.trace(exposed_us=dict(zip(ROWS, now, strict=True)))
+    project.refresh(*mode("ratchet"))
+    assert [value for (value,) in stored(project).values()] == (list(now) if taken else [200] * 4)
+    project.pytest(RUN, code=0)
+
+
+def test_a_ratchet_never_looks_at_noise_as_an_improvement(accepted: Project) -> None:
+    """Of five accepted runs that scatter by 100 us, one that is 60 us better is none."""
+    for exposed_us in (100, 150, 250, 300):
+        accepted.trace(exposed_us=exposed_us)
+        accepted.refresh(*mode("accept-run"))
+    before = accepted.baselines()
+    accepted.trace(exposed_us=140)
+    assert "no row improved beyond its tolerance; unchanged" in accepted.refresh(*mode("ratchet"))
+    assert accepted.baselines() == before
+
+
+def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> None:
+    project.gate(GATE)
+    project.trace()
+    assert "no baseline of this run is stored: refresh without --ratchet" in project.refresh(*mode("ratchet"), code=1)
+    assert project.baselines() == {}
+
+
+# Some assertions only
+
+
+@pytest.mark.parametrize("name", ["exposed", "exp*", "exposed_ns", "*_ns"])
+def test_only_what_is_named_is_written_and_the_rest_is_judged(project: Project, name: str) -> None:
+    project.gate(TWO)
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.trace(exposed_us=500)
+    cases = project.cases(RUN, "--nsys-update-baselines", "--nsys-reason=r", f"--nsys-update-only={name}", code=1)
+    assert {item: case.state for item, case in cases.items()} == {"exposed": "passed", "share": "failure"}
+    assert set(map(tuple, stored(project).values())) == {(500,)}
+    assert set(map(tuple, stored(project, "overlap").values())) == {("4/5",)}
+
+
+def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
+    project.gate(TWO + "  - exposed_ns <= 9ms")
+    project.trace()
+    said = project.refresh(RUN, "--nsys-update-only=share", "--nsys-update-only=exposd", code=4)
+    assert "'exposd' is no assertion with a stored baseline, and no metric of one (did you mean 'exposed'?)" in said
+    assert "'exposed_ns <= 9ms' is no assertion" in project.refresh(RUN, "--nsys-update-only=exposed_ns <= 9ms", code=4)
+    assert project.baselines() == {}
+
+
+def test_what_is_stale_stays_where_something_else_is_named(project: Project) -> None:
+    project.gate(TWO)
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.gate("assertions:\n  - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}")
+    project.trace(exposed_us=500)
+    project.refresh(RUN, "--nsys-update-only=exposed")
+    assert stored(project, "overlap")[ROWS[0]] == ["4/5"]
+    project.refresh(RUN)
+    (text,) = project.baselines().values()
+    assert "overlap" not in text
+
+
+def test_a_reason_without_anything_to_write_is_a_mistake(project: Project) -> None:
+    project.gate(TWO)
+    project.trace()
+    said = project.pytest(RUN, "--nsys-reason=a slower link", code=4)
+    assert "--nsys-reason says why baselines change: give --nsys-update-baselines too" in said
+
+
+@pytest.mark.parametrize("option", ["--nsys-update-mode=all", "--nsys-update-only=exposed"])
+def test_an_option_of_the_refresh_without_it_is_a_mistake(project: Project, option: str) -> None:
+    project.gate(TWO)
+    project.trace()
+    said = project.pytest(RUN, option, code=4)
+    assert f"{option.split('=')[0]} says what --nsys-update-baselines writes" in said
+
+
+# Runs of other circumstances
+
+
+def test_the_circumstances_are_stored(accepted: Project) -> None:
+    (text,) = accepted.baselines().values()
+    assert json.loads(text)["facts"] == {
+        "steps": [5],
+        "stated_steps": ["no"],
+        "gpus": [2],
+        "launcher": ["1-process-per-node"],
+        "anchor": ["forward chunk N (phaseN) backward chunk N (phaseN)"],
+        "profiler": ["2026"],
+    }
+
+
+def test_another_number_of_steps_writes_every_row(accepted: Project) -> None:
+    accepted.trace(exposed_us=201, chunks_ms=(15,) * 7)
+    said = accepted.refresh(RUN)
+    assert "the stored run was another one (steps: now 7, baseline 5): every row is written" in said
+    assert list(stored(accepted).values()) == [[201]] * 4
+    accepted.pytest(RUN, code=0)
+
+
+def test_the_same_values_from_another_run_are_written_too(accepted: Project) -> None:
+    accepted.trace(exposed_us=200, chunks_ms=(15,) * 7)
+    said = accepted.refresh(RUN)
+    assert "0 rows changed\n  the stored run was another one" in said
+    accepted.pytest(RUN, code=0)
+
+
+@pytest.mark.parametrize("name", ["new-only", "accept-run", "ratchet"])
+def test_runs_of_other_circumstances_are_not_mixed(accepted: Project, name: str) -> None:
+    before = accepted.baselines()
+    accepted.trace(exposed_us=50, chunks_ms=(15,) * 7)
+    said = accepted.refresh(*mode(name), code=1)
+    assert "holds another run (steps: now 7, baseline 5), and one file never mixes two" in said
+    assert accepted.baselines() == before
+
+
+@pytest.mark.parametrize("choice", [("-k", "share"), ("--nsys-update-only=share",)])
+def test_part_of_a_file_is_not_refreshed_from_another_run(project: Project, choice: tuple[str, ...]) -> None:
+    project.gate(TWO)
+    project.trace()
+    project.refresh(RUN)
+    before = project.baselines()
+    project.trace(exposed_us=500, chunks_ms=(15,) * 7)
+    assert "one file never mixes two" in project.refresh(RUN, *choice, code=1)
+    assert project.baselines() == before
+
+
+def test_circumstances_that_are_not_compared_may_differ(project: Project) -> None:
+    project.gate("comparable_on: [world, gpu]" + GATE)
+    project.trace(exposed_us=200)
+    project.refresh(RUN)
+    project.trace(exposed_us=210, chunks_ms=(15,) * 7)
+    project.refresh(*mode("accept-run"))
+    assert list(stored(project).values()) == [[200, 210]] * 4
+
+
+# The command
+
+
+def test_the_command_passes_its_modes_on(accepted: Project) -> None:
+    accepted.trace(exposed_us=210)
+    words = ("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=r")
+    assert "2 runs kept" in accepted.command(*words, "--accept-run", "--only=exposed*", code=0)
+    assert "this run is accepted already" in accepted.command(*words, "--accept-run", code=2)
+    accepted.trace(exposed_us=210, chunks_ms=(15,) * 7)
+    assert "never mixes two" in accepted.command(*words, "--ratchet", code=3)
+    said = accepted.command(*words, "--only=exposd_ns", code=2)
+    assert "did you mean 'exposed_ns'?" in said
+
+
+MISTAKES = {
+    "two modes": (("--all", "--ratchet"), "--all and --ratchet exclude each other"),
+    "three modes": (
+        ("--new-only", "--accept-run", "--all"),
+        "--new-only and --accept-run and --all exclude each other",
+    ),
+    "no such mode": (("--al",), "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
+    options, said = MISTAKES[case]
+    assert said in project.command("baseline", "refresh", "gate.nsys.yaml", "--reason=r", *options, code=2)
+
+
+# Two refreshes at once
+
+
+def test_of_two_runs_that_are_accepted_at_once_none_is_lost(accepted: Project) -> None:
+    """Real processes; whichever comes first, both runs are there at the end."""
+    names = [f"run{n}.sqlite" for n in range(4)]
+    for n, name in enumerate(names):
+        accepted.trace(name, exposed_us=201 + n)
+    words = [sys.executable, "-m", "pytest", "--nsys-update-baselines", "--nsys-reason=r", "-p", "no:cacheprovider"]
+    words += ["--nsys-update-mode=accept-run"]
+    started = [
+        subprocess.Popen([*words, f"--nsys-trace={name}"], cwd=accepted.root, stdout=subprocess.DEVNULL)
+        for name in names
+    ]
+    assert [process.wait() for process in started] == [0] * 4
+    for values in stored(accepted).values():
+        assert values[0] == 200
+        assert sorted(values) == [200, 201, 202, 203, 204]
+
+
+def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored is read again under the lock, not as it was when the trace was measured."""
+    (path,) = (accepted.root / "baselines").rglob("*.json")
+    other = path.read_text().replace("[200000]", "[200000, 205000]")
+    write = Refresh.write
+
+    def late(self: Refresh) -> object:
+        path.write_text(other)
+        return write(self)
+
+    monkeypatch.setattr(Refresh, "write", late)
+    accepted.trace(exposed_us=210)
+    accepted.refresh(*mode("accept-run"))
+    assert list(stored(accepted).values()) == [[200, 205, 210]] * 4
+
+
+def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = []
+    load, save = Shelf.load, Shelf.save
+
+    def tried(shelf: Shelf) -> None:
+        other = os.open(shelf.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free.append(True)
+        except BlockingIOError:
+            free.append(False)
+        finally:
+            os.close(other)
+
+    def loaded(self: Shelf, key: Key) -> Baseline | None:
+        tried(self)
+        return load(self, key)
+
+    def saved(self: Shelf, path: Path, baseline: Baseline) -> bool:
+        tried(self)
+        return save(self, path, baseline)
+
+    monkeypatch.setattr(Shelf, "load", loaded)
+    monkeypatch.setattr(Shelf, "save", saved)
+    accepted.trace(exposed_us=210)
+    accepted.refresh(*mode("accept-run"))
+    assert free[-2:] == [False, False], "the last reading and the writing"
+
+
+def test_fractions_survive_being_the_middle_of_accepted_runs(project: Project) -> None:
+    project.gate("assertions:\n  - overlap >= baseline - 30pp\n  - exposed_ns <= baseline + 1ms")
+    for exposed_us in (200, 333):
+        project.trace(exposed_us=exposed_us)
+        project.refresh(*mode("accept-run"))
+    project.trace(exposed_us=900)
+    project.refresh(RUN, "--nsys-update-only=overlap", code=0)
+    (value,) = {Fraction(v) for (v,) in stored(project, "overlap").values()}
+    assert value == Fraction(1, 10)
+
+
+def test_a_baseline_that_cannot_be_read_is_left_alone_in_every_mode(accepted: Project) -> None:
+    (path,) = (accepted.root / "baselines").rglob("*.json")
+    path.write_text(path.read_text().replace('"format": 1', '"format": 9'))
+    before = accepted.baselines()
+    for name in Mode:
+        if name is not Mode.CALIBRATE:
+            said = accepted.refresh(*mode(str(name)), code=1)
+            assert "format 9 is not 1: written by another version of pytest-nsys" in said
+    assert accepted.baselines() == before
+
+
+def test_a_link_out_of_the_folder_is_not_appended_to(
+    accepted: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (path,) = (accepted.root / "baselines").rglob("*.json")
+    outside = Path(tmp_path_factory.mktemp("outside"), "stored.json")
+    path.rename(outside)
+    path.symlink_to(outside)
+    before = outside.read_bytes()
+    accepted.trace(exposed_us=210)
+    assert "leads out of the baseline folder" in accepted.refresh(*mode("accept-run"), code=1)
+    assert outside.read_bytes() == before

@@ -1,0 +1,285 @@
+"""Which rows of a series does each mode of a refresh write? Values that lie exactly on what decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.table import Selector, Table
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.model import Value
+from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
+from pytest_nsys.gates.noise import bound
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
+from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode, Remeasured, Renewed, named, renew
+
+SID = SeriesId("compute_ns", 1, "median", "anchor", "contained")
+BY_10 = Tolerance(absolute={"ns": Fraction(10)})
+MESH = {rank: {"pp": rank % 2, "dp": rank // 2} for rank in range(4)}
+
+
+def reading(
+    tolerance: Tolerance | None = BY_10,
+    comparator: Comparator | None = Comparator.LE,
+    *,
+    aggregates: Sequence[Aggregate] = (),
+    balance_across: str | None = None,
+    rank: str | None = None,
+    metric: str = "compute_ns",
+) -> Assertion:
+    """An assertion on the stored rows: ``compute_ns <= baseline + 10ns`` unless it says otherwise."""
+    return Assertion(
+        name="compute",
+        sentence="",
+        location=Location(Path("g.nsys.yaml"), 1, 1),
+        metric=metric,
+        require=Requirement(comparator, FromBaseline(tolerance), ""),
+        where={} if rank is None else {"rank": Selector((rank,))},
+        aggregates=tuple(aggregates),
+        balance_across=balance_across,
+    )
+
+
+def by_rank(values: Sequence[Value | None]) -> dict[RowLabels, Value]:
+    return {(rank,): value for rank, value in enumerate(values) if value is not None}
+
+
+def renewed(
+    mode: Mode,
+    now: Sequence[Value | None],
+    runs: Sequence[Sequence[Value]],
+    readers: Sequence[Assertion] = (reading(),),
+    *,
+    calibration: Sequence[Sequence[Value]] = (),
+    each: Mapping[str, Sequence[Value | None]] | None = None,
+    metric: str = "compute_ns",
+) -> Renewed:
+    """What the mode makes of accepted runs, of which each has a value by rank, as of ``now``."""
+    stored = None
+    if runs:
+        rows = {labels: [run[rank] for run in runs] for rank, labels in enumerate(by_rank(runs[0]))}
+        stored = Series("ns", "lower", ("rank",), rows)
+        if calibration:
+            stored.calibration = {labels: [run[i] for run in calibration] for i, labels in enumerate(rows)}
+
+    def table(rows: Mapping[RowLabels, Value]) -> Table:
+        mesh = {rank: coordinates for rank, coordinates in MESH.items() if (rank,) in rows}
+        return Table(("rank",), sorted(rows.items(), key=lambda row: str(row[0])), mesh, {"pp": 2, "dp": 2})
+
+    captures = {name: by_rank(values) for name, values in (each or {}).items()}
+    return renew(mode, Remeasured(SID, METRICS[metric], by_rank(now), stored, readers, table, captures))
+
+
+def values(found: Renewed) -> list[list[Value]] | None:
+    return None if found.series is None else [found.series.rows[key] for key in sorted(found.series.rows, key=str)]
+
+
+# What moved
+
+
+@pytest.mark.parametrize(
+    ("now", "written"),
+    [((110, 200), 100), ((90, 200), 100), ((111, 200), 111), ((89, 200), 89), ((Fraction(221, 2), 200), None)],
+)
+def test_a_row_exactly_at_its_tolerance_has_not_moved(now: tuple[Value, Value], written: int | None) -> None:
+    assert values(renewed(Mode.MOVED, now, [(100, 200)])) == [[now[0] if written is None else written], [200]]
+
+
+@pytest.mark.parametrize(("shift", "moved"), [(0, False), (1, True), (-1, True)])
+def test_a_row_exactly_at_its_noise_has_not_moved(shift: int, moved: bool) -> None:
+    """Both rows are judged together, which makes the bound of each wider."""
+    calibration = [(80, 200), (90, 200), (100, 200), (110, 200), (120, 200)]
+    noise = bound([100], [run[0] for run in calibration], rows=2)
+    assert noise is not None
+    assert noise > 10
+    now = 100 + noise + shift if shift >= 0 else 100 - noise + shift
+    found = renewed(Mode.MOVED, (now, 200), [(100, 200)], calibration=calibration)
+    assert values(found) == [[now if moved else 100], [200]]
+
+
+def test_without_a_tolerance_every_difference_is_written() -> None:
+    assert values(renewed(Mode.MOVED, (101, 200), [(100, 200)], [reading(None, Comparator.EQ)])) == [[101], [200]]
+
+
+def test_a_row_is_held_to_the_assertions_that_read_it() -> None:
+    """Rank 0 may move by 10 ns, rank 1 by 1 ns; a row that no assertion reads is held to all of them."""
+    readers = [reading(rank="0"), reading(Tolerance(absolute={"ns": Fraction(1)}), rank="1")]
+    assert values(renewed(Mode.MOVED, (105, 205, 300), [(100, 200, 300)], readers)) == [[100], [205], [300]]
+    assert values(renewed(Mode.MOVED, (105, 201, 302), [(100, 200, 300)], readers)) == [[100], [200], [302]]
+
+
+def test_where_an_aggregate_leaves_its_limit_every_row_is_written() -> None:
+    """Each row moved by 6 of 10 ns, the sum by 12."""
+    readers = [reading(), reading(aggregates=[Aggregate("sum")])]
+    assert values(renewed(Mode.MOVED, (106, 206), [(100, 200)], readers)) == [[106], [206]]
+    assert values(renewed(Mode.MOVED, (105, 205), [(100, 200)], readers)) == [[100], [200]]  # exactly at it
+    assert values(renewed(Mode.MOVED, (94, 194), [(100, 200)], readers)) == [[94], [194]]
+
+
+def test_a_row_that_came_is_written_and_one_that_went_is_dropped() -> None:
+    assert values(renewed(Mode.MOVED, (101, None, 300), [(100, 200)])) == [[100], [300]]
+
+
+@pytest.mark.parametrize(("runs", "note"), [(1, ()), (2, ("compute_ns: 2 accepted runs made room for one",))])
+def test_who_replaces_several_accepted_runs_says_so(runs: int, note: tuple[str, ...]) -> None:
+    for mode in (Mode.MOVED, Mode.ALL):
+        assert renewed(mode, (500, 200), [(100, 200)] * runs).notes == note
+    unchanged = renewed(Mode.MOVED, (100, 200), [(100, 200)] * runs)
+    assert (values(unchanged), unchanged.notes) == ([[100] * runs, [200] * runs], ())
+
+
+def test_all_writes_what_did_not_move() -> None:
+    assert values(renewed(Mode.ALL, (101, 200), [(100, 200)])) == [[101], [200]]
+
+
+# Runs beside each other
+
+
+def test_ten_accepted_runs_are_kept_and_the_oldest_makes_room() -> None:
+    assert KEPT_RUNS == 10
+    nine = [(i, 10 * i) for i in range(1, 10)]
+    assert values(renewed(Mode.ACCEPT_RUN, (50, 60), nine)) == [[*range(1, 10), 50], [*range(10, 100, 10), 60]]
+    assert values(renewed(Mode.ACCEPT_RUN, (50, 60), [*nine, (10, 100)])) == [
+        [*range(2, 11), 50],
+        [*range(20, 101, 10), 60],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("now", "why"), [((1, 2, 3), "rank 2 is new, so"), ((1, None), "rank 1 is gone, so"), ((1, None, 3), "rank 2 is")]
+)
+def test_an_accepted_run_has_the_rows_of_the_others(now: tuple[int | None, ...], why: str) -> None:
+    with pytest.raises(BaselineError, match=why):
+        renewed(Mode.ACCEPT_RUN, now, [(1, 2)])
+
+
+def test_a_new_row_beside_one_accepted_run() -> None:
+    assert values(renewed(Mode.NEW_ONLY, (500, 600, 7), [(100, 200)])) == [[100], [200], [7]]
+    assert values(renewed(Mode.NEW_ONLY, (500, 600), [(100, 200), (101, 201)])) == [[100, 101], [200, 201]]
+    with pytest.raises(BaselineError, match="rank 2 is new, and the other rows hold 2 accepted runs"):
+        renewed(Mode.NEW_ONLY, (1, 2, 3), [(100, 200), (101, 201)])
+
+
+# A ratchet
+
+
+@pytest.mark.parametrize(
+    ("now", "taken", "noted"),
+    [
+        ((90, 200), [[100], [200]], False),  # exactly at what can be seen: no improvement
+        ((89, 200), [[89], [200]], False),
+        ((110, 200), [[100], [200]], False),  # no worse than can be seen
+        ((111, 200), [[100], [200]], True),
+        ((89, 211), [[89], [200]], True),
+        ((89, 205), [[89], [200]], False),
+    ],
+)
+def test_a_ratchet_takes_what_improved_by_more_than_can_be_seen(
+    now: tuple[int, int], taken: list[list[Value]], noted: bool
+) -> None:
+    found = renewed(Mode.RATCHET, now, [(100, 200)])
+    assert values(found) == taken
+    assert found.notes == (("compute_ns: 1 row worse than stored, left alone",) if noted else ())
+
+
+def test_a_ratchet_of_what_should_be_high_and_of_what_has_no_direction() -> None:
+    high = [reading(comparator=Comparator.GE)]
+    assert values(renewed(Mode.RATCHET, (111, 189), [(100, 200)], high)) == [[111], [200]]
+    either = [reading(comparator=None)]  # of compute_ns less is better
+    assert values(renewed(Mode.RATCHET, (111, 189), [(100, 200)], either)) == [[100], [189]]
+    none = [reading(comparator=None, metric="comm_ns")]
+    found = renewed(Mode.RATCHET, (111, 189), [(100, 200)], none, metric="barrier_ns")
+    assert values(found) == [[100], [189]]
+
+
+def test_a_row_that_another_assertion_finds_worse_is_left() -> None:
+    both = [reading(), reading(comparator=Comparator.GE)]
+    assert values(renewed(Mode.RATCHET, (80, 220), [(100, 200)], both)) == [[100], [200]]
+
+
+def test_a_ratchet_counts_a_row_once_and_names_what_came_or_went() -> None:
+    both = [reading(), reading()]
+    found = renewed(Mode.RATCHET, (150, None, 1), [(100, 200)], both)
+    assert found.notes == (
+        "compute_ns: 1 row worse than stored, left alone",
+        "compute_ns: 2 rows new or gone, left alone",
+    )
+    assert values(found) == [[100], [200]]
+
+
+@pytest.mark.parametrize("together", [{"aggregates": [Aggregate("sum")]}, {"balance_across": "pp"}])
+def test_rows_that_are_taken_together_are_ratcheted_all_or_none(together: dict[str, object]) -> None:
+    """400 ns are fewer than 480, and 110 / 90 is less than 160 / 80: every row is written."""
+    whole = [reading(Tolerance(), **together)]  # type: ignore[arg-type]
+    found = renewed(Mode.RATCHET, (90, 110, 90, 110), [(80, 160, 80, 160)], whole)
+    assert values(found) == [[90], [110], [90], [110]]
+
+
+def test_a_run_is_not_ratcheted_whole_where_anything_is_worse_new_or_gone() -> None:
+    total = reading(aggregates=[Aggregate("sum")])
+    assert values(renewed(Mode.RATCHET, (80, 190), [(100, 200)], [total])) == [[80], [190]]
+    assert values(renewed(Mode.RATCHET, (95, 195), [(100, 200)], [total])) == [[100], [200]]  # 10 ns: at the edge
+    assert values(renewed(Mode.RATCHET, (50, 201), [(100, 200)], [total, reading()])) == [[100], [200]]
+    assert values(renewed(Mode.RATCHET, (50, 200), [(100, 200)], [total, reading()])) == [[50], [200]]
+    assert values(renewed(Mode.RATCHET, (50, 150, 1), [(100, 200)], [total])) == [[100], [200]]
+    assert values(renewed(Mode.RATCHET, (80, 190), [(100, 200), (102, 202)], [total])) == [[80], [190]]
+
+
+def test_without_a_baseline_a_ratchet_writes_nothing_and_the_others_all() -> None:
+    assert renewed(Mode.RATCHET, (1, 2), []).series is None
+    for mode in (Mode.MOVED, Mode.ALL, Mode.NEW_ONLY, Mode.ACCEPT_RUN):
+        assert values(renewed(mode, (1, 2), [])) == [[1], [2]]
+
+
+# A calibration
+
+
+TRACES = {f"a{k}": (100 + k, 200 - k) for k in range(12)}
+
+
+def test_a_calibration_keeps_every_trace_and_is_the_first_baseline() -> None:
+    found = renewed(Mode.CALIBRATE, (1, 2), [], each=TRACES).series
+    assert found is not None
+    assert found.calibration == {(0,): [100 + k for k in range(12)], (1,): [200 - k for k in range(12)]}
+    assert found.rows == {(0,): [100 + k for k in range(2, 12)], (1,): [200 - k for k in range(2, 12)]}
+
+
+def test_a_calibration_leaves_the_accepted_runs_alone() -> None:
+    found = renewed(Mode.CALIBRATE, (1, 2), [(7, 8)], each=TRACES).series
+    assert found is not None
+    assert found.rows == {(0,): [7], (1,): [8]}
+    assert found.calibration[(1,)] == [200 - k for k in range(12)]
+
+
+def test_a_calibration_needs_the_same_rows_in_all_traces_and_in_the_baseline() -> None:
+    with pytest.raises(BaselineError, match="rank 1 is not in b, and is in another trace"):
+        renewed(Mode.CALIBRATE, (1, 2), [], each={"a": (1, 2), "b": (1,)})
+    with pytest.raises(BaselineError, match="rank 2 is not in the traces: refresh the baseline first"):
+        renewed(Mode.CALIBRATE, (1, 2), [(1, 2, 3)], each=TRACES)
+    with pytest.raises(BaselineError, match="rank 1 is not in the stored baseline: refresh the baseline first"):
+        renewed(Mode.CALIBRATE, (1, 2), [(1,)], each=TRACES)
+
+
+def test_rows_that_stay_keep_what_their_noise_was_measured_on() -> None:
+    noise = [(80, 200), (90, 200), (100, 200), (110, 200), (120, 200)]
+    found = renewed(Mode.ALL, (500, None), [(100, 200)], calibration=noise).series
+    assert found is not None
+    assert found.calibration == {(0,): [80, 90, 100, 110, 120]}
+
+
+@pytest.mark.parametrize(("pattern", "means"), [("compute", True), ("compute_ns", True), ("c*", True), ("comp", False)])
+def test_an_assertion_is_named_by_itself_or_by_its_metric(pattern: str, means: bool) -> None:
+    assert named(reading(), pattern) is means
+
+
+def test_a_series_of_other_dimensions_is_refused() -> None:
+    stored = Series("ns", "lower", ("rank", "stage"), {(0, "stage2_f"): [1]})
+    other = Series("count", "lower", ("rank",), {(0,): [1]})
+    for each in (stored, other):
+        measured = Remeasured(SID, METRICS["compute_ns"], {(0,): 1}, each, [], lambda _: Table(("rank",), [], {}))
+        with pytest.raises(BaselineError, match="compute_ns is stored with other dimensions or another unit"):
+            renew(Mode.ALL, measured)

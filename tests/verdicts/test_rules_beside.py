@@ -1,0 +1,390 @@
+"""The rule beside a pipeline's score, the circumstances that are compared, and the values that a metric cannot have."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_nsys.analysis import captures as evaluation
+from pytest_nsys.analysis.captures import Measured, _key
+from pytest_nsys.analysis.contents import Item, Kind
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.structure import SharedStream
+from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Location, Requirement
+from pytest_nsys.gates.bad_runs import BadRuns, PastRun
+from pytest_nsys.gates.comparability import differences, shown
+from pytest_nsys.gates.judgement import Judgement, amounting
+from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
+from pytest_nsys.gates.value_range import impossible
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
+from pytest_nsys.stored.baselines.changes import changes
+from pytest_nsys.stored.baselines.pruning import orphans
+from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.tools import git_files
+from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in, measured_under
+from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
+from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
+from pytest_nsys.verdicts.refresh_modes import Mode
+from pytest_nsys.verdicts.stream_change import _words
+
+KEY = (("rank", 0),)
+
+
+def ruled(serialization: Value | None, outcome: Outcome = Outcome.PASSED, value: Value | None = 1) -> Judgement:
+    row = JudgedRow({"rank": 0}, value, Fraction(1, 2), outcome, margin=Fraction(1, 4))
+    return with_rule(amounting([row]), {} if serialization is None else {KEY: serialization})
+
+
+@pytest.mark.parametrize(
+    ("serialization", "outcome", "margin"),
+    [
+        (Fraction(1, 10), Outcome.PASSED, Fraction(1, 4)),
+        (Fraction(2, 5), Outcome.PASSED, Fraction(1, 10)),
+        (Fraction(1, 2), Outcome.FAILED, 0),  # halfway is not nearer
+        (Fraction(3, 5), Outcome.FAILED, Fraction(-1, 10)),
+    ],
+)
+def test_a_row_is_held_to_the_rule_beside_its_limit(serialization: Value, outcome: Outcome, margin: Value) -> None:
+    found = ruled(serialization)
+    assert (found.outcome, found.rows[0].margin) == (outcome, margin)
+    assert ruled(serialization, Outcome.FAILED).outcome is Outcome.FAILED
+
+
+def test_a_row_whose_stages_are_not_known_is_no_data() -> None:
+    assert ruled(None).outcome is Outcome.NO_DATA
+    lost = ruled(Fraction(3, 5), Outcome.NO_DATA, None)
+    assert (lost.outcome, lost.rows[0].outcome) == (Outcome.NO_DATA, Outcome.NO_DATA)
+    nothing = Judgement(Outcome.PASSED)
+    assert with_rule(nothing, {}) is nothing
+
+
+def test_circumstances_that_differ_are_told_in_words() -> None:
+    now = {"world": 4, "gpu": None, "mesh": {"pp": 2, "dp": 2}, "batch": 3}
+    was = {"world": 8, "gpu": "H100", "mesh": {"pp": 4, "dp": 1}, "batch": None}
+    found = {d.name: (d.now, d.baseline) for d in differences(now, was)}
+    assert found == {"world": ("4", "8"), "gpu": ("not stated", "H100"), "mesh": ("pp=2 dp=2", "pp=4 dp=1")}
+    assert [d.name for d in differences(now, was, ("gpu",))] == ["gpu"]
+    assert (shown(["a", 1]), shown(0)) == ("a, 1", "0")
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"), [(0, False), (1, False), (Fraction(101, 100), True), (Fraction(-1, 100), True)]
+)
+def test_a_ratio_is_between_nothing_and_all(value: Value, wrong: bool) -> None:
+    assert (impossible(Fraction(value), METRICS["overlap"]) is not None) is wrong
+
+
+# What is said of a red
+
+
+RULED = Assertion(
+    "hidden",
+    "hidden",
+    Location(Path("g"), 1, 1),
+    "overlap_score",
+    Requirement(Comparator.GE, Constant(Fraction(1, 2)), ""),
+)
+
+
+def bad_runs(branch: str, *days: int) -> BadRuns:
+    return BadRuns(branch, tuple(PastRun(f"2026-01-0{day}T00:00:00Z", None, True) for day in days))
+
+
+def earlier(
+    fail_after: int, before: BadRuns | None, there: BadRuns | None, *, history: bool = True, branch: str | None = None
+) -> str:
+    past: Any = SimpleNamespace(path=Path("h.db") if history else None, branch=branch, there=lambda _: there)
+    return _of_earlier_runs(replace(RULED, fail_after=fail_after), past, before)
+
+
+@pytest.mark.parametrize(
+    ("before", "there", "said"),
+    [
+        (bad_runs("dev"), None, "; bad run 1 of 2 in a row on dev (fail_after)"),
+        (bad_runs("dev", 9), None, "; bad run 2 of 2 in a row on dev, since 2026-01-09 (fail_after)"),
+        (bad_runs("dev", 9, 8), None, "; bad run 3 in a row on dev, since 2026-01-08 (fail_after)"),
+        (bad_runs("dev"), bad_runs("main"), "; bad run 1 of 2 in a row on dev (fail_after)"),
+        (bad_runs("main"), bad_runs("main", 7), "; bad run 1 of 2 in a row on main (fail_after)"),
+        (
+            bad_runs("dev"),
+            bad_runs("main", 7),
+            "; bad run 1 of 2 in a row on dev (fail_after); already red on main since 2026-01-07",
+        ),
+        (None, None, "; fail_after counts the runs of a branch, and git names none here: the first bad run fails"),
+    ],
+)
+def test_a_red_says_which_one_in_a_row_it_is_and_what_was_red_before(
+    before: BadRuns | None, there: BadRuns | None, said: str
+) -> None:
+    assert earlier(2, before, there) == said
+
+
+def test_without_fail_after_only_the_other_branch_is_told_of() -> None:
+    assert earlier(1, None, bad_runs("main", 7)) == "; already red on main since 2026-01-07"
+    assert (earlier(1, None, None), earlier(1, None, bad_runs("main"))) == ("", "")
+    in_no_history = "; fail_after counts in a history (--nsys-history), and none is given here: the first bad run fails"
+    assert earlier(2, None, None, history=False) == _of_earlier_runs(replace(RULED, fail_after=2), None, None)
+    assert earlier(2, None, None, history=False, branch="dev") == in_no_history
+    begun = "; fail_after counts in a history, which begins with this run here: the first bad run fails"
+    assert earlier(2, None, None, branch="dev") == begun
+
+
+def test_a_pipeline_says_which_half_of_its_sentence_does_not_hold_and_where() -> None:
+    low = JudgedRow({"rank": 0}, Fraction(1, 3), Fraction(1, 2), Outcome.FAILED, serialization=Fraction(1, 4))
+    serial = JudgedRow({"rank": 1}, 1, Fraction(1, 2), Outcome.FAILED, serialization=Fraction(1, 2))
+    fine = replace(serial, outcome=Outcome.PASSED, serialization=Fraction(1, 4))
+    waived = replace(low, outcome=Outcome.PASSED)
+    rule = "the period is no nearer the longer stage than the sum of both"
+    assert [_pipeline_message(RULED, rows, "below") for rows in ([low], [serial], [low, fine], [serial, waived])] == [
+        "the score is below its limit",
+        rule,
+        "the score is below its limit in 1 of 2 rows",
+        f"{rule} in 1 of 2 rows",
+    ]
+    both = f"the score is below its limit in 1 of 3 rows, and {rule} in 1 of 3 rows"
+    assert _pipeline_message(RULED, [low, serial, fine], "below") == both
+
+
+def baseline(*values: Value) -> Baseline:
+    rows: dict[tuple[Any, ...], list[Value]] = {(0,): list(values)}
+    return Baseline({}, "g", series={NS: Series("ns", "lower", ("rank",), rows)} if values else {})
+
+
+NS = SeriesId("comm_ns", 1, "median", "anchor", "contained")
+
+
+@pytest.mark.parametrize(
+    ("mode", "old", "new", "saved", "words"),
+    [
+        (Mode.ALL, None, baseline(5), True, "new file, 1 row"),
+        (Mode.ALL, baseline(4), baseline(5), True, "1 row changed"),
+        (Mode.ALL, baseline(5), baseline(5), False, "every row has its value already; unchanged"),
+        (Mode.MOVED, baseline(5), baseline(5), False, "no row moved beyond its tolerance; unchanged"),
+        (Mode.ACCEPT_RUN, baseline(5), baseline(5, 6), True, "run accepted, 2 runs kept"),
+        (Mode.ACCEPT_RUN, baseline(5), baseline(), True, "run accepted, 0 runs kept"),
+        (Mode.CALIBRATE, baseline(5), baseline(5), True, "the accepted runs are as they were, their noise is new"),
+        (Mode.CALIBRATE, baseline(4), baseline(5), True, "1 row changed"),
+    ],
+)
+def test_a_refresh_says_what_became_of_the_file(
+    mode: Mode, old: Baseline | None, new: Baseline, saved: bool, words: str
+) -> None:
+    assert Written(Path("b.json"), mode, old, new, saved).words == words
+
+
+def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_another_way() -> None:
+    shelf: Any = SimpleNamespace(files=SimpleNamespace(origin=""))
+    source = StoredBaseline(cast(Any, None), cast(Any, None), shelf)
+    stored = baseline(5)
+    wanted = replace(NS, window="run", kernels="clipped")
+    told = source._without("busy_ns", wanted, Path("b.json"), stored)
+    assert (told.outcome, told.reason) == (Outcome.NO_DATA, "b.json holds no busy_ns")
+    told = source._without("comm_ns", wanted, Path("b.json"), stored)
+    how = "comm_ns in b.json was measured with window median, now run, kernels contained, now clipped"
+    assert (told.outcome, told.reason) == (Outcome.INCOMPARABLE, how)
+    assert [(d.name, d.now, d.baseline) for d in told.differences] == [
+        ("window", "run", "median"),
+        ("kernels", "clipped", "contained"),
+    ]
+
+
+def test_a_row_without_value_or_limit_is_not_off_it() -> None:
+    row = JudgedRow({}, Fraction(1, 3), Fraction(1, 2), Outcome.FAILED)
+    both = replace(RULED, require=replace(RULED.require, comparator=None))
+    assert [reaches_limit(each, RULED) for each in (row, replace(row, value=None), replace(row, limit=None))] == [
+        False,
+        True,
+        True,
+    ]
+    assert reaches_limit(row, both)
+
+
+# What only one side of a comparison has
+
+
+def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
+    def capture(*ranks: int, **launches: int) -> dict[Item, int]:
+        kernels = {Item(Kind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
+        return {Item(Kind.RANK, "", rank): 1 for rank in ranks} | kernels
+
+    here, there = capture(0, 1, 2, gemm=3), capture(0, 1, gemm=3)
+    here[Item(Kind.KERNEL, "own", 2)] = 9
+    assert list(_only_in([here], [there])) == [Thing(Kind.RANK, "", (2,), False, 1, 1)]
+    assert list(_only_in([there], [here])) == []
+    here |= {Item(Kind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
+    assert list(_only_in([here, there], [there]))[1:] == [Thing(Kind.KERNEL, "norm", (0, 1), True, 5, 1)]
+
+
+def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
+    gate = GateFile(Path("g"), (RULED, RULED), BUILT_IN["generic"])
+    found = measured_under(gate, BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
+    assert found.convention is BUILT_IN["pithtrain"]
+    ways = [(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)]
+    assert ways == [("run", Span.RANGE, KernelsMode.CLIPPED)] * 3
+
+
+def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
+    def key(stated: Mapping[str, Label], setup: Setup | None, gpu: str | None = None) -> Key:
+        capture: Any = SimpleNamespace(
+            ranks=[SimpleNamespace(setup=setup)] * 3,
+            convention=BUILT_IN["generic"],
+            libraries=frozenset(),
+            gpu_model=lambda: gpu,
+        )
+        return _key(capture, stated)
+
+    stated: dict[str, Label] = {"micro_batch": 4, "sequence_length": 8, "world": 5, "gpu": "A100", "tp": 7}
+    told = key(stated, None)
+    assert (told.micro_batch, told.sequence_length, told.world, told.gpu) == (4, 8, 5, "A100")
+    assert told.mesh == {"tp": 7}
+    own = key(stated, Setup("", 0, {"tp": 0}, {"tp": 2}, micro_batch=1, sequence_length=2), "H100")
+    assert (own.micro_batch, own.sequence_length, own.world, own.gpu, own.mesh) == (1, 2, 3, "H100", {"tp": 2})
+    none = key({}, None)
+    assert (none.micro_batch, none.sequence_length, none.world, none.gpu, none.mesh) == (None, None, 3, None, None)
+
+
+def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> None:
+    def rows(**values: int) -> dict[SeriesId, Series]:
+        return {NS: Series("ns", "lower", ("stage",), {(name,): [value] for name, value in values.items()})}
+
+    found = changes(rows(kept=1, moved=2, gone=3), rows(kept=1, moved=4, new=5))
+    assert [(each.labels["stage"], each.old, each.new) for each in found] == [
+        ("gone", 3, None),
+        ("moved", 2, 4),
+        ("new", None, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("fatal: detected dubious ownership in repository at '/x'", "does not trust the repository around"),
+        ("fatal: not a git repository (or any parent)", "lies in no git repository"),
+        ("fatal: this operation must be run in a work tree", "git finds no work tree here: this operation must"),
+        ("", "git finds no work tree here: it ended with 128"),
+    ],
+)
+def test_why_git_knows_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, told: str) -> None:
+    answer = subprocess.CompletedProcess[bytes]([], 128, b"", said.encode())
+    monkeypatch.setattr(git_files, "_git", lambda *_: answer)
+    with pytest.raises(BaselineError, match=told):
+        git_files.repository_around(tmp_path / "new" / "folder")
+    answer = subprocess.CompletedProcess[bytes]([], 0, b"/top\n", b"warning: not a git repository, says a hook")
+    assert git_files.repository_around(tmp_path) == Path("/top")
+
+
+@pytest.mark.parametrize("many", [1, 3, 4, 6])
+def test_of_the_kernels_that_make_a_compute_stream_three_are_named_the_longest_first(many: int) -> None:
+    compute = {f"k{n}": (1, 100 * n) for n in range(1, many + 1)}
+    said = _words(SharedStream(28, compute, {"nccl": 2}))
+    named = [f"k{n} (1 kernel, {100 * n} ns)" for n in range(many, max(0, many - 3), -1)]
+    more = [f"{many - 3} more"] if many > 3 else []
+    verb = "makes" if many == 1 else "make"
+    assert said.startswith(f"stream 28: {', '.join([*named, *more])} {verb} it a compute stream, so 2 ")
+
+
+def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metric = METRICS["collective_wait_ns"]
+    labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
+    found = Measured(metric, tuple(Row(each, 5) for each in labels), tuple((each, "lost") for each in labels), "why")
+    monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
+    capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
+    some = evaluation._run_rows(capture, metric, Pick(), frozenset({1, 2}))
+    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.why) == (
+        labels[1:],
+        labels[1:],
+        "why",
+    )
+    assert evaluation._run_rows(capture, metric, Pick(), None) is found
+
+
+@pytest.mark.parametrize(
+    ("value", "baseline", "comparator", "badness"),
+    [
+        (6, 4, Comparator.LE, Fraction(1, 2)),
+        (2, 4, Comparator.LE, Fraction(-1, 2)),
+        (2, 4, Comparator.GE, Fraction(1, 2)),
+        (6, 4, Comparator.GE, Fraction(-1, 2)),
+        (2, 4, Comparator.EQ, Fraction(1, 2)),
+        (0, 0, Comparator.LE, 0),
+        (Fraction(1, 2), Fraction(1, 4), Comparator.LE, 1),
+        (1, 0, Comparator.LE, 1_000_000),
+        (None, 4, Comparator.LE, 0),
+        (4, None, Comparator.LE, 0),
+    ],
+)
+def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
+    value: Value | None, baseline: Value | None, comparator: Comparator, badness: Value
+) -> None:
+    row = JudgedRow({}, value, None, Outcome.FAILED, baseline=baseline)
+    assertion = replace(RULED, require=replace(RULED.require, comparator=comparator))
+    each: Any = SimpleNamespace(row=row, times_limit=None, assertion=assertion)
+    assert _badness(each) == badness
+    each.times_limit = Fraction(7, 2)
+    assert _badness(each) == (Fraction(7, 2) if value is not None and baseline is not None else 0)
+    each.times_limit, each.row = None, replace(row, margin=-3)
+    assert _badness(each) == (3_000_000 if value is not None and baseline is not None else 0)
+
+
+@dataclass
+class Captured:
+    """A bench whose evidence is so many captures."""
+
+    evidence: Any
+
+
+@pytest.mark.parametrize(
+    ("traces", "refusal"),
+    [
+        (4, Refusal("noise is measured on 5 or more traces, not on 4", Outcome.ERROR)),
+        (5, Refusal("b.sqlite: gone", Outcome.NO_DATA)),
+    ],
+)
+def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
+    monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
+) -> None:
+    bench: Any = Captured(SimpleNamespace(captures=range(traces)))
+    refresh = Refresh(cast(Any, None), bench, "why", Mode.CALIBRATE)
+    monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
+    gone = Refusal("gone", Outcome.NO_DATA)
+    monkeypatch.setattr(Refresh, "_refusal_of", lambda _, of: gone if of.evidence == 2 else None)
+    assert refresh.refusal == refusal
+
+
+def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, "g.nsys.yaml")
+    for name in "abc":
+        (tmp_path / f"{name}.json").write_text("{")
+    with pytest.raises(BaselineError, match=r"a\.json"):
+        shelf.all()
+
+
+def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file(tmp_path: Path) -> None:
+    folder = tmp_path / "baselines"
+    shelf = Shelf(folder / "gone", "gone.nsys.yaml")
+    for name in ("b", "a"):
+        shelf.save(shelf.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
+    (found,) = orphans(folder, tmp_path, ())
+    assert (found.gate, [path.name for path in found.files]) == ("gone.nsys.yaml", ["a.json", "b.json"])
+    assert orphans(folder, tmp_path, [shelf.folder]) == []
+    (shelf.folder / "c.json").symlink_to(shelf.folder / "a.json")
+    assert orphans(folder, tmp_path, ()) == []
+    (shelf.folder / "c.json").unlink()
+    (shelf.folder / "notes.txt").write_text((shelf.folder / "a.json").read_text())
+    assert orphans(folder, tmp_path, ()) == []

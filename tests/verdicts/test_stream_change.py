@@ -1,0 +1,105 @@
+"""A kernel that computes on a communication stream: the red says which one, and not that communication appeared."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wall
+from pytest_nsys.analysis.causes import Kind, explain
+from pytest_nsys.reports.causes import cause_words
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.gates import MS, Edit, Project
+
+GATE = """
+tolerance: {rel: 5%, abs: 50us}
+assertions:
+  - exposed_ns below baseline plus tolerance
+  - wall_exposed_ns below baseline plus tolerance
+  - barrier_ns below baseline plus tolerance
+  - comm_streams == baseline
+  - no barrier_ns
+  - {id: streams, metric: comm_streams, across: {purpose: sum}, require: == 1}
+  - no compute on comm streams
+  - stage4 overlap >= 60%
+  - window_ns below baseline plus tolerance
+"""
+MIDDLE = 40 * MS + 1_000
+SAID = (
+    "rank {}: elementwise_add (1 kernel, 5 000 ns) makes it a compute stream, so 2 communication kernels on it "
+    "count as barriers"
+)
+
+
+def computing(*ranks: int, stream: int = 28, names: tuple[str, ...] = ("elementwise_add",)) -> Edit:
+    """A kernel of 5 us for each name on the stream that communicates for 2 ms in the window."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for rank in ranks:
+            for i, name in enumerate(names):
+                at = MIDDLE + 9 * MS + 10_000 * i
+                processes[rank].kernel(name, at, at + 5_000, stream=stream, launch_ns=MIDDLE + 100)
+
+    return edit
+
+
+def changes(project: Project, now: Edit, *arguments: str) -> dict[str, str]:
+    """What stands behind ``change:`` by assertion."""
+    project.trace(edit=now)
+    cases = project.cases("--nsys-trace=run.sqlite", *arguments)
+    found: dict[str, str] = {}
+    for name, case in cases.items():
+        lines = [line[10:] for line in case.text.splitlines() if line.startswith("  change: ")]
+        found |= {name: lines[0]} if lines else {}
+    return found
+
+
+@pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
+def test_every_red_of_it_names_the_kernel(project: Project, against: tuple[str, ...]) -> None:
+    project.gate(GATE)
+    project.trace("base.sqlite")
+    project.refresh("--nsys-trace=base.sqlite")
+    said = changes(project, computing(1), *against)
+    assert set(said.values()) == {SAID.format("1 stream 28")}
+    assert len(said) == 8  # all but the window's length, which holds
+    out = "\n".join(project.result.outlines)
+    assert "ncclDevKernel_SendRecv became a barrier (0 → 2 kernels), 0 ns → 2 000 us in all" in out
+    assert "appeared" not in out
+
+
+def test_ranks_are_told_together_and_of_many_kernels_the_longest(project: Project) -> None:
+    project.gate("- no barrier_ns")
+    said = changes(project, computing(0, 1))
+    assert said == {"no barrier_ns": SAID.format("0, 1 stream 28")}
+    two = changes(project, computing(0, names=("b", "a")))["no barrier_ns"]
+    assert two.startswith("rank 0 stream 28: a (1 kernel, 5 000 ns), b (1 kernel, 5 000 ns) make it a compute stream")
+    assert changes(project, computing(0, names=("a", "b", "c"))) == {}  # it mostly computes: a compute stream anyway
+
+
+@pytest.mark.parametrize("against", [(), ("--nsys-against=base.sqlite",)], ids=["stored", "against"])
+def test_a_stream_that_was_so_before_is_no_change(project: Project, against: tuple[str, ...]) -> None:
+    """Rank 0's is not what makes the red of rank 0: another barrier came."""
+    project.gate("tolerance: {rel: 5%}\nassertions:\n  - barrier_ns below baseline plus tolerance")
+    project.trace("base.sqlite", edit=computing(0))
+    project.refresh("--nsys-trace=base.sqlite")
+
+    def another(trace: TraceBuilder, processes: list[Process]) -> None:
+        computing(0)(trace, processes)
+        processes[0].kernel("ncclDevKernel_AllReduce", MIDDLE + MS, MIDDLE + 2 * MS, stream=7, launch_ns=MIDDLE + 1)
+
+    assert changes(project, another, *against) == {}
+    assert project.result.ret == 1
+
+
+def test_communication_that_becomes_a_barrier_has_not_appeared() -> None:
+    def side(communicating: int, barriers: int) -> Breakdown:
+        kernels = [Communication("nccl", 100, 100, {})] * communicating
+        own = {"nccl": Barrier(barriers, 100 * barriers)} if barriers else {}
+        return Breakdown({"none": kernels}, own, {}, {wall: {} for wall in Wall})
+
+    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(2, 0), side(0, 2)).causes
+    assert cause.kind is Kind.BARRIER
+    assert cause_words(cause) == "nccl became a barrier (0 → 2 kernels), 0 ns → 200 ns in all"
+    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(1, 0), side(0, 2)).causes
+    assert cause.kind is Kind.APPEARED
+    (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(0, 1), side(0, 3)).causes
+    assert cause.kind is Kind.APPEARED

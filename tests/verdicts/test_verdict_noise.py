@@ -1,0 +1,241 @@
+"""Does the measured noise decide as R3 says: what is red, what is inconclusive, what is improved, and what is told?
+
+The accepted runs are 190 to 210 us around 200: without calibration B is 48.5 us for the
+four rows of the trace together, so 248 us is within it and 249 beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.gates.noise import bound
+from pytest_nsys.stored.baselines import baseline_file
+from tests.support.gates import Case, Project
+
+ACCEPTED_US = (190, 205, 200, 195, 210)
+CALIBRATION_US = (198, 201, 202, 199, 201, 199)
+SENTENCE = "exposed_ns <= baseline + 5%"
+GATE = f"""
+- {SENTENCE}
+- {{id: strict, assert: {SENTENCE}, inconclusive: fail}}
+- {{id: noise, assert: exposed_ns <= baseline + noise}}
+"""
+
+
+def store(project: Project, accepted_us: Sequence[int] = ACCEPTED_US, calibration_us: Sequence[int] = ()) -> Path:
+    """A baseline of 200 us, with these accepted runs and this calibration in each of its rows."""
+    project.trace("base.sqlite", exposed_us=200)
+    project.refresh("--nsys-trace=base.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    stored = baseline_file.load(path)
+    for series in stored.series.values():
+        for labels in series.rows:
+            series.rows[labels] = [1_000 * value for value in accepted_us]
+            if calibration_us:
+                series.calibration[labels] = [1_000 * value for value in calibration_us]
+    path.write_text(stored.dumps(), encoding="utf-8")
+    return path
+
+
+def judged(project: Project, exposed_us: int | Mapping[tuple[int, str], int | None], code: int) -> dict[str, Case]:
+    """The cases of a trace with so much exposed communication."""
+    project.trace(exposed_us=exposed_us)
+    return project.cases("--nsys-trace=run.sqlite", code=code)
+
+
+def outcomes(cases: Mapping[str, Case]) -> dict[str, tuple[str, str]]:
+    """Verdict and what pytest made of it."""
+    return {name: (case.properties["nsys_outcome"], case.state) for name, case in cases.items()}
+
+
+def test_the_bound_of_these_runs_is_what_the_tests_below_take_it_for() -> None:
+    uncalibrated = bound([1_000 * value for value in ACCEPTED_US], rows=4)
+    calibrated = bound([1_000 * value for value in ACCEPTED_US], [1_000 * value for value in CALIBRATION_US], rows=4)
+    one = bound([200_000], [1_000 * value for value in CALIBRATION_US], rows=4)
+    assert uncalibrated is not None
+    assert calibrated is not None
+    assert one is not None
+    assert 48_000 < uncalibrated < 49_000  # 5.598 · 7.91 · sqrt(6/5)
+    assert 23_000 < calibrated < 24_000  # 3.833 · 5.70 · sqrt(6/5)
+    assert 12_000 < one < 13_000  # 5.598 · 1.55 · sqrt(2)
+
+
+@pytest.mark.parametrize(
+    ("now_us", "usual", "strict", "noise"),
+    [
+        (200, ("passed", "passed"), ("passed", "passed"), ("passed", "passed")),
+        (210, ("passed", "passed"), ("passed", "passed"), ("passed", "passed")),
+        (211, ("inconclusive", "passed"), ("inconclusive", "failure"), ("passed", "passed")),
+        (248, ("inconclusive", "passed"), ("inconclusive", "failure"), ("passed", "passed")),
+        (249, ("failed", "failure"), ("failed", "failure"), ("failed", "failure")),
+        (189, ("passed", "passed"), ("passed", "passed"), ("passed", "passed")),
+        (152, ("passed", "passed"), ("passed", "passed"), ("passed", "passed")),
+        (151, ("improved", "passed"), ("improved", "passed"), ("improved", "passed")),
+    ],
+)
+def test_tolerance_and_noise_draw_the_lines(
+    project: Project, now_us: int, usual: tuple[str, str], strict: tuple[str, str], noise: tuple[str, str]
+) -> None:
+    """T is 10 us: beyond it and within the noise of 48.5 us there is no telling."""
+    project.gate(GATE)
+    store(project)
+    cases = judged(project, now_us, code=int("failure" in (usual[1], strict[1], noise[1])))
+    assert outcomes(cases) == {SENTENCE: usual, "strict": strict, "noise": noise}
+
+
+def test_inconclusive_is_told_at_the_line(project: Project) -> None:
+    project.gate(GATE)
+    store(project)
+    cases = judged(project, {(1, "stage4_f"): 220}, code=1)
+    what = "1 of 4 rows are worse than the tolerance, within the measured noise"
+    assert cases[SENTENCE].properties["nsys_message"] == what
+    assert cases[SENTENCE].properties["nsys_row"] == "rank 1 stage stage4_f"
+    project.result.stdout.fnmatch_lines(
+        [f"  gate.nsys.yaml:3: NsysWarning: {SENTENCE}: inconclusive: {what}; take more captures"]
+    )
+    assert f"inconclusive: {what}" in cases["strict"].text
+    table = [line.split()[:2] for line in cases["strict"].text.splitlines() if "(baseline + measured noise)" in line]
+    assert table[0] == ["1", "stage4_f"]
+    assert ["0", "stage2_f"] not in table
+
+
+def test_a_warning_can_be_made_an_error(project: Project) -> None:
+    project.gate(f"- {SENTENCE}")
+    store(project)
+    project.trace(exposed_us=220)
+    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error::pytest_nsys.outcomes.NsysWarning", code=1)
+    assert "within the measured noise" in said
+
+
+def test_one_row_beyond_the_noise_is_red_whatever_the_others_are(project: Project) -> None:
+    project.gate(f"- {SENTENCE}")
+    store(project)
+    (case,) = judged(project, {(0, "stage2_f"): 249, (1, "stage4_f"): 220, (1, "stage2_f"): 100}, code=1).values()
+    assert case.properties["nsys_outcome"] == "failed"
+    assert case.properties["nsys_message"] == "1 of 4 rows above their limit"
+    assert case.properties["nsys_row"] == "rank 0 stage stage2_f"
+
+
+def test_the_smallest_change_that_the_gate_sees_is_printed(project: Project) -> None:
+    project.gate(GATE)
+    store(project)
+    cases = judged(project, 200, code=0)
+    assert {case.properties["nsys_sees"] for case in cases.values()} == {"48.48 us"}
+    store(project, calibration_us=CALIBRATION_US)
+    assert {case.properties["nsys_sees"] for case in judged(project, 200, code=0).values()} == {"23.92 us"}
+
+
+def test_a_red_row_says_that_its_limit_is_the_noise(project: Project) -> None:
+    project.gate("- exposed_ns <= baseline + 10%")
+    store(project)
+    (case,) = judged(project, 300, code=1).values()
+    assert "(baseline + measured noise)" in case.text
+    store(project, calibration_us=CALIBRATION_US, accepted_us=[200])
+    (case,) = judged(project, 300, code=1).values()
+    assert "(baseline + 10%)" in case.text  # 20 us, while the noise is 12.3 us
+
+
+def test_a_tolerance_tighter_than_the_noise_is_told_at_the_line(project: Project) -> None:
+    project.gate(f"- no syncs\n- {SENTENCE}\n- exposed_ns <= baseline + 30%")
+    store(project)
+    judged(project, 200, code=0)
+    what = "the tolerance is tighter than the measured noise in 4 of 4 rows (most in rank 0 stage stage2_f): "
+    project.result.stdout.fnmatch_lines(
+        [f"  gate.nsys.yaml:4: NsysWarning: {SENTENCE}: {what}only changes beyond the noise can fail it"]
+    )
+    assert "gate.nsys.yaml:5: NsysWarning" not in project.result.stdout.str()  # 60 us are wider than 48.5 us
+
+
+@pytest.mark.parametrize("accepted_us", [(200,), (190, 200, 210)])
+def test_too_few_runs_without_calibration_measure_no_noise(project: Project, accepted_us: Sequence[int]) -> None:
+    project.gate(f"- {SENTENCE}")
+    store(project, accepted_us)
+    (case,) = judged(project, 210, code=0).values()
+    assert case.properties["nsys_sees"] == "10 us (noise not measured)"
+    assert "NsysWarning" not in project.result.stdout.str()
+    (case,) = judged(project, 211, code=1).values()
+    assert case.properties["nsys_outcome"] == "failed"
+
+
+def test_noise_as_tolerance_needs_measured_noise(project: Project) -> None:
+    project.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
+    store(project, (200,))
+    (case,) = judged(project, 200, code=1).values()
+    assert case.properties["nsys_outcome"] == "no data"
+    why = "the tolerance is the noise, which is not measured for 4 rows, the first rank 0 stage stage2_f: "
+    assert case.properties["nsys_message"] == why + "calibrate the baseline, or accept more runs"
+
+
+@pytest.mark.parametrize(("now_us", "outcome"), [(212, "passed"), (213, "failed"), (188, "passed"), (187, "improved")])
+def test_noise_as_tolerance_decides_by_the_bound_of_the_calibration(
+    project: Project, now_us: int, outcome: str
+) -> None:
+    project.gate("tolerance: noise\nassertions:\n  - exposed_ns below baseline plus tolerance")
+    store(project, (200,), CALIBRATION_US)
+    (case,) = judged(project, now_us, code=int(outcome == "failed")).values()
+    assert case.properties["nsys_outcome"] == outcome
+    assert "tighter than" not in project.result.stdout.str()
+
+
+def test_a_row_that_the_calibration_lacks_is_not_measured(project: Project) -> None:
+    project.gate(f"- {SENTENCE}\n- {{id: noise, assert: exposed_ns <= baseline + noise}}")
+    path = store(project, (200,), CALIBRATION_US)
+    stored = baseline_file.load(path)
+    (series,) = stored.series.values()
+    del series.calibration[1, "stage4_f"]
+    path.write_text(stored.dumps(), encoding="utf-8")
+    cases = judged(project, {(1, "stage4_f"): 200, (0, "stage2_f"): 200}, code=1)
+    assert outcomes(cases) == {SENTENCE: ("passed", "passed"), "noise": ("no data", "failure")}
+    assert "not measured for 1 row, the first rank 1 stage stage4_f" in cases["noise"].properties["nsys_message"]
+
+
+def test_a_balance_that_one_calibration_trace_has_not_is_not_measured(project: Project) -> None:
+    """Where the minimum is 0 there is no ratio: four traces out of five are no calibration."""
+    project.gate("- stage2_f balance of exposed_ns across pp <= baseline + 5%")
+    path = store(project, (200,), CALIBRATION_US[:5])
+    (case,) = judged(project, 200, code=0).values()
+    assert case.properties["nsys_sees"] == "0.05"
+    stored = baseline_file.load(path)
+    (series,) = stored.series.values()
+    series.calibration[0, "stage2_f"][-1] = 0
+    path.write_text(stored.dumps(), encoding="utf-8")
+    (case,) = judged(project, 200, code=0).values()
+    assert case.properties["nsys_sees"] == "0.05 (noise not measured)"
+
+
+def test_a_baseline_that_was_calibrated_on_its_own_runs_counts_them_once(project: Project) -> None:
+    project.gate(f"- {SENTENCE}")
+    store(project, ACCEPTED_US, ACCEPTED_US)
+    (case,) = judged(project, 200, code=0).values()
+    assert case.properties["nsys_sees"] == "48.48 us"  # as of five runs, not of ten
+
+
+def test_structure_is_exact_whatever_the_noise(project: Project) -> None:
+    """R1: without a tolerance there is no noise either."""
+    project.gate("- exposed_ns <= baseline\n- exposed_ns == baseline")
+    store(project)
+    assert outcomes(judged(project, 201, code=1)) == {
+        "exposed_ns <= baseline": ("failed", "failure"),
+        "exposed_ns == baseline": ("failed", "failure"),
+    }
+    cases = judged(project, 200, code=0)
+    assert {case.properties["nsys_sees"] for case in cases.values()} == {"any change"}
+
+
+def test_noise_is_of_the_aggregate_that_is_judged(project: Project) -> None:
+    """The worst row of each run is always 210 us, though it is another one each time: its noise is none."""
+    project.gate("- max exposed_ns <= baseline + 1%\n- rank 0 stage2_f exposed_ns <= baseline + 1%")
+    path = store(project)
+    stored = baseline_file.load(path)
+    (series,) = stored.series.values()
+    for place, labels in enumerate(series.rows):
+        series.rows[labels] = [210_000 if run % 4 == place else 190_000 for run in range(4)]
+    path.write_text(stored.dumps(), encoding="utf-8")
+    cases = judged(project, {(0, "stage2_f"): 213}, code=1)
+    assert {name: case.properties["nsys_outcome"] for name, case in cases.items()} == {
+        "max exposed_ns <= baseline + 1%": "failed",
+        "rank 0 stage2_f exposed_ns <= baseline + 1%": "inconclusive",
+    }
