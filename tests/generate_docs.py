@@ -32,7 +32,7 @@ import click
 import pytest
 import yaml
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.cli.init import Asking, Trial, drafted
@@ -263,9 +263,9 @@ def ini_keys() -> str:
 def first_gate_file() -> str:
     """What ``pytest-nsys init`` writes for the example's trace."""
     trace = ROOT / "examples" / "traces" / "dualpipe.sqlite"
-    with contextlib.closing(Library()) as library:
+    with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, (str(trace),))
-        draft, _ = drafted(trial, None, Asking(asks=False, told=True), ROOT / "perf.nsys.yaml")
+        draft, _ = drafted(trial, None, Asking(requests=False, told=True), ROOT / "perf.nsys.yaml")
     return f"```yaml\n{gate_text(draft)}```\n"
 
 

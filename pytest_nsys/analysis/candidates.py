@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.quality import FEW_ANCHORS
 from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import MEDIAN, Pick, periods
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
 from pytest_nsys.core.statistics import distance, median
@@ -232,7 +232,7 @@ def held(run: Run, span: Span) -> dict[KernelsMode, Held]:
     """What the median windows hold under each mode."""
     found = {}
     for mode in KernelsMode:
-        windows = run.measured(Pick(MEDIAN, span, mode)).ranks.values()
+        windows = run.measured(WindowSpec(MEDIAN, span, mode)).ranks.values()
         own = [Held(len(each[0]), sum(each[0].durations_ns)) for each in windows if each]
         complete = len(own) == len(run.ranks)
         found[mode] = Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
@@ -244,7 +244,7 @@ def lag_of(run: Run, span: Span) -> Lag:
     lags: list[Value] = []
     without = Fraction(0)
     for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
-        for track in run.measured(Pick(MEDIAN, span, mode)).tracks.values():
+        for track in run.measured(WindowSpec(MEDIAN, span, mode)).tracks.values():
             starts, launches = track.kernels.start_ns, track.launch_ns
             own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
             lags += [median(own)] if own else []

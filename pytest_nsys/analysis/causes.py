@@ -21,7 +21,7 @@ PROMPT_NS = 20_000
 """A kernel that starts so soon after its launch did not queue: the CPU was late, not the GPU."""
 
 
-class Kind(enum.StrEnum):
+class CauseKind(enum.StrEnum):
     """What happened to the kernels of a cause."""
 
     LONGER = "longer"
@@ -47,7 +47,7 @@ class Cause(NamedTuple):
     kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last.
     """
 
-    kind: Kind
+    kind: CauseKind
     kernel: str
     change_ns: int
     before_ns: int = 0
@@ -157,7 +157,7 @@ def _lengths(before: Sequence[Communication], after: Sequence[Communication], *,
         old, new = was.get(name, []), now.get(name, [])
         shared = min(len(old), len(new))
         yield from _longer(name, list(zip(old, new, strict=False)))
-        for kind, kernels, sign in ((Kind.VANISHED, old[shared:], -1), (Kind.APPEARED, new[shared:], 1)):
+        for kind, kernels, sign in ((CauseKind.VANISHED, old[shared:], -1), (CauseKind.APPEARED, new[shared:], 1)):
             amount = sum(k.exposed_ns if exposed else k.length_ns for k in kernels)
             sums = (sum(k.length_ns for k in old), sum(k.length_ns for k in new))
             yield Cause(kind, name, sign * amount, *sums, len(old), len(new), _ordinals(kernels, shared))
@@ -183,8 +183,8 @@ def _longer(name: str, pairs: Sequence[Pair]) -> Iterator[Cause]:
         both = [(old.wait, new.wait) for old, new in pairs if old.wait and new.wait]
         waited = (sum(old.wait_ns for old, _ in both), sum(new.wait_ns for _, new in both))
         worst = _worst(waits)
-        yield Cause(Kind.WAITS, name, sum(waits), *waited, len(pairs), len(pairs), worst, straggler)
-    kind = Kind.LONGER if own > 0 else Kind.SHORTER
+        yield Cause(CauseKind.WAITS, name, sum(waits), *waited, len(pairs), len(pairs), worst, straggler)
+    kind = CauseKind.LONGER if own > 0 else CauseKind.SHORTER
     worst = _worst([change - wait for change, wait in zip(changes, waits, strict=True)])
     yield Cause(kind, name, own, *sums, len(pairs), len(pairs), worst)
 
@@ -241,7 +241,7 @@ def _moved(pairs: Iterable[Pair]) -> Iterator[Cause]:
     for name, same in groupby(pairs, lambda pair: pair[0].name):
         own = list(same)
         before, now = (sum(sum(k.hidden_by.values()) for k in side) for side in zip(*own, strict=True))
-        yield Cause(Kind.MOVED, name, before - now, before, now, len(own), len(own))
+        yield Cause(CauseKind.MOVED, name, before - now, before, now, len(own), len(own))
 
 
 def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, Compute]) -> Iterator[Cause]:
@@ -258,16 +258,16 @@ def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, 
         yield Cause(kind, name, old[name] - new[name], old[name], new[name], *counts)
 
 
-def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> Kind:
+def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> CauseKind:
     """Why a compute kernel hides less: there are fewer of it, it is shorter, it came later."""
     lost = old_ns - new_ns
     if lost <= 0 or before is None:
-        return Kind.COVER_GREW
+        return CauseKind.COVER_GREW
     if after is None or after.kernels < before.kernels:
-        return Kind.COVER_VANISHED
+        return CauseKind.COVER_VANISHED
     if 2 * (before.length_ns - after.length_ns) >= lost:
-        return Kind.COVER_SHRANK
-    return Kind.COVER_LATE if _launched_later(before, after) else Kind.COVER_MOVED
+        return CauseKind.COVER_SHRANK
+    return CauseKind.COVER_LATE if _launched_later(before, after) else CauseKind.COVER_MOVED
 
 
 def _launched_later(before: Compute, after: Compute) -> bool:
@@ -299,10 +299,10 @@ def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> 
             straggler = (new if waited > 0 else old).wait
             assert straggler is not None
             waits = old.wait.wait_ns, new.wait.wait_ns
-            yield Cause(Kind.WAITS, name, waited, *waits, count, count_now, straggler=straggler.last)
+            yield Cause(CauseKind.WAITS, name, waited, *waits, count, count_now, straggler=straggler.last)
         cause = _total(name, (count, length), (count_now, length_now), waited)
-        came = cause.kind is Kind.APPEARED and before[name] - after[name] >= count_now - count
-        yield cause._replace(kind=Kind.BARRIER) if came else cause
+        came = cause.kind is CauseKind.APPEARED and before[name] - after[name] >= count_now - count
+        yield cause._replace(kind=CauseKind.BARRIER) if came else cause
 
 
 def _total(name: str, was: tuple[int, int], now: tuple[int, int], apart_ns: int = 0) -> Cause:
@@ -310,13 +310,18 @@ def _total(name: str, was: tuple[int, int], now: tuple[int, int], apart_ns: int 
     (count, length), (count_now, length_now) = was, now
     change = length_now - length - apart_ns
     if count == count_now:
-        kind = Kind.LONGER if change > 0 else Kind.SHORTER
+        kind = CauseKind.LONGER if change > 0 else CauseKind.SHORTER
     else:
-        kind = Kind.APPEARED if count_now > count else Kind.VANISHED
+        kind = CauseKind.APPEARED if count_now > count else CauseKind.VANISHED
     return Cause(kind, name, change, length, length_now, count, count_now)
 
 
-_WALLS = {Wall.COMPUTE: Kind.COMPUTE, Wall.EXPOSED: Kind.EXPOSED, Wall.LAUNCH: Kind.LAUNCH_BOUND, Wall.IDLE: Kind.IDLE}
+_WALLS = {
+    Wall.COMPUTE: CauseKind.COMPUTE,
+    Wall.EXPOSED: CauseKind.EXPOSED,
+    Wall.LAUNCH: CauseKind.LAUNCH_BOUND,
+    Wall.IDLE: CauseKind.IDLE,
+}
 """What a window's length is made of."""
 
 

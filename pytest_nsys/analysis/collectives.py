@@ -14,7 +14,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, bus_factor, kind_of, message_bytes
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Collective, Note, Row, Value, counted, printable
@@ -238,9 +238,9 @@ def lacking(window: RankWindow) -> Iterator[str]:
         yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
 
 
-def collective_notes(captures: Sequence[Run], pick: Pick) -> Iterator[Note]:
-    """What the traces do not say of the collectives in the windows of a pick."""
-    windows = (window for run in captures for own in run.measured(pick).ranks.values() for window in own)
+def collective_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """What the traces do not say of the collectives in the windows of a window spec."""
+    windows = (window for run in captures for own in run.measured(spec).ranks.values() for window in own)
     some = [window for window in windows if transfers(window)]
     blind = [window for window in some if window.track.collectives is None]
     if blind:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 
 
-class Kind(enum.StrEnum):
+class ContentKind(enum.StrEnum):
     """What a name is the name of."""
 
     RANK = "rank"
@@ -28,33 +28,33 @@ class Kind(enum.StrEnum):
 class Item(NamedTuple):
     """One named thing on one rank."""
 
-    kind: Kind
+    kind: ContentKind
     name: str
     rank: int
 
 
-def contents(run: Run, pick: Pick) -> Mapping[Item, int]:
+def contents(run: Run, spec: WindowSpec) -> Mapping[Item, int]:
     """What the windows of every rank hold, with the number of kernels that were launched for it."""
     found: Counter[Item] = Counter()
-    for rank, windows in run.measured(pick).filled().items():
+    for rank, windows in run.measured(spec).filled().items():
         for window in windows:
-            found[Item(Kind.RANK, str(rank), rank)] += len(window)
+            found[Item(ContentKind.RANK, str(rank), rank)] += len(window)
             for (kind, name), launches in _named(window).items():
                 found[Item(kind, name, rank)] += launches
     return found
 
 
-def _named(window: RankWindow) -> Mapping[tuple[Kind, str], int]:
-    found: Counter[tuple[Kind, str]] = Counter()
+def _named(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
+    found: Counter[tuple[ContentKind, str]] = Counter()
     for stage, members in window.all_by_stage.items():
         if stage != NO_STAGE:
-            found[Kind.STAGE, stage] += len(members)
+            found[ContentKind.STAGE, stage] += len(members)
     numbers = Counter(use.stream.number for use in window.streams)
     for use in window.streams:
         at = use.stream
         label = str(at.number) if numbers[at.number] == 1 else f"{at.device}/{at.context}/{at.number}"
-        found[Kind.STREAM, f"{label} ({use.purpose})"] += use.communication_kernels + use.compute_kernels
+        found[ContentKind.STREAM, f"{label} ({use.purpose})"] += use.communication_kernels + use.compute_kernels
     names = window.kernels.names
     for (short, full), launches in Counter(zip(window.kernels.name, window.kernels.full_name, strict=True)).items():
-        found[Kind.KERNEL, names.get(full) or names[short]] += launches
+        found[ContentKind.KERNEL, names.get(full) or names[short]] += launches
     return found

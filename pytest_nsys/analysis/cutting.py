@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, lane_of
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     Api,
@@ -67,26 +67,26 @@ class RunCut:
     """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty."""
 
     run: Run
-    pick: Pick
+    spec: WindowSpec
     ranks: Sequence[RankCut]
     side: str = ""
 
 
-def cut(run: Run, pick: Pick, ranks: Collection[int] | None = None, side: str = "") -> RunCut:
+def cut(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunCut:
     """The windows of all ranks, or of some. Raises NothingMeasured where one of them has none, or an empty one."""
-    filled = list(run.measured(pick).filled(ranks).values())
+    filled = list(run.measured(spec).filled(ranks).values())
     found: list[RankCut] = []
     for number, trace in enumerate(run.traces):
         own = [windows for windows in filled if windows[0].rank.process.trace == number]
-        found += _of_a_trace(run, trace, pick, own) if own else ()
-    return RunCut(run, pick, sorted(found, key=lambda one: one.rank.number), side)
+        found += _of_a_trace(run, trace, spec, own) if own else ()
+    return RunCut(run, spec, sorted(found, key=lambda one: one.rank.number), side)
 
 
-def _of_a_trace(run: Run, trace: Trace, pick: Pick, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
+def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
-    edges = _edges(trace, pick, ranks)
+    edges = _edges(trace, spec, ranks)
     for windows, crossing in zip(ranks, edges, strict=True):
         pid = windows[0].rank.process.global_pid
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
@@ -102,22 +102,22 @@ def _of_a_trace(run: Run, trace: Trace, pick: Pick, ranks: Sequence[Sequence[Ran
         ranges = around.get(rank.process.global_pid, ())
         touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
         shown = set(touching)
-        elsewhere = [anchor for anchor in _anchors(run, rank, pick) if anchor not in shown]
+        elsewhere = [anchor for anchor in _anchors(run, rank, spec) if anchor not in shown]
         yield RankCut(rank, windows, crossing, touching, elsewhere, called, copied, run.facts[rank.process.trace], span)
 
 
-def _anchors(run: Run, rank: Rank, pick: Pick) -> list[Range]:
+def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:
     """Those of the convention, and those of a window that is given by name."""
     own = run.anchors(rank)
     known = set(own)
-    return [*own, *(anchor for anchor in run.anchors(rank, pick.anchor) if anchor not in known)]
+    return [*own, *(anchor for anchor in run.anchors(rank, spec.anchor) if anchor not in known)]
 
 
-def _edges(trace: Trace, pick: Pick, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
+def _edges(trace: Trace, spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
     """Of windows that take kernels by their time on the GPU those that cross an edge, so that both ways to count these
     find what they need; of windows of launches those that ran meanwhile, which tell how many have no launch.
     """
-    if pick.whole_run or pick.kernels is not KernelsMode.LAUNCHED:
+    if spec.whole_run or spec.kernels is not KernelsMode.LAUNCHED:
         return [_crossing(windows) for windows in ranks]
     spans = {lane_of(own[0].rank): _hull([t for w in own for t in (w.start_ns, w.end_ns)]) for own in ranks}
     kernels = trace.kernels(dict(spans))
@@ -138,7 +138,7 @@ def _crossing(windows: Sequence[RankWindow]) -> Edges:
     """The kernels that touch a window and are in none; of the whole run there are none."""
     track = windows[0].track
     found: set[int] = set()
-    for w in () if windows[0].pick.whole_run else windows:
+    for w in () if windows[0].spec.whole_run else windows:
         found.update(_touching(track.kernels, (w.window.start_ns, w.window.end_ns)))
     return Edges(track.kernels, track.launch_ns, sorted(found.difference(*(w.positions for w in windows))), None)
 
@@ -158,7 +158,7 @@ def _touched(windows: Sequence[RankWindow], edges: Edges) -> Iterator[int]:
     """
     for w in windows:
         yield from _times(w.track.kernels, w.track.launch_ns, w.positions)
-        if w.pick.explicit is None:
+        if w.spec.explicit is None:
             yield w.window.start_ns
             yield w.window.end_ns
     yield from _times(edges.kernels, edges.launch_ns, edges.positions)

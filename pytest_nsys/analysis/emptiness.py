@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_nsys.analysis.windows import RUN, Pick
+from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
@@ -41,9 +41,9 @@ def most_frequent(names: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
 
 
-def explain_no_anchor(run: Run, rank: Rank, pick: Pick) -> str:
+def explain_no_anchor(run: Run, rank: Rank, spec: WindowSpec) -> str:
     """No range matches the anchor: the most frequent names are shown instead."""
-    anchor = pick.anchor or run.convention.anchor
+    anchor = spec.anchor or run.convention.anchor
     names = run.traces[rank.process.trace].common_range_names(rank.process.global_pid)
     shown = most_frequent(names)
     what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
@@ -65,9 +65,9 @@ def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
     return next((convention for convention, is_anchor in with_anchor if any(map(is_anchor, names))), None)
 
 
-def explain_empty(run: Run, rank: Rank, pick: Pick, empty: Sequence[Window], total: int) -> str:
+def explain_empty(run: Run, rank: Rank, spec: WindowSpec, empty: Sequence[Window], total: int) -> str:
     """The windows that hold no kernel, how far the GPU is behind, and what else could anchor."""
-    track = run.whole().tracks[rank.number] if not pick.whole_run else None
+    track = run.whole().tracks[rank.number] if not spec.whole_run else None
     if track is not None and not len(track.kernels):
         label = f" with the setup label '{printable(rank.setup.text)}'" if rank.setup is not None else ""
         return f"{rank.trace}: no kernel belongs to process {rank.pid}{label}: ids do not join, or it used no GPU"
@@ -77,10 +77,10 @@ def explain_empty(run: Run, rank: Rank, pick: Pick, empty: Sequence[Window], tot
         where += f" (index {first.index} of {first.count})"
     if total > 1:
         where = f"{len(empty)} of {total} windows, the first {where[len('window ') :]},"
-    said = [f"{rank.trace}: rank {rank.number} (process {rank.pid}): {where} holds no kernel, kernels {pick.kernels}"]
+    said = [f"{rank.trace}: rank {rank.number} (process {rank.pid}): {where} holds no kernel, kernels {spec.kernels}"]
     if track is not None:
         said.append(_lag(track))
-        anchors = run.anchors(rank, pick.anchor)
+        anchors = run.anchors(rank, spec.anchor)
         if anchors:
             said.append(f"anchors that hold kernels: {_held(track, anchors)}")
         others = _other_anchors(run, rank, track)

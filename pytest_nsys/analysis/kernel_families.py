@@ -171,7 +171,7 @@ def anchors_in(window: RankWindow) -> int | None:
     """How many anchors the window holds; None where it cuts one. The whole run holds all of its rank."""
     if window.window.index is not None:
         return 1
-    if window.pick.whole_run:
+    if window.spec.whole_run:
         return len(window.anchors)
     start, end = window.window.start_ns, window.window.end_ns
     touched = [anchor for anchor in window.anchors if anchor.start_ns < end and anchor.end_ns > start]
@@ -194,7 +194,7 @@ def _why_unknown(held: list[int | None]) -> str:
 def _steady_periods(window: RankWindow) -> list[int]:
     """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
     starts, lengths = [anchor.start_ns for anchor in window.anchors], periods(window.anchors)
-    after = bisect_left(starts, window.end_ns if window.pick.whole_run else window.window.end_ns)
+    after = bisect_left(starts, window.end_ns if window.spec.whole_run else window.window.end_ns)
     return [lengths[i] for i in steady_indices(len(starts)) if i < len(lengths) and i != after]
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.model import Trace
@@ -41,27 +41,27 @@ class Job(NamedTuple):
     path: Path
     convention: Convention
     workload: Workload
-    asks: Sequence[Ask]
+    requests: Sequence[Request]
 
 
-class Outcome(NamedTuple):
+class ReadResult(NamedTuple):
     """What became of a job: the recording, or why the trace cannot be opened."""
 
     recording: Recording | None
     error: NsysError | None = None
 
 
-def read(job: Job) -> Outcome:
+def read(job: Job) -> ReadResult:
     """Open the trace and ask it whatever the measurements ask. Runs in any process."""
     trace = RecordedTrace(job.path, open_trace)
     with contextlib.closing(trace):
         try:
             _ = trace.format
         except NsysError as error:
-            return Outcome(None, _elsewhere(job.path, error))
-        evidence = Evidence([Run([cast(Trace, trace)], job.convention, job.workload)])
-        _measure(evidence, job.asks)
-        return Outcome(trace.recording())
+            return ReadResult(None, _elsewhere(job.path, error))
+        captures = Captures([Run([cast(Trace, trace)], job.convention, job.workload)])
+        _measure(captures, job.requests)
+        return ReadResult(trace.recording())
 
 
 def _elsewhere(path: Path, error: NsysError) -> NsysError:
@@ -71,35 +71,35 @@ def _elsewhere(path: Path, error: NsysError) -> NsysError:
     return TraceError(f"{path}: is not there for {this_worker()}: traces must lie on a disk that all readers share")
 
 
-def _measure(evidence: Evidence, asks: Sequence[Ask]) -> None:
+def _measure(captures: Captures, requests: Sequence[Request]) -> None:
     """What a gate or a command does with a run, in the order in which it does it."""
-    (run,) = evidence.captures
+    (run,) = captures.runs
     # What goes wrong here goes wrong once more where the run is judged, and is told there.
     with contextlib.suppress(Exception):
-        evidence.key({})
+        captures.key({})
     with contextlib.suppress(Exception):
-        _ = evidence.facts
-    for ask in asks:
+        _ = captures.facts
+    for ask in requests:
         metric = METRICS.get(ask.metric or "")
         with contextlib.suppress(Exception):
-            run.measured(ask.pick)
+            run.measured(ask.spec)
         if metric is not None:
             with contextlib.suppress(Exception):
-                _measure_rows(evidence, metric, ask.pick)
+                _measure_rows(captures, metric, ask.spec)
             with contextlib.suppress(Exception):
-                evidence.check(ask.bounds, ask.pick, metric)
+                captures.check(ask.bounds, ask.spec, metric)
         with contextlib.suppress(Exception):
-            evidence.notes(ask.pick, *([metric] if metric is not None else []))
+            captures.notes(ask.spec, *([metric] if metric is not None else []))
 
 
-def _measure_rows(evidence: Evidence, metric: Metric, pick: Pick) -> None:
+def _measure_rows(captures: Captures, metric: Metric, spec: WindowSpec) -> None:
     """The rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
     try:
-        evidence.rows(metric, pick)
+        captures.rows(metric, spec)
     except NothingMeasured:
-        for rank in evidence.captures[0].ranks:
+        for rank in captures.runs[0].ranks:
             with contextlib.suppress(NothingMeasured):
-                evidence.rows(metric, pick, frozenset({rank.number}))
+                captures.rows(metric, spec, frozenset({rank.number}))
 
 
 Opener = Callable[[Path], Trace]
@@ -115,13 +115,13 @@ class ReadAhead:
     shown: bool = False
 
     def __call__(
-        self, paths: Sequence[Path], convention: Convention, workload: Workload, asks: Sequence[Ask]
+        self, paths: Sequence[Path], convention: Convention, workload: Workload, requests: Sequence[Request]
     ) -> Opener:
         """What opens the traces: with what was read of them, where that was worth while. Raises UsageMistake."""
         worth = len(paths) > 1 if self.executor not in (None, SERIAL) else len(paths) >= MANY
-        if not asks or not worth:
+        if not requests or not worth:
             return open_trace
-        jobs = [Job(path, convention, workload, tuple(dict.fromkeys(asks))) for path in paths]
+        jobs = [Job(path, convention, workload, tuple(dict.fromkeys(requests))) for path in paths]
         outcomes = dict(zip(paths, self._read(jobs), strict=False))  # one that fails is the last
 
         def opened(path: Path) -> Trace:
@@ -135,7 +135,7 @@ class ReadAhead:
 
         return opened
 
-    def _read(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def _read(self, jobs: Sequence[Job]) -> list[ReadResult]:
         """The outcomes in the order of the jobs, up to the first that failed."""
         progress = Progress("reading traces", len(jobs), shown=self.shown)
         try:
@@ -146,9 +146,9 @@ class ReadAhead:
             progress.end()
 
 
-def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> list[Future[Outcome]]:
+def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> list[Future[ReadResult]]:
     """A future of each job, in their order; those after one that failed may be cancelled, or not begun."""
-    futures: list[Future[Outcome]] = []
+    futures: list[Future[ReadResult]] = []
     for job in jobs:
         futures.append(executor.submit(read, job))
         if futures[-1].done():  # where a job is done as it is submitted
@@ -168,14 +168,14 @@ def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> li
     return futures
 
 
-def _failed(future: Future[Outcome]) -> bool:
+def _failed(future: Future[ReadResult]) -> bool:
     """Whether a future that is done brought no recording."""
     return future.cancelled() or future.exception() is not None or future.result().error is not None
 
 
-def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[Outcome]], progress: Progress) -> list[Outcome]:
+def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[ReadResult]], progress: Progress) -> list[ReadResult]:
     """What the futures brought. Where a process died nobody knows over which trace, so the rest is read alone."""
-    outcomes: list[Outcome] = []
+    outcomes: list[ReadResult] = []
     for job, future in zip(jobs, futures, strict=False):
         try:
             outcomes.append(future.result())
@@ -190,9 +190,9 @@ def _outcomes(jobs: Sequence[Job], futures: Sequence[Future[Outcome]], progress:
     return outcomes
 
 
-def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[Outcome]:
+def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[ReadResult]:
     """Each job alone in a process: up to the first over which it dies, or that fails."""
-    outcomes: list[Outcome] = []
+    outcomes: list[ReadResult] = []
     from pytest_nsys.tools.processes import processes  # loaded already where it is needed
 
     with processes(1) as executor:
@@ -210,5 +210,5 @@ def _one_at_a_time(jobs: Sequence[Job], progress: Progress) -> list[Outcome]:
     return outcomes
 
 
-def _lost(job: Job, why: str) -> Outcome:
-    return Outcome(None, TraceError(f"{job.path}: cannot be read: {why}"))
+def _lost(job: Job, why: str) -> ReadResult:
+    return ReadResult(None, TraceError(f"{job.path}: cannot be read: {why}"))

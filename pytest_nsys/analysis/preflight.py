@@ -10,13 +10,15 @@ from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable
 
 
-def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True, tax: bool = False) -> Iterator[Note]:
-    """What a person should know about the windows of a run that were measured under ``pick``.
+def notes_on(
+    run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True, tax: bool = False
+) -> Iterator[Note]:
+    """What a person should know about the windows of a run that were measured under ``spec``.
 
     ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart; ``tax``: it is
     the overlap tax. What is told depends on what was asked alone, never on what happens to be read already.
@@ -34,10 +36,10 @@ def notes_on(run: Run, pick: Pick, *, stages: bool = True, streams: bool = True,
             yield Note(f"{trace.path}: the profiler says: {printable(each.told)}", True)
         for text in facts.notes:
             yield Note(printable(text, 1000))
-    group = run.measured(pick)
+    group = run.measured(spec)
     yield from about_uncounted(group)
     yield from _about_anchors(group)
-    if pick.kernels is KernelsMode.LAUNCHED and not pick.whole_run:
+    if spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run:
         yield from _about_unlaunched(group)
     elif stages:
         yield from _about_launches(group)

@@ -19,7 +19,7 @@ from pytest_nsys.analysis.ranks import absent_ranks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import Deviation, deviation
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, Pick
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import KernelsMode, Rank, Value, counted, printable
@@ -131,9 +131,9 @@ class Subject:
         return self.purposes and any(w.communication for windows in self.group.ranks.values() for w in windows)
 
 
-def crossed(run: Run, pick: Pick, bounds: Bounds, metric: str, dimensions: Sequence[str]) -> list[str]:
-    """A line for each bound that the windows of a run cross under ``pick``, for a metric with these dimensions."""
-    subject = Subject(run, run.measured(pick), metric, tuple(dimensions), bounds.world)
+def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: str, dimensions: Sequence[str]) -> list[str]:
+    """A line for each bound that the windows of a run cross under ``spec``, for a metric with these dimensions."""
+    subject = Subject(run, run.measured(spec), metric, tuple(dimensions), bounds.world)
     lines = []
     for check, measure in CHECKS.items():
         bound = bounds.of(check)
@@ -185,7 +185,7 @@ def _unlaunched(subject: Subject) -> Iterator[Fact]:
     """Under mode launched they are in no window; else their stage is a guess."""
     if subject.anchors_alone:
         return
-    if subject.group.pick.kernels is KernelsMode.LAUNCHED and not subject.group.pick.whole_run:
+    if subject.group.spec.kernels is KernelsMode.LAUNCHED and not subject.group.spec.whole_run:
         without, whole = subject.group.unlaunched
         why = "with kernels: launched they are left out of the windows"
     elif subject.looks_up:
@@ -293,13 +293,13 @@ def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
 
 def _anchors(subject: Subject) -> Iterator[Fact]:
     """Where something is a median over anchors. One range that was asked for by name is no median; an index is none."""
-    pick = subject.group.pick
+    spec = subject.group.spec
     if subject.metric in ("anchors", "window_typicality"):
         return  # a limit on these says it itself, and is a verdict
     counts = anchor_counts(subject.group)
-    if pick.anchor is not None:
+    if spec.anchor is not None:
         counts = [(number, count) for number, count in counts if count > 1]
-    elif pick.window not in (MEDIAN, STEADY) and subject.metric != "period_ns":
+    elif spec.window not in (MEDIAN, STEADY) and subject.metric != "period_ns":
         return
     if counts:
         number, count = min(counts, key=lambda item: item[1])
@@ -318,7 +318,7 @@ def _empty_anchors(subject: Subject) -> Iterator[Fact]:
 def _uneven_anchors(subject: Subject) -> Iterator[Fact]:
     """Where the window is found by their number. Ranks of two places in a pipeline may have other numbers of them."""
     found = uneven_anchors(subject.group)
-    counted_off = subject.group.pick.window in (MEDIAN, STEADY, "last") or subject.group.pick.anchor is not None
+    counted_off = subject.group.spec.window in (MEDIAN, STEADY, "last") or subject.group.spec.anchor is not None
     if found is not None and found.alike and counted_off and subject.metric not in ("anchors", "period_ns"):
         why = "so their windows are other pieces of work"
         yield Fact("uneven_anchors", found.apart, "count", str(found), why, "profile the same steps on all ranks")

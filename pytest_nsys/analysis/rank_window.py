@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, Convention
-from pytest_nsys.core.families import Known, known_communication
+from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -69,7 +69,7 @@ class RankTrack:
         return self._communicating[0]
 
     @cached_property
-    def uncounted(self) -> Mapping[tuple[int, int], Known]:
+    def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:
         """The (short, demangled) name ids of kernels of known communication libraries that count as compute."""
         names = self.kernels.names
         compute = (key for key, flag in self._communicating[1].items() if not flag)
@@ -157,21 +157,21 @@ class StreamUse:
 
 
 class RankWindow:
-    """The kernels of ``track`` that are in ``window`` under the pick's mode; times cut where the mode is clipped.
+    """The kernels of ``track`` that are in ``window`` under the spec's mode; times cut where the mode is clipped.
 
     ``positions`` are their indices in the track. ``start_ns`` and ``end_ns`` bound the window in GPU time: the
     window's own, but with mode launched from the first start to the last end of its kernels.
     """
 
-    def __init__(self, track: RankTrack, window: Window, pick: Pick, positions: Sequence[int]) -> None:
-        self.track, self.window, self.pick, self.positions = track, window, pick, positions
+    def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Sequence[int]) -> None:
+        self.track, self.window, self.spec, self.positions = track, window, spec, positions
         self.rank, self.anchors = track.rank, track.anchors
         whole = len(positions) == len(track.kernels)
         kernels = track.kernels if whole else track.kernels.take(positions)
-        clipped = pick.kernels is KernelsMode.CLIPPED and not pick.whole_run
+        clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
         self.kernels = kernels.cut(window.start_ns, window.end_ns) if clipped else kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
-        if pick.kernels is KernelsMode.LAUNCHED and len(kernels) and not pick.whole_run:
+        if spec.kernels is KernelsMode.LAUNCHED and len(kernels) and not spec.whole_run:
             self.start_ns, self.end_ns = min(kernels.start_ns), max(kernels.end_ns)
 
     def __len__(self) -> int:
@@ -342,20 +342,20 @@ class RankWindow:
         return votes.pop() if len(votes) == 1 else MIXED
 
 
-def in_window(track: RankTrack, window: Window, pick: Pick) -> Sequence[int]:
-    """Indices in the track of the kernels that are in the window under the pick's mode."""
+def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Sequence[int]:
+    """Indices in the track of the kernels that are in the window under the spec's mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
     low, high = window.start_ns, window.end_ns
-    if pick.whole_run:
+    if spec.whole_run:
         return range(len(starts))
-    if pick.kernels is KernelsMode.LAUNCHED:
+    if spec.kernels is KernelsMode.LAUNCHED:
         # A period is half open: a launch at the next anchor's start belongs to the next one.
-        half_open = pick.span is Span.PERIOD and window.index is not None
+        half_open = spec.span is Span.PERIOD and window.index is not None
         order, launch = track.launch_order, track.launch_ns
         first = bisect_left(order, low, key=launch.__getitem__)
         after = (bisect_left if half_open else bisect_right)(order, high, key=launch.__getitem__)
         return sorted(order[first:after])
-    if pick.kernels is KernelsMode.CONTAINED:
+    if spec.kernels is KernelsMode.CONTAINED:
         first, after = bisect_left(starts, low), bisect_right(starts, high)
         return [i for i in range(first, after) if ends[i] <= high]
     first, after = bisect_left(starts, low - track.longest_ns), bisect_right(starts, high)

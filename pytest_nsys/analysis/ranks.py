@@ -21,14 +21,14 @@ SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Labels:
+class RankLabels:
     """The setup label of each labelled process of one trace, by serialised process id."""
 
     trace: Trace
     by_process: Mapping[int, Setup]
 
 
-def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> Labels:
+def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention: Convention) -> RankLabels:
     """The labels among ``ranges``. Raises TraceError for a process with two different ones."""
     found: dict[int, Setup] = {}
     prefix = (convention.setup_pattern or "").partition("%")[0]
@@ -43,17 +43,17 @@ def read_labels(trace: Trace, ranges: Mapping[int, Sequence[Range]], convention:
             )
         for setup in texts.values():
             found[pid] = setup
-    return Labels(trace, found or trace.setups())
+    return RankLabels(trace, found or trace.setups())
 
 
-def find_ranks(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def find_ranks(labels: Sequence[RankLabels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     """The ranks of a run, ordered by number, and what a person should know about how they were told apart."""
     if any(label.by_process for label in labels):
         return _labelled(labels)
     return _ordinals([(number, label, lane) for number, label in enumerate(labels) for lane in label.trace.lanes()])
 
 
-def _labelled(labels: Sequence[Labels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def _labelled(labels: Sequence[RankLabels]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     ranks: dict[int, Rank] = {}
     for number, label in enumerate(labels):
         if not label.by_process:
@@ -102,7 +102,7 @@ def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:
     return absent, world, ", ".join(map(str, first_absent)) + (" …" if absent > SHOWN else "")
 
 
-def _ordinals(lanes: Sequence[tuple[int, Labels, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
+def _ordinals(lanes: Sequence[tuple[int, RankLabels, Lane]]) -> tuple[tuple[Rank, ...], tuple[Note, ...]]:
     seen: dict[Lane, Trace] = {}
     for _, label, lane in lanes:
         if lane in seen:

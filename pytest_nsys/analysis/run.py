@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
-from pytest_nsys.analysis.windows import RUN, Pick, anchor_windows
+from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import known_communication
@@ -48,7 +48,7 @@ class Run:
         self.traces = tuple(with_copies(trace, convention.copies) for trace in traces)
         self.convention = convention
         self.workload = workload or Workload()
-        self._groups: dict[Pick, WindowGroup] = {}
+        self._groups: dict[WindowSpec, WindowGroup] = {}
         self._anchors: dict[tuple[int, str], Sequence[Range]] = {}
         self._named: dict[tuple[str, ...], list[Mapping[int, Sequence[Range]]]] = {}
 
@@ -123,28 +123,28 @@ class Run:
         """The ranges of a rank's process, open ones too, whose name is like one of the patterns, by start."""
         return self._ranges_named(patterns)[rank.process.trace].get(rank.process.global_pid, ())
 
-    def windows(self, rank: Rank, pick: Pick) -> list[Window]:
+    def windows(self, rank: Rank, spec: WindowSpec) -> list[Window]:
         """The picked windows of a rank, before any kernel is read (not for the whole run, which kernels bound)."""
-        if pick.explicit is not None:
-            start, end = pick.explicit
-            return [Window(start, end, pick.window)]
-        anchors = self.anchors(rank, pick.anchor)
+        if spec.explicit is not None:
+            start, end = spec.explicit
+            return [Window(start, end, spec.window)]
+        anchors = self.anchors(rank, spec.anchor)
         if not anchors:
-            raise NothingMeasured(explain_no_anchor(self, rank, pick))
+            raise NothingMeasured(explain_no_anchor(self, rank, spec))
         try:
-            return anchor_windows(anchors, pick)
+            return anchor_windows(anchors, spec)
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
 
-    def measured(self, pick: Pick) -> WindowGroup:
+    def measured(self, spec: WindowSpec) -> WindowGroup:
         """The windows of every rank with their kernels."""
-        if pick not in self._groups:
-            self._groups[pick] = WindowGroup(self, pick)
-        return self._groups[pick]
+        if spec not in self._groups:
+            self._groups[spec] = WindowGroup(self, spec)
+        return self._groups[spec]
 
     def whole(self) -> WindowGroup:
         """All kernels of the run."""
-        return self.measured(Pick(RUN))
+        return self.measured(WindowSpec(RUN))
 
     def gpu_model(self) -> str | None:
         """The model of the GPUs that the ranks used, several joined by ``+``; None where no trace says."""
@@ -189,14 +189,14 @@ class RunWindow(NamedTuple):
 
 
 class WindowGroup:
-    """The windows of all ranks for one pick; launches and ranges are read for all of them when first asked for."""
+    """The windows of all ranks for one window spec; launches and ranges are read for all when first asked for."""
 
-    def __init__(self, run: Run, pick: Pick) -> None:
-        self.run, self.pick = run, pick
+    def __init__(self, run: Run, spec: WindowSpec) -> None:
+        self.run, self.spec = run, spec
         self.windows: dict[int, list[Window]] = {}
         self._without: dict[int, NothingMeasured] = {}
         self.anchor_notes: tuple[Note, ...] | None = None
-        for rank in run.ranks if not pick.whole_run else ():
+        for rank in run.ranks if not spec.whole_run else ():
             self._pick_windows(rank)
         self._kernels = self._read_kernels()
         self._launches: dict[int, Mapping[Lane, array[int]]] = {}
@@ -212,7 +212,7 @@ class WindowGroup:
     def _pick_windows(self, rank: Rank) -> None:
         """A rank without a window is an error only when it is asked for."""
         try:
-            self.windows[rank.number] = self.run.windows(rank, self.pick)
+            self.windows[rank.number] = self.run.windows(rank, self.spec)
         except NothingMeasured as error:
             self._without[rank.number] = error
 
@@ -230,9 +230,9 @@ class WindowGroup:
             ranks = self._trace_ranks(number)
             if not ranks:
                 found.append({})
-            elif self.pick.whole_run:
+            elif self.spec.whole_run:
                 found.append(trace.kernels({lane_of(rank): None for rank in ranks}))
-            elif self.pick.kernels is KernelsMode.LAUNCHED:
+            elif self.spec.kernels is KernelsMode.LAUNCHED:
                 found.append(trace.kernels_launched({lane_of(rank): self._hull(rank) for rank in ranks}))
             else:
                 found.append(trace.kernels({lane_of(rank): self._hull(rank) for rank in ranks}))
@@ -247,7 +247,7 @@ class WindowGroup:
             kernels=self._kernels[number].get(lane) or _no_kernels(),
             convention=self.run.convention,
             workload=self.run.workload,
-            anchors=self.run.anchors(rank, self.pick.anchor),
+            anchors=self.run.anchors(rank, self.spec.anchor),
             many=self._many(number),
             fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
             fetch_communication_launches=lambda: self._communication_launches_of(number).get(lane) or array("q"),
@@ -342,14 +342,14 @@ class WindowGroup:
 
     def _rank_windows(self, track: RankTrack) -> list[RankWindow]:
         rank = track.rank
-        if self.pick.whole_run:
+        if self.spec.whole_run:
             if not len(track.kernels):
                 self._without[rank.number] = NothingMeasured(f"{rank.trace}: rank {rank.number} ran no kernel")
                 return []
             bounds = Window(track.kernels.start_ns[0], max(track.kernels.end_ns), RUN)
             self.windows[rank.number] = [bounds]
         windows = self.windows[rank.number]
-        return [RankWindow(track, w, self.pick, in_window(track, w, self.pick)) for w in windows]
+        return [RankWindow(track, w, self.spec, in_window(track, w, self.spec)) for w in windows]
 
     def filled(self, ranks: Container[int] | None = None) -> dict[int, list[RankWindow]]:
         """The windows by rank number, of all ranks or of some.
@@ -361,7 +361,7 @@ class WindowGroup:
             windows = self.ranks.get(number, [])
             empty = [w.window for w in windows if not len(w)]
             if empty and number not in self._without:  # explained once, however many assertions ask
-                why = explain_empty(self.run, windows[0].rank, self.pick, empty, len(windows))
+                why = explain_empty(self.run, windows[0].rank, self.spec, empty, len(windows))
                 self._without[number] = NothingMeasured(why)
             if number in self._without:
                 raise self._without[number]

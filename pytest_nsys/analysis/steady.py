@@ -61,7 +61,7 @@ class Deviation(NamedTuple):
 
 def deviation(window: RankWindow) -> Deviation | None:
     """How typical a window is; None for one that is no anchor, or without steady ones."""
-    spans = span_lengths(window.anchors, window.pick.span)
+    spans = span_lengths(window.anchors, window.spec.span)
     lengths: list[Value] = [spans[i] for i in steady_indices(len(window.anchors)) if i < len(spans)]
     if not lengths or window.window.index is None:
         return None

@@ -62,7 +62,7 @@ def _iteration_ns(window: RunWindow) -> Value:
 def _step_ns(window: RankWindow, workload: Workload) -> Value:
     if workload.steps is not None:
         return exact(Fraction(window.length_ns, workload.steps))
-    if (window.pick.anchor or window.track.convention.anchor) in PARTS_OF_A_STEP:
+    if (window.spec.anchor or window.track.convention.anchor) in PARTS_OF_A_STEP:
         raise NoRows(
             f"an anchor of the convention {window.track.convention.name} is a part of a step: pick a window of whole "
             "steps, and state how many: workload: {steps: N}"

@@ -103,7 +103,7 @@ def timeline_of(w: RankWindow) -> Timeline:
         rank=w.rank.number,
         place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),
         window=printable(own.name) + nth,
-        measured=str(w.pick),
+        measured=str(w.spec),
         length_ns=max(w.length_ns, 1),
         kernels=len(w),
         taken_together=sum(count for lane in lanes for count in lane["counts"] if count > 1),

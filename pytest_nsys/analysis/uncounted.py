@@ -14,7 +14,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.demangled import qualified_name
-from pytest_nsys.core.families import Known
+from pytest_nsys.core.families import KnownLibrary
 from pytest_nsys.core.model import Value, counted, printable
 
 SHOWN = 3
@@ -28,7 +28,7 @@ class Uncounted:
     times_ns: Mapping[str, int]
     kernels: int
     whole_ns: int
-    known: frozenset[Known]
+    known: frozenset[KnownLibrary]
 
     @property
     def share(self) -> Value:
@@ -65,7 +65,7 @@ class Uncounted:
 def uncounted(group: WindowGroup) -> Uncounted | None:
     """Such kernels in the windows of a group; None for none."""
     times: Counter[str] = Counter()
-    found: set[Known] = set()
+    found: set[KnownLibrary] = set()
     kernels = 0
     for windows in group.ranks.values():
         for window in windows if windows and windows[0].track.uncounted else ():

@@ -24,7 +24,7 @@ WORDS = (MEDIAN, RUN, STEADY, "first", "last")
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class WindowSpec:
     """What to analyse, and which kernels count as in it. ``window`` as in a gate file: word, index, span or name."""
 
     window: str = MEDIAN
@@ -67,13 +67,13 @@ class UsedWindow:
     window: Window
 
 
-def pick_under(
+def spec_under(
     convention: Convention, window: str, span: Span | None = None, kernels: KernelsMode | None = None
-) -> Pick:
-    """A pick, with what is left open as the convention has it."""
-    asked = Pick(window, span or convention.span, kernels or convention.kernels)
+) -> WindowSpec:
+    """A window spec, with what is left open as the convention has it."""
+    asked = WindowSpec(window, span or convention.span, kernels or convention.kernels)
     if asked.whole_run:
-        return Pick(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
+        return WindowSpec(RUN)  # has neither anchors nor edges: however it is asked for, it is read once
     return replace(asked, span=Span.RANGE) if asked.explicit else asked
 
 
@@ -82,14 +82,14 @@ def steady_indices(count: int) -> range:
     return range(count // 4, count - count // 4)
 
 
-def anchor_windows(anchors: Sequence[Range], pick: Pick) -> list[Window]:
+def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
     """The picked windows of one rank, from its anchors ordered by start.
 
     Raises NothingMeasured where an index does not exist, or the period of the last anchor is asked for.
     """
     count = len(anchors)
     indices: Sequence[int]
-    match pick.window:
+    match spec.window:
         case "first":
             indices = [0]
         case "last":
@@ -97,8 +97,8 @@ def anchor_windows(anchors: Sequence[Range], pick: Pick) -> list[Window]:
         case "steady":
             indices = steady_indices(count)
         case _:
-            indices = [count // 2 if pick.index is None else pick.index]
-    return [_anchor_window(anchors, i, pick.span) for i in indices]
+            indices = [count // 2 if spec.index is None else spec.index]
+    return [_anchor_window(anchors, i, spec.span) for i in indices]
 
 
 def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:

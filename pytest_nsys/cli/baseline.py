@@ -16,7 +16,7 @@ from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
-from pytest_nsys.reports.tables import Column, Format, Kind, Measure
+from pytest_nsys.reports.tables import CellKind, Column, Format, Measure
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
 
@@ -27,7 +27,7 @@ COLUMNS = (
     Column("labels"),
     Column("value"),
     Column("unit"),
-    Column("runs", Kind.NUMBER),
+    Column("runs", CellKind.NUMBER),
     Column("measured"),
 )
 
@@ -104,7 +104,7 @@ def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]
     rows: list[tuple[str | int | Measure, ...]] = []
     for sid, series in sorted(stored.series.items()):
         how = f"{sid.window}, {sid.span}, {sid.kernels}"
-        kind = Kind.RATIO if series.unit == "%" else Kind.NUMBER
+        kind = CellKind.RATIO if series.unit == "%" else CellKind.NUMBER
         for labels, values in series.rows.items():
             where = " ".join(f"{d} {label}" for d, label in zip(series.dimensions, labels, strict=True))
             value = Measure(values[-1], kind)

@@ -14,7 +14,7 @@ from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.plugin.session import BASELINES
-from pytest_nsys.reports.tables import Cell, Column, Format, Kind, Measure
+from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Measure
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import load
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
@@ -24,8 +24,8 @@ COLUMNS = (
     Column("file"),
     Column("metric"),
     Column("labels"),
-    Column("old", Kind.NUMBER),
-    Column("new", Kind.NUMBER),
+    Column("old", CellKind.NUMBER),
+    Column("new", CellKind.NUMBER),
     Column("change"),
     Column("unit"),
     Column("measured"),
@@ -91,7 +91,7 @@ def _row(change: FileChange, row: Change, for_people: bool) -> list[Cell]:
 def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
     if value is None or for_people:
         return None if value is None else format_value(value, unit)
-    return Measure(value, Kind.RATIO if unit == "%" else Kind.NUMBER)
+    return Measure(value, CellKind.RATIO if unit == "%" else CellKind.NUMBER)
 
 
 def _file(change: FileChange) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.shelves import Found, shelves
+from pytest_nsys.cli.stores import Found, stores
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import counted, printable
@@ -31,11 +31,11 @@ def prune(
 
     Needs no trace. Also names the baselines of gate files that do not exist any more.
     """
-    found = shelves(gate_files, baseline_dir)
+    found = stores(gate_files, baseline_dir)
     lines: list[str] = []
     errors: list[BaselineError] = []
     for each in found:
-        pruned, broken = prune_shelf(each.gate, each.shelf, dry_run=dry_run)
+        pruned, broken = prune_shelf(each.gate, each.store, dry_run=dry_run)
         lines += [line for one in pruned for line in _dropped(one, dry_run)]
         errors += broken
     for orphan in _orphans(found):
@@ -60,8 +60,8 @@ def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
 
 
 def _orphans(found: Sequence[Found]) -> Iterator[Orphan]:
-    known = {each.shelf.folder for each in found}
-    for folder, root in sorted({(each.shelf.folder.parent, each.root) for each in found}):
+    known = {each.store.folder for each in found}
+    for folder, root in sorted({(each.store.folder.parent, each.root) for each in found}):
         yield from orphans(folder, root, known)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.reading_plan import Ask
-from pytest_nsys.analysis.windows import Pick, pick_under
+from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.cli.choosing_convention import convention_for
 from pytest_nsys.cli.one_run import bandwidth_of, run_command, window_of_run
 from pytest_nsys.cli.options import chosen_of, opening_of
@@ -42,24 +42,24 @@ def collectives(traces: tuple[str, ...], peak: str | None, ranks: tuple[int, ...
     window = window_of_run(more["window"], more["start"], more["end"], "busbw")
     convention = convention_for(traces, more["convention"], more["anchor"])
     span, mode = more["span"], more["kernels"]
-    pick = pick_under(convention, window, Span(span) if span else None, KernelsMode(mode) if mode else None)
-    asks = [Ask(name, pick) for name in ("collective_bytes", "collective_wait_ns")]
+    spec = spec_under(convention, window, Span(span) if span else None, KernelsMode(mode) if mode else None)
+    requests = [Request(name, spec) for name in ("collective_bytes", "collective_wait_ns")]
     format = Format(more["format"])
-    with contextlib.closing(Library(opening_of(more["executor"], format))) as library:
-        evidence = library.one_run(traces, Path(), convention, workload, asks)
-        _print(format, traces, evidence, pick, ranks)
+    with contextlib.closing(CaptureCache(opening_of(more["executor"], format))) as library:
+        captures = library.one_run(traces, Path(), convention, workload, requests)
+        _print(format, traces, captures, spec, ranks)
 
 
-def _print(format: Format, traces: Sequence[str], evidence: Evidence, pick: Pick, ranks: tuple[int, ...]) -> None:
-    (run,) = evidence.captures
-    (together,) = run.measured(pick).together()
+def _print(format: Format, traces: Sequence[str], captures: Captures, spec: WindowSpec, ranks: tuple[int, ...]) -> None:
+    (run,) = captures.runs
+    (together,) = run.measured(spec).together()
     report = CollectiveReport(together, chosen_of(ranks, together.by_rank))
     rows = report.rows()
     if not rows:
-        raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {pick}")
-    notes = [Note(str(pick)), *run.rank_notes, *about_uncounted(run.measured(pick)), *map(Note, report.unsaid())]
+        raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {spec}")
+    notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, report.unsaid())]
     lines = note_lines(dict.fromkeys(notes))
-    about = {"trace": list(traces), "kernels": mode_of(pick), "stragglers": report.straggling(), "notes": lines}
+    about = {"trace": list(traces), "kernels": mode_of(spec), "stragglers": report.straggling(), "notes": lines}
     print_rows(format, COLUMNS, rows, about, json_rows=json_rows(COLUMNS, rows))
     if format in (Format.TABLE, Format.MARKDOWN):
         for number, line in enumerate(report.lines()):

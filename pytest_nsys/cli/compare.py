@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence, Library, check_two_runs
+from pytest_nsys.analysis.captures import CaptureCache, Captures, check_two_runs
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.gate_files import gate_files_of
@@ -22,7 +22,7 @@ from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.picks import asks_of
+from pytest_nsys.gates.requests import requests_of
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE, headline
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
@@ -98,7 +98,7 @@ def compare(
         files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
     if artifacts is not None:
         _check_artifacts(artifacts, sides)
-    with contextlib.closing(Library(opening_of(executor, asked))) as library:
+    with contextlib.closing(CaptureCache(opening_of(executor, asked))) as library:
         pairs = [_pair(library, gate, *sides) for gate in files]
         found = compared(pairs, *sides)
         if artifacts is not None:
@@ -214,14 +214,14 @@ def _gate_files(
     return [dataclasses.replace(measured, path=Path(BUILT_IN_GATE))]
 
 
-def _pair(library: Library, gate: GateFile, base: Sequence[str], head: Sequence[str]) -> Pair:
-    return Pair(gate, _evidence(library, gate, "base", base), _evidence(library, gate, "head", head))
+def _pair(library: CaptureCache, gate: GateFile, base: Sequence[str], head: Sequence[str]) -> Pair:
+    return Pair(gate, _captures(library, gate, "base", base), _captures(library, gate, "head", head))
 
 
-def _evidence(library: Library, gate: GateFile, side: str, captures: Sequence[str]) -> Evidence:
+def _captures(library: CaptureCache, gate: GateFile, side: str, captures: Sequence[str]) -> Captures:
     """The captures of a side, which every error names."""
     try:
-        return library.evidence(captures, Path(), gate.convention, gate.workload, asks_of(gate))
+        return library.captures(captures, Path(), gate.convention, gate.workload, requests_of(gate))
     except NothingMeasured as error:
         raise NothingMeasured(f"{side}: {error}") from error
     except NsysError as error:

@@ -12,7 +12,7 @@ import click
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import pick_under
+from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.cli.choosing_convention import check_named, convention_for
 from pytest_nsys.cli.options import HOW_MEASURED, window_of
 from pytest_nsys.cli.output import note_lines, print_notes
@@ -52,17 +52,17 @@ def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any
     convention = convention_for(traces, how["convention"], how["anchor"])
     with _opened(paths, convention) as run:
         span, kernels = how["span"], how["kernels"]
-        pick = pick_under(
+        spec = spec_under(
             convention, pick_words, Span(span) if span else None, KernelsMode(kernels) if kernels else None
         )
         known = [rank.number for rank in run.ranks]
         if unknown := [number for number in ranks if number not in known]:
             raise UsageMistake(f"there is no rank {unknown[0]}: the ranks are {', '.join(map(str, known))}")
-        found = cut_out(run, pick, frozenset(ranks or known))
+        found = cut_out(run, spec, frozenset(ranks or known))
         _write(output, target, packed(chrome_trace([found]), target))
-        doubts = note_lines(about_uncounted(run.measured(pick)))
+        doubts = note_lines(about_uncounted(run.measured(spec)))
     launched = sum(len(w) for one in found.ranks for w in one.windows)
-    what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {pick}"
+    what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")
     print_notes(doubts)
 

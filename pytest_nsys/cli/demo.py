@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
-from pytest_nsys.stored.baselines.shelf import shelf_of
-from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh
 
@@ -58,11 +58,11 @@ def write_demo(root: Path) -> None:
     write_dualpipe(root / "traces" / GOOD, SAMPLE_SHAPE)
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
     gate = load_gate_file((root / GATE).resolve(), METRICS)
-    with contextlib.closing(Library()) as library:
-        evidence = library.evidence(gate.traces, gate.path.parent, gate.convention, gate.workload)
-        shelf = shelf_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
+    with contextlib.closing(CaptureCache()) as library:
+        captures = library.captures(gate.traces, gate.path.parent, gate.convention, gate.workload)
+        store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
         refresh = Refresh(
-            gate, Bench(evidence, gate, StoredBaseline(evidence, gate, shelf)), "the good run of the demo"
+            gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), "the good run of the demo"
         )
         refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
         refresh.write()

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.gate_text import Draft, gate_text
-from pytest_nsys.stored.baselines.shelf import Shelf, shelf_of
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.stored.baselines.store import BaselineStore, store_of
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
@@ -37,23 +37,23 @@ class Left:
     why: str
 
 
-def store(gate: GateFile, evidence: Evidence, shelf: Shelf) -> Written | None:
+def store_rows(gate: GateFile, captures: Captures, store: BaselineStore) -> Written | None:
     """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError."""
     wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
     if not wanted:
         return None
-    refresh = Refresh(gate, Bench(evidence, gate, StoredBaseline(evidence, gate, shelf)), REASON, Mode.ALL)
+    refresh = Refresh(gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), REASON, Mode.ALL)
     refresh.wanted += wanted
     return refresh.write()
 
 
-def judged(gate: GateFile, evidence: Evidence, shelf: Shelf) -> dict[int, str]:
+def judged(gate: GateFile, captures: Captures, store: BaselineStore) -> dict[int, str]:
     """What is wrong with each assertion, by its place; nothing where all pass without a warning."""
-    bench = Bench(evidence, gate, StoredBaseline(evidence, gate, shelf))
+    context = GateContext(captures, gate, StoredBaseline(captures, gate, store))
     found: dict[int, str] = {}
     for place, assertion in enumerate(gate.assertions):
         try:
-            verdict = evaluate(assertion, bench)
+            verdict = evaluate(assertion, context)
         except NsysError as error:
             found[place] = str(error)
             continue
@@ -62,7 +62,7 @@ def judged(gate: GateFile, evidence: Evidence, shelf: Shelf) -> dict[int, str]:
     return found
 
 
-def checked(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str) -> tuple[Draft, list[Left]]:
+def checked(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> tuple[Draft, list[Left]]:
     """The draft with the sentences that pass on their trace, and those that do not.
 
     Raises NothingMeasured where none does.
@@ -79,16 +79,16 @@ def checked(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str
     raise NothingMeasured(f"nothing can be judged on this trace: {left[0].why if left else 'it has no rows'}")
 
 
-def _excused(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str) -> Draft:
+def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> Draft:
     """The draft, which lets those ranks lack rows that do."""
     found = []
     with tempfile.TemporaryDirectory() as folder:
         gate = _loaded(draft, Path(folder).resolve() / name)
-        evidence = evidence_of(gate)
+        captures = evidence_of(gate)
         for assertion in gate.assertions:
             with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-                measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
-                found += absences(measured.table(evidence.mesh), assertion.where)
+                measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+                found += absences(measured.table(captures.mesh), assertion.where)
     return replace(draft, allow_missing=excuse(found)) if found else draft
 
 
@@ -97,11 +97,11 @@ def _loaded(draft: Draft, path: Path) -> GateFile:
     return load_gate_file(path, METRICS)
 
 
-def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Evidence], name: str) -> dict[int, str]:
+def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).resolve() / name
         gate = _loaded(draft, path)
-        evidence = evidence_of(gate)
-        shelf = shelf_of(path, path.parent / "baselines", path.parent)
-        store(gate, evidence, shelf)
-        return judged(gate, evidence, shelf)
+        captures = evidence_of(gate)
+        store = store_of(path, path.parent / "baselines", path.parent)
+        store_rows(gate, captures, store)
+        return judged(gate, captures, store)

@@ -25,7 +25,7 @@ from pytest_nsys.core.units import RATIO, format_value
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
-from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Kind, Row, as_json, as_table, json_value
+from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.reports.text import change
 from pytest_nsys.stored.history.entries import exact_text
@@ -249,7 +249,7 @@ def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[R
         ("measured", any(how)),
     )
     names = [name for name, is_shown in shown_first if is_shown]
-    columns = [*map(Column, names), Column("trend"), Column("runs", Kind.NUMBER)]
+    columns = [*map(Column, names), Column("trend"), Column("runs", CellKind.NUMBER)]
     columns += [Column(name) for name in ("first", "median", "last", "change", "commit")]
     rows: list[Row] = []
     for track, measured in zip(tracks, how, strict=True):
@@ -276,7 +276,7 @@ def _change(track: Track) -> str | None:
 
 
 def _number(value: Value | None, unit: str) -> object:
-    return json_value(value, Kind.RATIO if unit == RATIO else Kind.NUMBER)
+    return json_value(value, CellKind.RATIO if unit == RATIO else CellKind.NUMBER)
 
 
 def _json(found: Found) -> dict[str, object]:

@@ -13,12 +13,12 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.candidates import Candidate
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.choosing_convention import check_named, convention_of
-from pytest_nsys.cli.drafts import Left, checked, judged, store
-from pytest_nsys.cli.shelves import shelves
+from pytest_nsys.cli.drafts import Left, checked, judged, store_rows
+from pytest_nsys.cli.stores import stores
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
@@ -58,10 +58,10 @@ def init(
     Each TRACE is one run (file, folder or glob in quotes); several are captures of one program, whose spread sets the
     margins. What is written passes on the trace it came from.
     """
-    asking = Asking(asks=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
+    asking = Asking(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
     path = _target(output, asking, force=force)
     given = convention_of(convention, None) if convention is not None else None
-    with contextlib.closing(Library()) as library:
+    with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, traces)
         draft, left = drafted(trial, given, asking, path)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
@@ -72,13 +72,13 @@ def init(
 class Asking:
     """Whether a person is asked, and how often the best was taken instead. ``told``: they said so."""
 
-    asks: bool
+    requests: bool
     told: bool
     taken: int = 0
 
     def anchor(self, candidates: Sequence[Candidate]) -> Candidate:
         """One of several anchors, the best first."""
-        if not self.asks:
+        if not self.requests:
             self.taken = max(self.taken, len(candidates))
             return candidates[0]
         click.echo("Which range repeats once per unit of steady work?")
@@ -92,15 +92,15 @@ class Asking:
 class Trial:
     """The traces, opened under one convention after the other."""
 
-    library: Library
+    library: CaptureCache
     traces: tuple[str, ...]
 
-    def evidence(self, convention: Convention) -> Evidence:
+    def captures(self, convention: Convention) -> Captures:
         """The captures under a convention. Raises UsageMistake, TraceError."""
-        return self.library.evidence(self.traces, Path(), convention)
+        return self.library.captures(self.traces, Path(), convention)
 
     def _run(self, convention: Convention) -> Run:
-        return self.evidence(convention).captures[0]
+        return self.captures(convention).runs[0]
 
     def choose(self, given: Convention | None, asking: Asking) -> Choice:
         """How windows are found, by the first capture. Raises NothingMeasured."""
@@ -113,7 +113,7 @@ class Trial:
         return with_bounds(choice, self._run(choice.convention))
 
     def _check_captures(self) -> None:
-        ranks = [[rank.number for rank in run.ranks] for run in self.evidence(LABELLED).captures]
+        ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
         if any(own != ranks[0] for own in ranks):
             raise UsageMistake(
                 f"the {len(ranks)} traces hold other ranks, so they are files of one run, not captures of one program: "
@@ -122,7 +122,7 @@ class Trial:
 
     def figures(self, choice: Choice) -> Figures:
         """What the captures hold in the chosen windows."""
-        return Figures(self.evidence(choice.convention), choice.pick)
+        return Figures(self.captures(choice.convention), choice.spec)
 
 
 def drafted(trial: Trial, given: Convention | None, asking: Asking, path: Path) -> tuple[Draft, list[Left]]:
@@ -141,7 +141,7 @@ def drafted(trial: Trial, given: Convention | None, asking: Asking, path: Path) 
         tolerance_why=_why_tolerance(figures),
         sentences=tuple(draft_sentences(figures)),
     )
-    return checked(draft, lambda gate: trial.evidence(gate.convention), path.name)
+    return checked(draft, lambda gate: trial.captures(gate.convention), path.name)
 
 
 # The files
@@ -163,7 +163,7 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
     if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
         raise UsageMistake(f"{schema}: is not the schema of gate files, which init writes there: move it")
     if path.exists() and not force:
-        if not asking.asks:
+        if not asking.requests:
             raise UsageMistake(f"{printable(output)}: exists already: give --force to overwrite it, or another -o")
         if not click.confirm(f"{printable(output)} exists. Overwrite it and its baseline?"):
             raise UsageMistake(f"{printable(output)}: left as it was")
@@ -189,13 +189,13 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
     try:
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
-        found = shelves([str(path)], baseline_dir)[0]
+        found = stores([str(path)], baseline_dir)[0]
         gate = load_gate_file(path, METRICS)
-        evidence = trial.evidence(gate.convention)
-        if not replaces and found.shelf.all():
-            raise BaselineError(f"{found.shelf.folder}: holds baselines of this gate file already: give --force")
-        written = store(gate, evidence, found.shelf)
-        if wrong := judged(gate, evidence, found.shelf):
+        captures = trial.captures(gate.convention)
+        if not replaces and found.store.all():
+            raise BaselineError(f"{found.store.folder}: holds baselines of this gate file already: give --force")
+        written = store_rows(gate, captures, found.store)
+        if wrong := judged(gate, captures, found.store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
     except (NsysError, OSError):
         for each, content in before.items():
@@ -211,10 +211,10 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
 
 
 def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
-    capture = figures.evidence.captures[0]
-    sizes = " ".join(f"{axis}={n}" for axis, n in figures.evidence.mesh.sizes.items())
+    capture = figures.captures.runs[0]
+    sizes = " ".join(f"{axis}={n}" for axis, n in figures.captures.mesh.sizes.items())
     gpu = capture.gpu_model()
-    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.pick)]
+    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.spec)]
     names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
     return (
         f"Drafted by pytest-nsys init from {names}:",
@@ -224,12 +224,12 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:
-    if figures.captures == 1:
+    if figures.count == 1:
         return (
             "What 'plus tolerance' allows. One trace says nothing of the noise, so 5 % is a guess: give init several",
             "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
         )
-    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.captures} captures.",)
+    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)
 
 
 def _tell(
@@ -250,7 +250,7 @@ def _tell(
         click.echo(f"wrote {os.path.relpath(written.path)}: their baseline, {counted(len(written.changes), 'row')}")
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
     anchor = f"anchor '{printable(choice.convention.anchor, 60)}', " if choice.convention.anchor else ""
-    click.echo(f"convention {choice.convention.name}, {anchor}{choice.pick}")
+    click.echo(f"convention {choice.convention.name}, {anchor}{choice.spec}")
     if asking.taken > 1 and choice.convention.anchor:
         why = "as --yes says" if asking.told else "no terminal to ask on"
         click.echo(f"took the best of {asking.taken} anchors ({why}); the others stand in the file")

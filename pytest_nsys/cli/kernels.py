@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.reading_plan import Ask
-from pytest_nsys.analysis.windows import Pick, pick_under
+from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.cli.choosing_convention import convention_for
 from pytest_nsys.cli.one_run import run_command, time_of, window_of_run
 from pytest_nsys.cli.options import opening_of
@@ -52,8 +52,8 @@ class Asked:
     mode: KernelsMode | None
     executor: str | None
 
-    def pick(self, convention: Convention) -> Pick:
-        return pick_under(convention, self.window, self.span, self.mode)
+    def spec(self, convention: Convention) -> WindowSpec:
+        return spec_under(convention, self.window, self.span, self.mode)
 
     def convention_for(self, traces: Sequence[str]) -> Convention:
         """The convention, with the families that are asked for."""
@@ -61,12 +61,12 @@ class Asked:
         return dataclasses.replace(found, families=self.families) if self.families is not None else found
 
     @contextlib.contextmanager
-    def evidence(self, traces: Sequence[str], workload: Workload) -> Iterator[Evidence]:
+    def captures(self, traces: Sequence[str], workload: Workload) -> Iterator[Captures]:
         """One run of all traces, and the files let go at the end."""
         convention = self.convention_for(traces)
-        asks = [Ask("family_ns", self.pick(convention))]
-        with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
-            yield library.one_run(traces, Path(), convention, workload, asks)
+        requests = [Request("family_ns", self.spec(convention))]
+        with contextlib.closing(CaptureCache(opening_of(self.executor, self.format))) as library:
+            yield library.one_run(traces, Path(), convention, workload, requests)
 
 
 @run_command(*_OPTIONS, anchor="the range that is a step")
@@ -95,27 +95,27 @@ def kernels(
         executor=more["executor"],
     )
     workload = Workload(steps=steps, step_time_ns=None if step_time is None else time_of(step_time, "--step-time"))
-    with asked.evidence(traces, workload) as evidence:
-        _print(asked, traces, evidence, family)
+    with asked.captures(traces, workload) as captures:
+        _print(asked, traces, captures, family)
 
 
-def _print(asked: Asked, traces: Sequence[str], evidence: Evidence, family: str | None) -> None:
-    pick, (run,) = asked.pick(evidence.convention), evidence.captures
-    _check_family(family, evidence.convention.families)
-    (together,) = run.measured(pick).together()
+def _print(asked: Asked, traces: Sequence[str], captures: Captures, family: str | None) -> None:
+    spec, (run,) = asked.spec(captures.convention), captures.runs
+    _check_family(family, captures.convention.families)
+    (together,) = run.measured(spec).together()
     sums = FamilySums(together)
     if family is not None and not sums.families.get(family, Usage()).launches:
-        raise NothingMeasured(f"{traces[0]}: no kernel of the family {family} ran under {pick}")
+        raise NothingMeasured(f"{traces[0]}: no kernel of the family {family} ran under {spec}")
     told = (Note(text) for facts in run.facts for text in facts.notes)
-    notes = [*run.rank_notes, *about_uncounted(run.measured(pick)), *told, *_about_steps(sums, pick)]
+    notes = [*run.rank_notes, *about_uncounted(run.measured(spec)), *told, *_about_steps(sums, spec)]
     lines = note_lines(dict.fromkeys(notes))
-    report = KernelReport(sums, str(pick), _name_of(evidence.convention.families), family)
+    report = KernelReport(sums, str(spec), _name_of(captures.convention.families), family)
     click.echo(report.text(asked.format, {"traces": list(traces), "notes": lines}), nl=False)
     print_notes(lines)
 
 
-def _about_steps(sums: FamilySums, pick: Pick) -> Iterator[Note]:
-    if pick.whole_run and sums.run.workload.steps is None:
+def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
+    if spec.whole_run and sums.run.workload.steps is None:
         yield Note(
             f"steps are the {counted(sums.steps, 'anchor')} of each rank, and kernels outside of them are counted with "
             "them: --steps says otherwise"

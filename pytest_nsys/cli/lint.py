@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli.shelves import Collected, collected
+from pytest_nsys.cli.stores import Collected, collected
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.core.model import counted, printable
@@ -17,7 +17,7 @@ from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.finding import SUFFIXES, gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
 CHANGED, MISTAKEN = 1, 2
@@ -104,7 +104,7 @@ def _linted(one: Collected, *, upgrade: bool) -> Linted:
 
 def _upgraded(one: Collected, gate: GateFile, shown: Path) -> Linted:
     try:
-        stored = [baseline for _, baseline in shelf_of(one.path, one.folder, one.root).all()]
+        stored = [baseline for _, baseline in store_of(one.path, one.folder, one.root).all()]
     except BaselineError as error:
         return Linted(shown, len(gate.assertions), unread=str(error))
     refresh = f'pytest-nsys baseline refresh {shown} --trace=TRACE --reason "…"'

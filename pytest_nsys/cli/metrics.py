@@ -7,14 +7,14 @@ import click
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
-from pytest_nsys.reports.tables import Column, Format, Kind
+from pytest_nsys.reports.tables import CellKind, Column, Format
 
 COLUMNS = (
     Column("name"),
     Column("unit"),
     Column("better"),
-    Column("dimensions", Kind.LIST),
-    Column("definition", Kind.NUMBER),
+    Column("dimensions", CellKind.LIST),
+    Column("definition", CellKind.NUMBER),
     Column("summary"),
 )
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.parallel import ReadAhead
-from pytest_nsys.analysis.reading_plan import Ask
-from pytest_nsys.analysis.windows import MEDIAN, Pick, pick_under
+from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, spec_under
 from pytest_nsys.cli.choosing_convention import convention_for, convention_option
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
@@ -43,12 +43,12 @@ class Asked:
     executor: str | None = None
 
     @contextlib.contextmanager
-    def evidence(
+    def captures(
         self, traces: Sequence[str], workload: Workload | None = None, *, metrics: Sequence[str] = ()
-    ) -> Iterator[Evidence]:
+    ) -> Iterator[Captures]:
         """A capture for each path, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
-        with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
-            yield library.evidence(traces, Path(), self.convention, workload, self._asks(metrics))
+        with contextlib.closing(CaptureCache(opening_of(self.executor, self.format))) as library:
+            yield library.captures(traces, Path(), self.convention, workload, self._asks(metrics))
 
     @contextlib.contextmanager
     def one_run(
@@ -58,18 +58,18 @@ class Asked:
         *,
         metrics: Sequence[str] = (),
         span: Span | None = None,
-    ) -> Iterator[Evidence]:
-        """One capture of all paths; else as :meth:`evidence`. ``span`` is taken where nobody asked for one."""
-        with contextlib.closing(Library(opening_of(self.executor, self.format))) as library:
+    ) -> Iterator[Captures]:
+        """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one."""
+        with contextlib.closing(CaptureCache(opening_of(self.executor, self.format))) as library:
             yield library.one_run(traces, Path(), self.convention, workload, self._asks(metrics, span))
 
-    def _asks(self, metrics: Sequence[str], span: Span | None = None) -> list[Ask]:
-        pick = self.pick(span)
-        return [Ask(metric, pick) for metric in metrics or (None,)]
+    def _asks(self, metrics: Sequence[str], span: Span | None = None) -> list[Request]:
+        spec = self.spec(span)
+        return [Request(metric, spec) for metric in metrics or (None,)]
 
-    def pick(self, span: Span | None = None) -> Pick:
+    def spec(self, span: Span | None = None) -> WindowSpec:
         """The windows that are asked for; ``span`` is taken where nobody asked for one."""
-        return pick_under(self.convention, self.window, self.span or span, self.kernels)
+        return spec_under(self.convention, self.window, self.span or span, self.kernels)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Rank, Window, printable
 from pytest_nsys.reports import tables
@@ -58,9 +58,9 @@ def print_rows(
     click.echo(text, nl=False)
 
 
-def mode_of(pick: Pick) -> str:
+def mode_of(spec: WindowSpec) -> str:
     """Which kernels were measured, in one word."""
-    return "all" if pick.whole_run else str(pick.kernels)
+    return "all" if spec.whole_run else str(spec.kernels)
 
 
 def note_lines(notes: Iterable[Note]) -> list[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
-from pytest_nsys.analysis.windows import STEADY, Pick
+from pytest_nsys.analysis.windows import STEADY, WindowSpec
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.core.errors import UsageMistake
@@ -20,7 +20,7 @@ from pytest_nsys.core.units import BARE, format_value
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.pipeline_rule import HALFWAY
-from pytest_nsys.reports.tables import Column, Format, Kind, Row
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"
@@ -30,13 +30,13 @@ QUANTILES = ("p50", "p90", "p99")
 MEASURED = ("overlap_score", "serialization", "share", "period_ns", "anchors", "launches", "gpu_gap_ns", "syncs")
 
 HIDING = (
-    *(Column(name, Kind.NUMBER) for name in ("rank", "units", "unit_ns", "stage0_ns", "stage1_ns")),
-    *(Column(name, Kind.NUMBER) for name in ("overlap_score", "serialization")),
+    *(Column(name, CellKind.NUMBER) for name in ("rank", "units", "unit_ns", "stage0_ns", "stage1_ns")),
+    *(Column(name, CellKind.NUMBER) for name in ("overlap_score", "serialization")),
     *(Column("reading"), Column("rule")),
 )
 SPENDING = (
-    *(Column(name, Kind.NUMBER) for name in ("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES))),
-    *(Column(name, Kind.NUMBER) for name in ("launches", "gpu_gap_ns", "syncs")),
+    *(Column(name, CellKind.NUMBER) for name in ("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES))),
+    *(Column(name, CellKind.NUMBER) for name in ("launches", "gpu_gap_ns", "syncs")),
 )
 
 
@@ -66,9 +66,9 @@ def pipeline(
         raise UsageMistake("--window steady is many windows: pick one unit, of which launches and gaps are told")
     workload = _stated(stage0, stage1, warmup, blocks, gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
-    with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as evidence:
-        ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
-        _print(asked, traces, evidence, asked.pick(Span.PERIOD), ranks)
+    with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as captures:
+        ranks = frozenset(asked.chosen(captures.runs[0].ranks))
+        _print(asked, traces, captures, asked.spec(Span.PERIOD), ranks)
 
 
 def _stated(
@@ -89,19 +89,19 @@ def _stated(
     return found._replace(pipeline=said._replace(warm_up=warm_up), blocks=blocks or found.blocks)
 
 
-def _print(asked: Asked, traces: Sequence[str], evidence: Evidence, pick: Pick, ranks: frozenset[int]) -> None:
-    (run,) = evidence.captures
-    (together,) = run.measured(pick).together()
+def _print(asked: Asked, traces: Sequence[str], captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> None:
+    (run,) = captures.runs
+    (together,) = run.measured(spec).together()
     chosen = {number: found for number, found in sorted(pipelines(together).items()) if number in ranks}
     named = METRICS["overlap_score"], METRICS["share"]
     stages = run.workload.pipeline
     assert stages is not None  # no command without
-    notes = [Note(str(pick)), Note("; ".join(stages.words)), *evidence.notes(pick, *named)]
+    notes = [Note(str(spec)), Note("; ".join(stages.words)), *captures.notes(spec, *named)]
     lines = note_lines(notes)
     hiding: list[Row] = [_hiding(number, found) for number, found in chosen.items()]
-    columns, spending = _spending(evidence, pick, chosen)
+    columns, spending = _spending(captures, spec, chosen)
     if asked.format in (Format.JSON, Format.CSV):
-        about = {"trace": list(traces), "kernels": mode_of(pick), "stages": list(stages.words), "notes": lines}
+        about = {"trace": list(traces), "kernels": mode_of(spec), "stages": list(stages.words), "notes": lines}
         rows = [(*first, *second) for first, second in zip(hiding, spending, strict=True)]
         print_rows(asked.format, (*HIDING, *columns), rows, about)
     else:
@@ -160,12 +160,12 @@ def _verdict(chosen: Mapping[int, Pipeline]) -> str:
 
 
 def _spending(
-    evidence: Evidence, pick: Pick, chosen: Mapping[int, Pipeline]
+    captures: Captures, spec: WindowSpec, chosen: Mapping[int, Pipeline]
 ) -> tuple[list[Column], list[tuple[Value | None, ...]]]:
     """What a unit of each rank spends its period on, with a column for each block."""
-    values = {name: _values(evidence, name, pick) for name in (*MEASURED[3:], "share")}
+    values = {name: _values(captures, name, spec) for name in (*MEASURED[3:], "share")}
     blocks = sorted({str(labels[1]) for labels in values["share"]})
-    columns = [*SPENDING, *(Column(f"share {printable(name)}", Kind.RATIO) for name in blocks)]
+    columns = [*SPENDING, *(Column(f"share {printable(name)}", CellKind.RATIO) for name in blocks)]
     rows = []
     for number in chosen:
         launched = [value for labels, value in values["launches"].items() if labels[0] == number]
@@ -181,5 +181,5 @@ def _spending(
     return columns, rows
 
 
-def _values(evidence: Evidence, name: str, pick: Pick) -> dict[tuple[Label, ...], Value]:
-    return {row.labels: row.value for row in evidence.rows(METRICS[name], pick).rows}
+def _values(captures: Captures, name: str, spec: WindowSpec) -> dict[tuple[Label, ...], Value]:
+    return {row.labels: row.value for row in captures.rows(METRICS[name], spec).rows}

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Selector, matches
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import NO_DATA
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
@@ -24,27 +24,31 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.absence import absences
-from pytest_nsys.reports.tables import Column, Kind, Row
+from pytest_nsys.reports.tables import CellKind, Column, Row
 
 SETUP = (
-    *(Column("pid", Kind.NUMBER), Column("setup"), Column("rank", Kind.NUMBER)),
-    *(Column("coordinates", Kind.DETAIL), Column("sizes", Kind.DETAIL)),
-    *(Column("micro_batch", Kind.DETAIL), Column("sequence_length", Kind.DETAIL), Column("file", Kind.DETAIL)),
+    *(Column("pid", CellKind.NUMBER), Column("setup"), Column("rank", CellKind.NUMBER)),
+    *(Column("coordinates", CellKind.DETAIL), Column("sizes", CellKind.DETAIL)),
+    *(
+        Column("micro_batch", CellKind.DETAIL),
+        Column("sequence_length", CellKind.DETAIL),
+        Column("file", CellKind.DETAIL),
+    ),
 )
 WINDOW = (
-    *(Column(name, Kind.NUMBER) for name in ("pid", "start", "end")),
+    *(Column(name, CellKind.NUMBER) for name in ("pid", "start", "end")),
     Column("name"),
-    *(Column(name, Kind.NUMBER) for name in ("rank", "index", "count", "length_ns")),
+    *(Column(name, CellKind.NUMBER) for name in ("rank", "index", "count", "length_ns")),
 )
 STREAMS = (
-    *(Column(name, Kind.NUMBER) for name in ("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns")),
+    *(Column(name, CellKind.NUMBER) for name in ("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns")),
     Column("purpose"),
-    *(Column(name, Kind.NUMBER) for name in ("rank", "device", "context", "index")),
+    *(Column(name, CellKind.NUMBER) for name in ("rank", "device", "context", "index")),
 )
 OVERLAP = (
-    *(Column("pid", Kind.NUMBER), Column("stage"), Column("exposed_ns", Kind.NUMBER)),
-    *(Column(name, Kind.RATIO) for name in ("overlap", "overlap_min", "overlap_max")),
-    *(Column(name, Kind.NUMBER) for name in ("rank", "comm_ns", "n_comm", "index")),
+    *(Column("pid", CellKind.NUMBER), Column("stage"), Column("exposed_ns", CellKind.NUMBER)),
+    *(Column(name, CellKind.RATIO) for name in ("overlap", "overlap_min", "overlap_max")),
+    *(Column(name, CellKind.NUMBER) for name in ("rank", "comm_ns", "n_comm", "index")),
 )
 
 
@@ -59,7 +63,7 @@ def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
 def _print(
     asked: Asked,
     traces: tuple[str, ...],
-    pick: Pick,
+    spec: WindowSpec,
     columns: Sequence[Column],
     rows: Sequence[Row],
     windows: list[dict[str, object]],
@@ -68,7 +72,7 @@ def _print(
     lines = note_lines(notes)
     about = {
         "trace": traces[0] if len(traces) == 1 else list(traces),
-        "kernels": mode_of(pick),
+        "kernels": mode_of(spec),
         "definition": DEFINITION,
         "windows": windows,
         "notes": lines,
@@ -83,13 +87,13 @@ def setup(asked: Asked, traces: tuple[str, ...]) -> None:
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces) as evidence:
-        (run,) = evidence.captures
+    with asked.one_run(traces) as captures:
+        (run,) = captures.runs
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        pick = asked.pick()
-        _print(asked, traces, pick, SETUP, rows, [], run.rank_notes)
+        spec = asked.spec()
+        _print(asked, traces, spec, SETUP, rows, [], run.rank_notes)
 
 
 def _setup_row(rank: Rank) -> Row:
@@ -106,38 +110,38 @@ def window(asked: Asked, traces: tuple[str, ...]) -> None:
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces) as evidence:
-        (run,) = evidence.captures
-        pick = asked.pick()
+    with asked.one_run(traces) as captures:
+        (run,) = captures.runs
+        spec = asked.spec()
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows, windows = [], []
         for rank in _by_pid(ranks.values()):
-            for w, gpu_ns in _windows_of(run, rank, pick):
+            for w, gpu_ns in _windows_of(run, rank, spec):
                 rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
-        _print(asked, traces, pick, WINDOW, rows, windows, [Note(str(pick)), *run.rank_notes])
+        _print(asked, traces, spec, WINDOW, rows, windows, [Note(str(spec)), *run.rank_notes])
 
 
-def _windows_of(run: Run, rank: Rank, pick: Pick) -> Iterator[tuple[Window, tuple[int, int] | None]]:
+def _windows_of(run: Run, rank: Rank, spec: WindowSpec) -> Iterator[tuple[Window, tuple[int, int] | None]]:
     """The windows of a rank with their bounds on the GPU; kernels are read only where those depend on them."""
-    if pick.whole_run or pick.kernels is KernelsMode.LAUNCHED:
-        group = run.measured(pick)
+    if spec.whole_run or spec.kernels is KernelsMode.LAUNCHED:
+        group = run.measured(spec)
         for measured in group.ranks.get(rank.number) or group.filled({rank.number})[rank.number]:
             yield measured.window, (measured.start_ns, measured.end_ns) if len(measured) else None
     else:
-        for w in run.windows(rank, pick):
+        for w in run.windows(rank, spec):
             yield w, (w.start_ns, w.end_ns)
 
 
-def _measured(asked: Asked, run: Run, pick: Pick) -> list[RankWindow]:
+def _measured(asked: Asked, run: Run, spec: WindowSpec) -> list[RankWindow]:
     """Every window of the ranks asked for, by process; none of them is empty."""
     ranks = asked.chosen(run.ranks)
-    filled = run.measured(pick).filled(ranks)
+    filled = run.measured(spec).filled(ranks)
     return [w for rank in _by_pid(ranks.values()) for w in filled[rank.number]]
 
 
-def _notes(evidence: Evidence, pick: Pick, metric: str) -> list[Note]:
-    return [Note(str(pick)), *evidence.notes(pick, METRICS[metric])]
+def _notes(captures: Captures, spec: WindowSpec, metric: str) -> list[Note]:
+    return [Note(str(spec)), *captures.notes(spec, METRICS[metric])]
 
 
 def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
@@ -150,11 +154,11 @@ def streams(asked: Asked, traces: tuple[str, ...]) -> None:
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces, metrics=["comm_streams"]) as evidence:
-        pick = asked.pick()
-        windows = _measured(asked, evidence.captures[0], pick)
+    with asked.one_run(traces, metrics=["comm_streams"]) as captures:
+        spec = asked.spec()
+        windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
-        _print(asked, traces, pick, STREAMS, rows, _json_windows(windows), _notes(evidence, pick, "comm_streams"))
+        _print(asked, traces, spec, STREAMS, rows, _json_windows(windows), _notes(captures, spec, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -171,15 +175,15 @@ def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> N
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces, metrics=["overlap"]) as evidence:
-        pick = asked.pick()
-        windows = _measured(asked, evidence.captures[0], pick)
+    with asked.one_run(traces, metrics=["overlap"]) as captures:
+        spec = asked.spec()
+        windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
         shared = list(_with_barriers(windows))
-        why = _absent(evidence, pick, windows, shown) if rows else _why_no_overlap(windows)
-        notes = [*_notes(evidence, pick, "overlap"), *why, *shared]
-        _print(asked, traces, pick, OVERLAP, rows, _json_windows(windows), notes)
+        why = _absent(captures, spec, windows, shown) if rows else _why_no_overlap(windows)
+        notes = [*_notes(captures, spec, "overlap"), *why, *shared]
+        _print(asked, traces, spec, OVERLAP, rows, _json_windows(windows), notes)
     if not rows and not shared:
         click.get_current_context().exit(NO_DATA)
 
@@ -213,10 +217,10 @@ def _overlap_rows(w: RankWindow, shown: set[str]) -> Iterator[Row]:
             yield (w.rank.pid, stage, exposed, *ratios, w.rank.number, length, len(members), w.window.index)
 
 
-def _absent(evidence: Evidence, pick: Pick, windows: Sequence[RankWindow], shown: set[str]) -> Iterator[Note]:
+def _absent(captures: Captures, spec: WindowSpec, windows: Sequence[RankWindow], shown: set[str]) -> Iterator[Note]:
     """The ranks of the table that lack a row which others of it have."""
     ranks = frozenset(w.rank.number for w in windows)
-    table = evidence.rows(METRICS["overlap"], pick, ranks).table(evidence.mesh)
+    table = captures.rows(METRICS["overlap"], spec, ranks).table(captures.mesh)
     for each in absences(table, {"stage": Selector(tuple(sorted(shown)))}):
         if each.rank in ranks:
             yield Note(f"overlap: {each}", True)

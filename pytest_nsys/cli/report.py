@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import Library
-from pytest_nsys.analysis.reading_plan import Ask
-from pytest_nsys.analysis.windows import RUN, STEADY, pick_under
+from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.windows import RUN, STEADY, spec_under
 from pytest_nsys.cli.choosing_convention import convention_for, convention_option
 from pytest_nsys.cli.collectives import peak_option
 from pytest_nsys.cli.one_run import bandwidth_of
@@ -100,11 +100,11 @@ def _page(
     if picked == STEADY:
         raise UsageMistake("--window steady is many windows, and a report is of one")
     found = convention_for(traces, convention, anchor)
-    pick = pick_under(found, picked, None, None)
-    asks = [Ask(name, pick) for name in MEASURED]
-    with contextlib.closing(Library(opening_of(executor, "text"))) as library:
-        evidence = library.one_run(traces, Path(), found, workload, asks)
-        page = RunReport(folder.resolve().name, evidence, pick)
+    spec = spec_under(found, picked, None, None)
+    requests = [Request(name, spec) for name in MEASURED]
+    with contextlib.closing(CaptureCache(opening_of(executor, "text"))) as library:
+        captures = library.one_run(traces, Path(), found, workload, requests)
+        page = RunReport(folder.resolve().name, captures, spec)
         try:
             return page.file_stem, folder.resolve().name, page.text()
         except NoRows as why:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import click
 
-from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import Asked, measuring
 from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
@@ -18,7 +18,7 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import Label, Note, Value, printable
 from pytest_nsys.gates.absence import absences
-from pytest_nsys.reports.tables import Column, Kind, Measure, Row, json_value
+from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_value
 
 
 @dataclass
@@ -44,17 +44,17 @@ def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: t
     """The rows of metrics."""
     metrics = [_metric(name) for name in dict.fromkeys(names)]
     selectors = selectors_of(where)
-    with asked.evidence(traces, metrics=[metric.name for metric in metrics]) as evidence:
-        pick = asked.pick()
-        ranks = frozenset(asked.chosen(evidence.captures[0].ranks))
-        _check_dimensions(evidence, metrics, selectors)
-        found = _find(evidence, metrics, pick, ranks, selectors)
-        notes = [Note(str(pick)), *evidence.notes(pick, *metrics), *(Note(text, True) for text in found.absent)]
+    with asked.captures(traces, metrics=[metric.name for metric in metrics]) as captures:
+        spec = asked.spec()
+        ranks = frozenset(asked.chosen(captures.runs[0].ranks))
+        _check_dimensions(captures, metrics, selectors)
+        found = _find(captures, metrics, spec, ranks, selectors)
+        notes = [Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in found.absent)]
         about = {
             "trace": traces[0] if len(traces) == 1 else list(traces),
-            "kernels": mode_of(pick),
+            "kernels": mode_of(spec),
             "definition": max(metric.definition for metric in metrics),
-            "windows": list(_windows(evidence, pick, ranks)),
+            "windows": list(_windows(captures, spec, ranks)),
             "notes": note_lines(notes),
         }
         columns, cells = _columns(metrics, found)
@@ -69,26 +69,26 @@ def _metric(name: str) -> Metric:
     return METRICS[name]
 
 
-def _check_dimensions(evidence: Evidence, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
-    axes = sorted({axis for coordinates in evidence.mesh.coordinates.values() for axis in coordinates})
+def _check_dimensions(captures: Captures, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
+    axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
     for metric in metrics:
         check_dimensions(metric.name, metric.dimensions, axes, selectors)
 
 
 def _find(
-    evidence: Evidence,
+    captures: Captures,
     metrics: Sequence[Metric],
-    pick: Pick,
+    spec: WindowSpec,
     ranks: frozenset[int],
     selectors: Mapping[str, Selector],
 ) -> Found:
     """The rows of every metric. Raises NothingMeasured where none of them has one."""
     found = Found()
     for metric in metrics:
-        measured = evidence.rows(metric, pick, ranks)
+        measured = captures.rows(metric, spec, ranks)
         found.absent += [_missing(measured, labels, why) for labels, why in measured.missing]
         try:
-            table = measured.table(evidence.mesh)
+            table = measured.table(captures.mesh)
             selected: list[Labelled] = select(table, selectors)
         except NothingSelected as nothing:
             found.absent.append(f"{metric.name}: {nothing}")
@@ -97,25 +97,25 @@ def _find(
             found.absent += [f"{metric.name}: {each}" for each in lost]
             found.rows += [(metric, labels, value) for labels, value in selected]
     if not found.rows:
-        said = [*found.absent, *(note.text for note in evidence.notes(pick) if "communication streams" in note.text)]
-        raise NothingMeasured(f"no rows under {pick}: {'; '.join(said)}")
+        said = [*found.absent, *(note.text for note in captures.notes(spec) if "communication streams" in note.text)]
+        raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
     return found
 
 
-def _missing(measured: Measured, labels: Sequence[Label], why: str) -> str:
+def _missing(measured: MetricRows, labels: Sequence[Label], why: str) -> str:
     place = " ".join(f"{d} {label}" for d, label in zip(measured.metric.dimensions, labels, strict=True))
     return f"{measured.metric.name}: {place}: {why}"
 
 
-def _windows(evidence: Evidence, pick: Pick, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
-    for number, capture in enumerate(evidence.captures):
-        for _, windows in sorted(capture.measured(pick).filled(ranks).items()):
+def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
+    for number, capture in enumerate(captures.runs):
+        for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
             for w in windows:
                 yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": number}
 
 
-def _kind(metric: Metric) -> Kind:
-    return Kind.RATIO if metric.unit is Unit.RATIO else Kind.NUMBER
+def _kind(metric: Metric) -> CellKind:
+    return CellKind.RATIO if metric.unit is Unit.RATIO else CellKind.NUMBER
 
 
 def _json_row(metric: Metric, labels: Mapping[str, Label], value: Value) -> dict[str, object]:
@@ -125,7 +125,7 @@ def _json_row(metric: Metric, labels: Mapping[str, Label], value: Value) -> dict
 def _columns(metrics: Sequence[Metric], found: Found) -> tuple[list[Column], list[Row]]:
     """Metric, every dimension that one of the metrics has, value, unit."""
     dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
-    columns = [Column("metric"), *map(Column, dimensions), Column("value", Kind.NUMBER), Column("unit")]
+    columns = [Column("metric"), *map(Column, dimensions), Column("value", CellKind.NUMBER), Column("unit")]
     cells: list[Row] = [
         (metric.name, *(labels.get(d) for d in dimensions), Measure(value, _kind(metric)), str(metric.unit))
         for metric, labels, value in found.rows

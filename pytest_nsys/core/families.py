@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pytest_nsys.core.demangled import qualified_name
 
 
-class Library(NamedTuple):
+class CommunicationLibrary(NamedTuple):
     """A library whose kernels communicate, those too that only prepare or announce it."""
 
     name: str
@@ -28,28 +28,28 @@ class Library(NamedTuple):
 
 
 LIBRARIES = (
-    Library(
+    CommunicationLibrary(
         "DeepEP",
         ("deep_ep::*", "dpsk::ep::*", "ep::internode*", "ep::intranode*", "internode_ll*", "intranode*"),
     ),
-    Library("HybridEP", ("hybrid_ep::*",)),
-    Library("NVSHMEM", ("nvshmem*",)),
-    Library("MSCCL++", ("mscclpp*",)),
-    Library("UCCL", ("uccl*",)),
-    Library("pplx", ("pplx*::*dispatch*", "pplx*::*combine*")),  # flash attention has a combine of its own
-    Library("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*")),
-    Library(
+    CommunicationLibrary("HybridEP", ("hybrid_ep::*",)),
+    CommunicationLibrary("NVSHMEM", ("nvshmem*",)),
+    CommunicationLibrary("MSCCL++", ("mscclpp*",)),
+    CommunicationLibrary("UCCL", ("uccl*",)),
+    CommunicationLibrary("pplx", ("pplx*::*dispatch*", "pplx*::*combine*")),  # flash attention has a combine of its own
+    CommunicationLibrary("vLLM or sglang", ("*cross_device_reduce_*", "*quickreduce*")),
+    CommunicationLibrary(
         "TensorRT-LLM or FlashInfer", ("*allreduce_fusion*", "*oneShotAllReduce*", "*twoShotAllReduce*", "*moe_comm*")
     ),
-    Library("torch symmetric memory", ("one_shot_all_reduce*", "two_shot_all_reduce*", "multimem_*")),
-    Library("TransformerEngine", ("*userbuffers*",)),
-    Library("oneCCL", ("*oneccl*",)),
-    Library("RCCL", ("rccl*",)),  # what of it is not called as NCCL's kernels are
+    CommunicationLibrary("torch symmetric memory", ("one_shot_all_reduce*", "two_shot_all_reduce*", "multimem_*")),
+    CommunicationLibrary("TransformerEngine", ("*userbuffers*",)),
+    CommunicationLibrary("oneCCL", ("*oneccl*",)),
+    CommunicationLibrary("RCCL", ("rccl*",)),  # what of it is not called as NCCL's kernels are
 )
 """A library that is added here counts from then on, and makes its runs another convention to their baselines."""
 
 
-class Known(NamedTuple):
+class KnownLibrary(NamedTuple):
     """Of a kernel that communicates: the library, and a glob on demangled names that means such kernels."""
 
     library: str
@@ -65,13 +65,13 @@ _MATCHERS = [
 
 
 @lru_cache(maxsize=65_536)
-def known_communication(short: str, full: str) -> Known | None:
+def known_communication(short: str, full: str) -> KnownLibrary | None:
     """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
     possible = [each for each in _MATCHERS if each[1] in full or each[1] in short]
     path = qualified_name(full or short) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):
-            return Known(library, f"*{glob.removeprefix('*')}")
+            return KnownLibrary(library, f"*{glob.removeprefix('*')}")
     return None
 
 

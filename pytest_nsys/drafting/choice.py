@@ -24,7 +24,7 @@ from pytest_nsys.analysis.candidates import (
 from pytest_nsys.analysis.quality import CHECKS, FEW_ANCHORS, Bounds, Subject
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.uncounted import uncounted
-from pytest_nsys.analysis.windows import MEDIAN, RUN, Pick
+from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span, Value, counted, printable
@@ -53,9 +53,9 @@ class Choice:
     quality: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def pick(self) -> Pick:
+    def spec(self) -> WindowSpec:
         """What the assertions are judged on."""
-        return Pick(self.window, self.convention.span, self.convention.kernels)
+        return WindowSpec(self.window, self.convention.span, self.convention.kernels)
 
     def because(self, key: str, *lines: str) -> Choice:
         """The same with more reasons for a key."""
@@ -71,7 +71,7 @@ def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask) 
     if given is not None and given.anchor is not None:
         chosen = _built_in(open_under, given)
         if chosen is None:
-            open_under(given).measured(Pick(MEDIAN, given.span, given.kernels)).filled()  # says why
+            open_under(given).measured(WindowSpec(MEDIAN, given.span, given.kernels)).filled()  # says why
             raise NothingMeasured(f"the windows of convention {given.name} hold no kernels")
         return chosen
     for convention in _fitting(run) if given is None else ():
@@ -206,7 +206,7 @@ def _why_mode(mode: KernelsMode, holds: Mapping[KernelsMode, Held], lag: Lag) ->
 
 def with_libraries(choice: Choice, run: Run) -> Choice:
     """The choice with patterns for kernels of known communication libraries that its convention takes for compute."""
-    found = uncounted(run.measured(choice.pick))
+    found = uncounted(run.measured(choice.spec))
     if found is None:
         said = f"Kernels of {', '.join(sorted(run.libraries))} communicate, too."
         return choice.because("convention", said) if run.libraries else choice
@@ -217,7 +217,7 @@ def with_libraries(choice: Choice, run: Run) -> Choice:
 
 def with_bounds(choice: Choice, run: Run) -> Choice:
     """The choice with the bounds of quality that this trace crosses set on purpose, each with what would be better."""
-    group = run.measured(choice.pick)
+    group = run.measured(choice.spec)
     subject = Subject(run, group, "exposed_ns", ("rank", "stage", "purpose"))
     quality: dict[str, str] = {}
     for check, measure in CHECKS.items():

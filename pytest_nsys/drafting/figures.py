@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Label, Value, printable
 from pytest_nsys.core.units import format_value
 
@@ -17,24 +17,25 @@ Labels = tuple[Label, ...]
 
 @dataclass(frozen=True)
 class Figures:
-    """What the captures hold under one pick. Raises NothingMeasured where a window is empty."""
+    """What the captures hold under one window spec. Raises NothingMeasured where a window is empty."""
 
-    evidence: Evidence
-    pick: Pick
+    captures: Captures
+    spec: WindowSpec
 
     @property
-    def captures(self) -> int:
-        return len(self.evidence.captures)
+    def count(self) -> int:
+        """The number of captures."""
+        return len(self.captures.runs)
 
     def rows(self, metric: str) -> dict[Labels, Value]:
         """The rows of a metric, medians over the captures; none where some capture lacks a row."""
-        measured = self.evidence.rows(METRICS[metric], self.pick)
+        measured = self.captures.rows(METRICS[metric], self.spec)
         return {} if measured.missing else {row.labels: row.value for row in measured.rows}
 
     def each(self, metric: str) -> dict[Labels, list[Value]]:
         """The values of every row, one for each capture."""
         found: dict[Labels, list[Value]] = {labels: [] for labels in self.rows(metric)}
-        for one in self.evidence.each(METRICS[metric], self.pick):
+        for one in self.captures.each(METRICS[metric], self.spec):
             for row in one.rows:
                 if row.labels in found:
                     found[row.labels].append(row.value)
@@ -43,7 +44,7 @@ class Figures:
     @property
     def windows(self) -> list[RankWindow]:
         """The windows of every rank of every capture."""
-        return [w for run in self.evidence.captures for own in run.measured(self.pick).ranks.values() for w in own]
+        return [w for run in self.captures.runs for own in run.measured(self.spec).ranks.values() for w in own]
 
     def largest(self, metric: str, among: Mapping[Labels, Value] | None = None) -> str:
         """The largest row, of all or of some, in words: ``1 278 us (rank 5, stage stage4_f)``."""

@@ -37,7 +37,7 @@ Entry = str | Mapping[str, str | Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class Sentence:
+class DraftSentence:
     """One entry under ``assertions:``: a sentence, or the keys of a mapping. ``group`` is the heading it stands below.
 
     ``why`` are comment lines. Of too many the largest ``rank`` goes first.
@@ -69,10 +69,10 @@ def file_smallest_ns(figures: Figures) -> int:
     return smallest_ns(min(figures.rows("window_ns").values()))
 
 
-def draft_sentences(figures: Figures) -> list[Sentence]:
+def draft_sentences(figures: Figures) -> list[DraftSentence]:
     """The assertions, in the order of the file."""
     windows = figures.windows
-    found: list[Sentence] = []
+    found: list[DraftSentence] = []
     communicates = any(window.communication for window in windows)
     if communicates:
         found += _streams(figures)
@@ -90,11 +90,11 @@ def draft_sentences(figures: Figures) -> list[Sentence]:
 
 
 def _over_ranks(figures: Figures) -> str:
-    ranks = len(figures.evidence.captures[0].ranks)
+    ranks = len(figures.captures.runs[0].ranks)
     return "the rank" if ranks == 1 else f"all {ranks} ranks"
 
 
-def _streams(figures: Figures) -> Iterator[Sentence]:
+def _streams(figures: Figures) -> Iterator[DraftSentence]:
     rows = figures.rows("comm_streams")
     counts: dict[Labels, int] = {}
     for (rank, _), value in rows.items():
@@ -103,7 +103,7 @@ def _streams(figures: Figures) -> Iterator[Sentence]:
     named = printable(f" for {', '.join(used)}", 80) if used != [UNKNOWN] else ""
     if len(set(counts.values())) == 1:
         number = next(iter(counts.values()))
-        yield Sentence(
+        yield DraftSentence(
             {
                 "id": "number of communication streams",
                 "metric": "comm_streams",
@@ -116,23 +116,23 @@ def _streams(figures: Figures) -> Iterator[Sentence]:
         )
     else:
         why = f"Communication streams{named}: the ranks differ, so each is held to its own number."
-        yield Sentence("comm_streams == baseline", (why,), STRUCTURE, 1)
-    if not figures.evidence.convention.purposes:
+        yield DraftSentence("comm_streams == baseline", (why,), STRUCTURE, 1)
+    if not figures.captures.convention.purposes:
         return
     for purpose, what in (("mixed", "serves two purposes"), ("unknown", "is used for something without a name")):
         if not any(value for (_, own), value in rows.items() if own == purpose):
             why = f"No communication stream {what}; one that does serialises what should run side by side."
             if purpose == "unknown":
                 why = f"No communication stream {what}: new communication shows here first."
-            yield Sentence(f"no {purpose} comm streams", (why,), STRUCTURE, 2 if purpose == "mixed" else 9)
+            yield DraftSentence(f"no {purpose} comm streams", (why,), STRUCTURE, 2 if purpose == "mixed" else 9)
 
 
-def _barriers(figures: Figures, *, communicates: bool) -> Iterator[Sentence]:
+def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence]:
     rows = figures.rows("barrier_ns")
     if rows and not any(rows.values()):
         if communicates:
             why = "No communication runs on a compute stream now: there it would wait for that stream's compute."
-            yield Sentence("no barrier_ns", (why,), STRUCTURE, 3)
+            yield DraftSentence("no barrier_ns", (why,), STRUCTURE, 3)
         return
     if rows:
         shown = figures.largest("barrier_ns")
@@ -149,7 +149,7 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[Sentence]:
             yield from _overlaps_all(figures, limited=not communicates)
 
 
-def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[Sentence]:
+def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[DraftSentence]:
     """Barriers counted as communication; ``limited``: no other sentence is a limit on the overlap."""
     if limited:
         yield from _wall_overlap(figures, "wall_overlap_all")
@@ -159,12 +159,12 @@ def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[Sentence]:
         yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, 0)
 
 
-def _launches(figures: Figures) -> Iterator[Sentence]:
+def _launches(figures: Figures) -> Iterator[DraftSentence]:
     """Exact, so only under a mode that does not depend on when the GPU got to a kernel."""
     own = figures
-    exact = figures.pick.kernels is KernelsMode.LAUNCHED or figures.pick.whole_run
+    exact = figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.whole_run
     if not exact:
-        own = Figures(figures.evidence, replace(figures.pick, kernels=KernelsMode.LAUNCHED))
+        own = Figures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
         if not all(len(window) for window in own.windows):
             return
     each = own.each("launches")
@@ -175,24 +175,24 @@ def _launches(figures: Figures) -> Iterator[Sentence]:
     sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
     why = (f"A kernel more or less in the window is a change of the program; measured {sum(chosen.values())} in all.",)
     if exact:
-        yield Sentence(sentence, why, STRUCTURE, 5)
+        yield DraftSentence(sentence, why, STRUCTURE, 5)
         return
     also = "Counted by launch: at the edges of a window it is chance whether the GPU got to a kernel in time."
     entry = {"id": "launches", "assert": sentence, "kernels": str(KernelsMode.LAUNCHED)}
-    yield Sentence(entry, (*why, also), STRUCTURE, 5)
+    yield DraftSentence(entry, (*why, also), STRUCTURE, 5)
 
 
-def _syncs(figures: Figures) -> Iterator[Sentence]:
+def _syncs(figures: Figures) -> Iterator[DraftSentence]:
     each = figures.each("syncs")
     if each and not any(any(captures) for captures in each.values()):
         why = "The CPU never waits for the GPU in the window (no synchronisation, no blocking copy): it stays ahead."
-        yield Sentence("no syncs", (why,), STRUCTURE, 6)
+        yield DraftSentence("no syncs", (why,), STRUCTURE, 6)
     elif each and all(len(set(captures)) == 1 for captures in each.values()):
         why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait slips in."
-        yield Sentence("syncs <= baseline", (why,), STRUCTURE, 8)
+        yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, 8)
 
 
-def _overlaps(figures: Figures) -> Iterator[Sentence]:
+def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
     """A limit for each stage; for pairs (forward, backward) where there are many; for the rank where there is none."""
     stages = {stage: rows for stage, rows in by_stage(figures.rows("overlap")).items() if stage != NO_STAGE}
     if not stages:
@@ -218,16 +218,16 @@ def _overlaps(figures: Figures) -> Iterator[Sentence]:
                 "where": {"stage": name},
                 "require": f">= {limit}%",
             }
-        yield Sentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, 4)
+        yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, 4)
 
 
-def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[Sentence]:
+def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[DraftSentence]:
     rows = figures.rows(metric)
     if rows:
         limit = percent_below(rows.values(), points(values_of(figures.each(metric))))
         if limit >= LEAST_PERCENT:
             why = _why_overlap(figures, metric, rows, limit)
-            yield Sentence(f"{metric} >= {limit}%", why, HIDDEN, 4)
+            yield DraftSentence(f"{metric} >= {limit}%", why, HIDDEN, 4)
 
 
 def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], li
     return (f"Measured at worst {least}{rest}; limit {limit} %: {away} points of margin.",)
 
 
-def _exposed(figures: Figures) -> Iterator[Sentence]:
+def _exposed(figures: Figures) -> Iterator[DraftSentence]:
     rows = {labels: value for labels, value in figures.rows("exposed_ns").items() if labels[1] != NO_STAGE}
     metric = "exposed_ns" if rows else "wall_exposed_ns"
     if not (rows := rows or figures.rows(metric)):
@@ -248,24 +248,24 @@ def _exposed(figures: Figures) -> Iterator[Sentence]:
     yield _held(figures, metric, (f"Communication without compute, of {whose}; measured at most {most}.",), HIDDEN, 0)
 
 
-def _balance(figures: Figures) -> Iterator[Sentence]:
-    mesh = figures.evidence.mesh
+def _balance(figures: Figures) -> Iterator[DraftSentence]:
+    mesh = figures.captures.mesh
     if mesh.sizes.get("pp", 1) < 2 or not figures.rows("compute_ns"):
         return
     ratios = [worst for worst in _balances(figures) if worst is not None]
-    if len(ratios) < figures.captures:
+    if len(ratios) < figures.count:
         return
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
     why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage sets the pace of all."
-    yield Sentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
+    yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
 
 
 def _balances(figures: Figures) -> Iterator[Fraction | None]:
     """The worst balance of each capture: ranks that differ in their place in the pipeline alone."""
-    coordinates = figures.evidence.mesh.coordinates
+    coordinates = figures.captures.mesh.coordinates
     each = figures.each("compute_ns")
-    for capture in range(figures.captures):
+    for capture in range(figures.count):
         groups: dict[tuple[tuple[str, int], ...], list[Value]] = {}
         for (rank,), captures in each.items():
             place = coordinates.get(int(rank), {})
@@ -275,15 +275,15 @@ def _balances(figures: Figures) -> Iterator[Fraction | None]:
         yield max(ratios, default=None)
 
 
-def _times(figures: Figures) -> Iterator[Sentence]:
+def _times(figures: Figures) -> Iterator[DraftSentence]:
     anchors = min((len(window.anchors) for window in figures.windows), default=0)
-    if figures.pick.window != RUN and anchors >= SHORTEST_SERIES and figures.rows("period_ns"):
+    if figures.spec.window != RUN and anchors >= SHORTEST_SERIES and figures.rows("period_ns"):
         rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
         worst = figures.named("period_ns", max(rows.items(), key=lambda item: (item[1], str(item[0]))))
         why = (f"From one anchor to the next, the median of the steady half; measured at most {worst}.",)
         yield _held(figures, "period_ns", why, TIME, 6, "p50 ")
     what = "The window, from end to end"
-    if figures.pick.whole_run or figures.pick.kernels is KernelsMode.LAUNCHED:
+    if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
         what = "From the first start to the last end of the window's kernels"
     why = (f"{what}; measured at most {figures.largest('window_ns')}.",)
     yield _held(figures, "window_ns", why, TIME, 0)
@@ -298,7 +298,9 @@ _ROUGH = {"idle_ns": Fraction(10, 100), "barrier_ns": Fraction(10, 100)}
 """Times that are the rest of something else, or wait for others, and move more."""
 
 
-def _held(figures: Figures, metric: str, why: tuple[str, ...], group: str, rank: int, quantile: str = "") -> Sentence:
+def _held(
+    figures: Figures, metric: str, why: tuple[str, ...], group: str, rank: int, quantile: str = ""
+) -> DraftSentence:
     """A time against its baseline, with the file's tolerance where that is wide enough."""
     rows = [own for labels, own in figures.each(metric).items() if not quantile or labels[1] == quantile.strip()]
     smallest = file_smallest_ns(figures) * (2 if metric in _ROUGH else 1)
@@ -306,6 +308,6 @@ def _held(figures: Figures, metric: str, why: tuple[str, ...], group: str, rank:
     usual = file_tolerance(figures)
     words = "tolerance" if own <= usual else f"max({int(100 * own)}%, {written_ns(smallest)})"
     if own > usual:
-        basis = "It moved more over the captures" if figures.captures > 1 else "Such a time moves more from run to run"
+        basis = "It moved more over the captures" if figures.count > 1 else "Such a time moves more from run to run"
         why = (*why, f"{basis}: {int(100 * own)} %.")
-    return Sentence(f"{quantile}{metric} below baseline plus {words}", why, group, rank)
+    return DraftSentence(f"{quantile}{metric} below baseline plus {words}", why, group, rank)

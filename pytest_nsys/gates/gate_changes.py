@@ -18,7 +18,7 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.loosening import Changed, compared
-from pytest_nsys.gates.loosening_rules import GONE, Change, Kind
+from pytest_nsys.gates.loosening_rules import GONE, Change, ChangeKind
 from pytest_nsys.tools.git_files import LINK, Entry, Snapshot
 
 FILE = "gate file"
@@ -95,7 +95,7 @@ class _WorkTree:
         elif self._listed.get(self._then.place(path), True):  # else the checkout leaves it out
             moved = self._moved_to(path)
             now = GONE if moved is None else f"renamed to {self._shown(moved)}"
-            yield _of_file(Kind.LOOSENED, "judged", now)
+            yield _of_file(ChangeKind.LOOSENED, "judged", now)
             if moved is not None:
                 yield from self._compared(path, moved)
 
@@ -103,16 +103,16 @@ class _WorkTree:
         try:
             now = self._load(new)
         except GateFileError as error:
-            yield _of_file(Kind.LOOSENED, "judged", f"not understood: {_first(error)}")
+            yield _of_file(ChangeKind.LOOSENED, "judged", f"not understood: {_first(error)}")
             return
         held = self._then.gate_file(old)
         if held is None:
-            yield _of_file(Kind.CHANGED, "a link out of the repository", "another one")
+            yield _of_file(ChangeKind.CHANGED, "a link out of the repository", "another one")
             return
         try:
             yield from compared(self._load(old, held), now)
         except GateFileError as error:
-            yield _of_file(Kind.CHANGED, f"not understood by this version: {_first(error)}", "another one")
+            yield _of_file(ChangeKind.CHANGED, f"not understood by this version: {_first(error)}", "another one")
 
     def _load(self, path: Path, content: bytes | None = None) -> GateFile:
         return load_gate_file(path, METRICS, display=Path(self._shown(path)), content=content)
@@ -138,7 +138,7 @@ class _WorkTree:
             return set()
 
 
-def _of_file(kind: Kind, was: str, now: str) -> Changed:
+def _of_file(kind: ChangeKind, was: str, now: str) -> Changed:
     return Changed(Change(kind, FILE, was, now))
 
 

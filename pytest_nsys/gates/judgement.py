@@ -40,7 +40,7 @@ RowKey = tuple[tuple[str, Label], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unlike:
+class NotComparable:
     """Why there is nothing to compare with: NO_DATA or INCOMPARABLE."""
 
     outcome: Outcome
@@ -71,7 +71,7 @@ def judge(
     unit: str,
     now: Table,
     missing: Sequence[tuple[tuple[Label, ...], str]],
-    reference: Reference | Unlike | None,
+    reference: Reference | NotComparable | None,
     today: date | None = None,
 ) -> Judgement:
     """Hold what was measured against what was asked.
@@ -109,7 +109,7 @@ def _judge(
     unit: str,
     now: Table,
     missing: Sequence[tuple[tuple[Label, ...], str]],
-    reference: Reference | Unlike | None,
+    reference: Reference | NotComparable | None,
 ) -> Judgement:
     if lost := lacking(now, missing, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=lost)
@@ -131,7 +131,7 @@ def _judge(
         return amounting([_against_constant(assertion, limit.value, row) for row in rows])
     if reference is None:
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
-    if isinstance(reference, Unlike):
+    if isinstance(reference, NotComparable):
         return Judgement(reference.outcome, reason=reference.reason)
     return _against_baseline(assertion, limit, unit, rows, reference)
 

@@ -15,7 +15,7 @@ from pytest_nsys.gates.assertion import Assertion, GateFile, Severity
 from pytest_nsys.gates.loosening_rules import (
     GONE,
     Change,
-    Kind,
+    ChangeKind,
     Rule,
     Sides,
     aggregates,
@@ -105,14 +105,14 @@ def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[Change, Asser
             free.remove(now)
         if changes is None:
             what = was.name if was.name == was.sentence else f"{was.name} ({was.sentence})"
-            changes = [Change(Kind.LOOSENED, "assertion", what, GONE)]
+            changes = [Change(ChangeKind.LOOSENED, "assertion", what, GONE)]
         yield from ((change, now) for change in changes)
 
 
 def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> list[Change]:
     """What one assertion asks otherwise than another."""
     if was.metric != now.metric:
-        return [Change(Kind.CHANGED, "assertion", was.sentence, now.sentence)]
+        return [Change(ChangeKind.CHANGED, "assertion", was.sentence, now.sentence)]
     return list(_fields(ASSERTION_RULES, was, now, Sides((old, new), was, now)))
 
 

@@ -41,7 +41,7 @@ SHOWN_TEXT = 120
 Where = Mapping[str, Selector]
 
 
-class Kind(enum.StrEnum):
+class ChangeKind(enum.StrEnum):
     """``LOOSENED``: what was red may pass. ``CHANGED``: something else is asked, and nobody can order the two."""
 
     LOOSENED = "loosened"
@@ -52,7 +52,7 @@ class Kind(enum.StrEnum):
 class Change:
     """One key that means something else now; ``was`` and ``now`` as a gate file writes them."""
 
-    kind: Kind
+    kind: ChangeKind
     key: str
     was: str
     now: str
@@ -85,7 +85,7 @@ def says_nothing(_: Any, __: Any, ___: Sides) -> Iterable[Change]:
 
 def another(key: str) -> Rule:
     """Nobody can say which of two values asks for more."""
-    return lambda was, now, _: [Change(Kind.CHANGED, key, *_apart(was, now))]
+    return lambda was, now, _: [Change(ChangeKind.CHANGED, key, *_apart(was, now))]
 
 
 def looser_from(key: str, *tight_to_loose: object) -> Rule:
@@ -93,7 +93,7 @@ def looser_from(key: str, *tight_to_loose: object) -> Rule:
 
     def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
         if tight_to_loose.index(now) > tight_to_loose.index(was):
-            yield Change(Kind.LOOSENED, key, spelled(was), spelled(now))
+            yield Change(ChangeKind.LOOSENED, key, spelled(was), spelled(now))
 
     return rule
 
@@ -103,7 +103,7 @@ def looser_up(key: str) -> Rule:
 
     def rule(was: int, now: int, _: Sides) -> Iterator[Change]:
         if now > was:
-            yield Change(Kind.LOOSENED, key, str(was), str(now))
+            yield Change(ChangeKind.LOOSENED, key, str(was), str(now))
 
     return rule
 
@@ -115,7 +115,7 @@ def each_part(key: str, but: str = "") -> Rule:
         old, new = _parts(was), _parts(now)
         for name in dict.fromkeys((*old, *new)):
             if old.get(name) != new.get(name) and name != but:
-                yield Change(Kind.CHANGED, f"{key} {name}", *_apart(old.get(name), new.get(name)))
+                yield Change(ChangeKind.CHANGED, f"{key} {name}", *_apart(old.get(name), new.get(name)))
 
     return rule
 
@@ -129,7 +129,7 @@ def _parts(value: Any) -> Mapping[str, Any]:
 
 def xfail(was: str | None, now: str | None, _: Sides) -> Iterator[Change]:
     if was is None:
-        yield Change(Kind.LOOSENED, "xfail", NONE, spelled(now))
+        yield Change(ChangeKind.LOOSENED, "xfail", NONE, spelled(now))
 
 
 def measured_with(key: str) -> Rule:
@@ -139,7 +139,7 @@ def measured_with(key: str) -> Rule:
         usual = (getattr(gate.convention, key) for gate in sides.gates)
         old, new = (value or default for value, default in zip((was, now), usual, strict=True))
         if old != new:
-            yield Change(Kind.CHANGED, key, spelled(old), spelled(new))
+            yield Change(ChangeKind.CHANGED, key, spelled(old), spelled(new))
 
     return rule
 
@@ -148,7 +148,7 @@ def agreeing(was: tuple[str, ...] | None, now: tuple[str, ...] | None, _: Sides)
     """Fewer circumstances have to agree with those of the baseline."""
     old, new = (FIELDS if fields is None else fields for fields in (was, now))
     if set(old) - set(new):
-        yield Change(Kind.LOOSENED, "comparable_on", *("all" if f is None else spelled(f) for f in (was, now)))
+        yield Change(ChangeKind.LOOSENED, "comparable_on", *("all" if f is None else spelled(f) for f in (was, now)))
 
 
 def missing(was: AllowMissing, now: AllowMissing, _: Sides) -> Iterator[Change]:
@@ -157,7 +157,7 @@ def missing(was: AllowMissing, now: AllowMissing, _: Sides) -> Iterator[Change]:
         not any((wide == glob or (_is_plain(glob) and fnmatchcase(glob, wide))) and ranks <= was[wide] for wide in was)
         for glob, ranks in now.items()
     ):
-        yield Change(Kind.LOOSENED, "allow_missing", spelled(was), spelled(now))
+        yield Change(ChangeKind.LOOSENED, "allow_missing", spelled(was), spelled(now))
 
 
 def bounds(was: Any, now: Any, _: Sides) -> Iterator[Change]:
@@ -166,7 +166,7 @@ def bounds(was: Any, now: Any, _: Sides) -> Iterator[Change]:
     for name in (name for name in old if old[name] != new[name] and name != "world"):  # which `run` says
         if _is_looser(old[name], new[name], at_least=name in AT_LEAST):
             texts = (_bound(name, value) for value in (old[name], new[name]))
-            yield Change(Kind.LOOSENED, f"quality {name}", *texts)
+            yield Change(ChangeKind.LOOSENED, f"quality {name}", *texts)
 
 
 def _is_looser(was: Fraction | int | None, now: Fraction | int | None, *, at_least: bool) -> bool:
@@ -188,7 +188,7 @@ def rows(was: Where, now: Where, sides: Sides) -> Iterator[Change]:
     folded = any(side.aggregates or side.balance_across for side in (sides.old, sides.new))
     if not folded and covers(now, was):
         return
-    kind = Kind.LOOSENED if covers(was, now) and not folded else Kind.CHANGED
+    kind = ChangeKind.LOOSENED if covers(was, now) and not folded else ChangeKind.CHANGED
     yield Change(kind, "rows", *(spelled(where) if where else "all" for where in (was, now)))
 
 
@@ -226,9 +226,9 @@ def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Si
     """One value in place of every row asks for less; the other way round only a sum is no rule for each row."""
     assert sides.new is not None
     if not was:
-        yield Change(Kind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
+        yield Change(ChangeKind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
     elif now or sides.new.require.comparator is Comparator.NE or any(step.word == "sum" for step in was):
-        yield Change(Kind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
+        yield Change(ChangeKind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
 
 
 def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[Change]:
@@ -239,7 +239,7 @@ def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> I
         if not any(_excuses(old, waiver, comparator) for old in was):
             before = next((old for old in was if old.where == waiver.where), None)
             texts = (NONE if each is None else _waived(each, sides.unit) for each in (before, waiver))
-            yield Change(Kind.LOOSENED, "waiver", *texts)
+            yield Change(ChangeKind.LOOSENED, "waiver", *texts)
 
 
 def _excuses(old: Waiver, new: Waiver, comparator: Comparator | None) -> bool:
@@ -264,7 +264,7 @@ def limit_of(key: str) -> Rule:
         if was is None:
             return
         if now is None:
-            yield Change(Kind.LOOSENED, key, was.text, GONE)
+            yield Change(ChangeKind.LOOSENED, key, was.text, GONE)
         elif isinstance(was.limit, FromBaseline) and isinstance(now.limit, FromBaseline):
             yield from _of_baseline(key, was, now, sides)
         elif kind := _other_constant(was, now):
@@ -273,17 +273,17 @@ def limit_of(key: str) -> Rule:
     return rule
 
 
-def _other_constant(was: Requirement, now: Requirement) -> Kind | None:
+def _other_constant(was: Requirement, now: Requirement) -> ChangeKind | None:
     """How two limits differ of which one at least is a constant; None where the new one allows no more."""
     if not (isinstance(was.limit, Constant) and isinstance(now.limit, Constant)):
-        return Kind.CHANGED
+        return ChangeKind.CHANGED
     if Comparator.NE in (was.comparator, now.comparator):
-        return Kind.CHANGED if (was.comparator, was.limit) != (now.comparator, now.limit) else None
+        return ChangeKind.CHANGED if (was.comparator, was.limit) != (now.comparator, now.limit) else None
     more = any(
         old is not None and (new is None or new > old)
         for old, new in zip(_reach(was.comparator, was.limit), _reach(now.comparator, now.limit), strict=True)
     )
-    return Kind.LOOSENED if more else None
+    return ChangeKind.LOOSENED if more else None
 
 
 _Reach = tuple[Fraction, bool] | None
@@ -311,11 +311,11 @@ def _of_baseline(key: str, was: Requirement, now: Requirement, sides: Sides) -> 
     assert isinstance(new, FromBaseline)
     lost = _failing(was.comparator) - _failing(now.comparator)
     if lost or old.no is not new.no:
-        yield Change(Kind.LOOSENED if lost else Kind.CHANGED, key, was.text, now.text)
+        yield Change(ChangeKind.LOOSENED if lost else ChangeKind.CHANGED, key, was.text, now.text)
     if old.history is not None and new.history is not None:
         yield from each_part("history")(old.history, new.history, sides)
     elif old.history is not new.history:
-        yield Change(Kind.CHANGED, "baseline", old.source, new.source)
+        yield Change(ChangeKind.CHANGED, "baseline", old.source, new.source)
     yield from _tolerances(old.tolerance, new.tolerance, sides.unit)
 
 
@@ -326,15 +326,15 @@ def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iter
     if was is None or was.noise:
         old = NONE if was is None else "noise"
         amount = format_tolerance(now.relative, now.absolute.get(unit), unit, noise=now.noise)
-        yield Change(Kind.LOOSENED, "tolerance", old, amount)
+        yield Change(ChangeKind.LOOSENED, "tolerance", old, amount)
         return
     if now.relative > was.relative:
         texts = (format_tolerance(each.relative, None, unit) for each in (was, now))
-        yield Change(Kind.LOOSENED, "tolerance rel", *texts)
+        yield Change(ChangeKind.LOOSENED, "tolerance rel", *texts)
     before, after = (each.absolute.get(unit, Fraction(0)) for each in (was, now))
     if after > before:
         texts = (format_tolerance(Fraction(0), each, unit) if each else NONE for each in (before, after))
-        yield Change(Kind.LOOSENED, "tolerance abs", *texts)
+        yield Change(ChangeKind.LOOSENED, "tolerance abs", *texts)
 
 
 # -- words

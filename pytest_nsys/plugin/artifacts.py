@@ -20,7 +20,7 @@ from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.failed_windows import check_folder, has_failed, write_window
 from pytest_nsys.plugin.session import NsysSession, session_of, usage_errors
 from pytest_nsys.reports.targets import files_of
-from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
 OPTION = "--nsys-artifacts"
@@ -66,14 +66,14 @@ def _traces(config: pytest.Config) -> Iterator[Path]:
         yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
 
 
-def keep(session: NsysSession, gate: GateFile, verdict: Verdict, bench: Bench) -> Artifact:
+def keep(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Artifact:
     """Write the windows of a failed assertion; nothing of any other, or where nobody asked for it."""
     folder = artifact_folder(session.config)
     if folder is None or not has_failed(verdict):
         return Artifact()
-    base = bench.baseline.before if isinstance(bench.baseline, OtherRun) else None
+    base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
     try:
-        path = write_window(folder, session.shelf(gate).gate, verdict, bench.evidence, base)
+        path = write_window(folder, session.store(gate).gate, verdict, context.captures, base)
     except NsysError as error:
         return Artifact(lost=printable(str(error), 2000))
     except OSError as error:

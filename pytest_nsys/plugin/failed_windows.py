@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
@@ -49,7 +49,7 @@ def has_failed(verdict: Verdict) -> bool:
     return verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None
 
 
-def windows_of(verdict: Verdict, head: Evidence, base: Evidence | None = None) -> list[RunCut]:
+def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:
     """The window of the rank that is worst, of all ranks where no one rank is, in the first capture of each side.
 
     Raises NsysError where it cannot be cut.
@@ -57,14 +57,14 @@ def windows_of(verdict: Verdict, head: Evidence, base: Evidence | None = None) -
     worst = next(iter(rows_to_show(verdict)), None)
     rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
     ranks = frozenset([rank]) if isinstance(rank, int) else None
-    pick = pick_for(head.convention, verdict.assertion)
+    spec = spec_for(head.convention, verdict.assertion)
     if base is None:
-        return [cut(head.captures[0], pick, ranks)]
-    before = base.captures[0]
+        return [cut(head.runs[0], spec, ranks)]
+    before = base.runs[0]
     known = {each.number for each in before.ranks}
     if ranks is not None and not ranks <= known:
-        return [cut(head.captures[0], pick, ranks, HEAD)]
-    return [cut(before, pick, ranks, BASE), cut(head.captures[0], pick, ranks, HEAD)]
+        return [cut(head.runs[0], spec, ranks, HEAD)]
+    return [cut(before, spec, ranks, BASE), cut(head.runs[0], spec, ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
@@ -80,7 +80,7 @@ def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
         )
 
 
-def write_window(folder: Path, gate: str, verdict: Verdict, head: Evidence, base: Evidence | None = None) -> Path:
+def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base: Captures | None = None) -> Path:
     """Write the windows of a failed assertion in place of an earlier file; the file.
 
     Raises UsageMistake where it would replace something else, NsysError where nothing can be cut, OSError.

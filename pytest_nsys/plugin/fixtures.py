@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
@@ -26,7 +26,7 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.reports.text import explanation
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class NsysRun:
         return NsysRun(self._config, BUILT_IN[convention])
 
     @property
-    def evidence(self) -> Evidence:
+    def captures(self) -> Captures:
         """The opened captures."""
         try:
-            return session_of(self._config).evidence(convention=self.convention)
+            return session_of(self._config).captures(convention=self.convention)
         except NsysError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
@@ -86,13 +86,13 @@ class NsysRun:
         __tracebackhide__ = True
         if metric not in METRICS:
             raise ValueError(f"unknown metric {metric!r}{did_you_mean(metric, METRICS)}")
-        evidence = self.evidence
-        pick = evidence.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        captures = self.captures
+        spec = captures.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
         try:
-            measured = evidence.rows(METRICS[metric], pick)
-            table = measured.table(evidence.mesh)
+            measured = captures.rows(METRICS[metric], spec)
+            table = measured.table(captures.mesh)
             if lost := lacking(table, measured.missing, selectors):
                 raise NothingSelected(lost)
             return [MetricRow(labels, value) for labels, value in complete(table, selectors, excused)]
@@ -125,8 +125,8 @@ class NsysGate:
         if assertion.needs_baseline and gate_file is None:
             raise ValueError("a baseline belongs to a gate file: nsys_gate(sentence, gate_file=…)")
         try:
-            bench = session.bench(gate) if gate_file is not None else Bench(session.evidence(gate), gate)
-            verdict = evaluate(assertion, bench)
+            context = session.context(gate) if gate_file is not None else GateContext(session.captures(gate), gate)
+            verdict = evaluate(assertion, context)
         except NsysError as error:
             raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
         if not verdict.good:

@@ -21,7 +21,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError, NothingMeasure
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.plugin.artifacts import VIEWER, Artifact, keep
@@ -30,7 +30,7 @@ from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.session.record import Record, error_record, record_of
 from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.stored.history.entries import REFRESH
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.refresh import Refusal
 
 
@@ -69,7 +69,7 @@ class GateItem(pytest.Item):
         self.history: dict[str, Any] | None = None
         self.pictures: Pictures | None = None
         self.nothing_measured = False
-        self._bench: Bench | None = None
+        self._context: GateContext | None = None
 
     def mark(self) -> None:
         """Marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone."""
@@ -89,16 +89,16 @@ class GateItem(pytest.Item):
         self.user_properties[:] = [each for each in self.user_properties if not each[0].startswith("nsys_")]
         session = session_of(self.config)
         try:
-            self._bench = session.bench(self.gate)
-            evidence = self._bench.evidence
-            evidence.key(self._bench.stated)
-            metric, pick = METRICS[self.assertion.metric], pick_for(evidence.convention, self.assertion)
-            evidence.rows(metric, pick)
-            evidence.check(self.gate.quality, pick, metric)
+            self._context = session.context(self.gate)
+            captures = self._context.captures
+            captures.key(self._context.stated)
+            metric, spec = METRICS[self.assertion.metric], spec_for(captures.convention, self.assertion)
+            captures.rows(metric, spec)
+            captures.check(self.gate.quality, spec, metric)
             if session.updates(self.assertion):
                 session.refresh(self.gate).readable()
             else:
-                self._bench.reference(self.assertion)
+                self._context.reference(self.assertion)
         except NsysError as error:
             self._error(error)
 
@@ -112,8 +112,8 @@ class GateItem(pytest.Item):
         """The record of the verdict, with what was judged as far as that is known."""
         key: dict[str, Any] = {}
         with contextlib.suppress(NsysError):  # which is why there is no verdict
-            if self._bench is not None:
-                key = self._bench.evidence.key(self._bench.stated).as_json()
+            if self._context is not None:
+                key = self._context.captures.key(self._context.stated).as_json()
         told = session_of(self.config).told
         record = replace(record, message=told(record.message), explanation=told(record.explanation))
         self.record = replace(record, traces=self._traces(), key=key)
@@ -136,17 +136,17 @@ class GateItem(pytest.Item):
         if session.recording:
             from pytest_nsys.plugin.recorder import entry_of
 
-            self.history = entry_of(session, self.gate, self.assertion, self._bench, (outcome, message), verdict)
+            self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
 
     def runtest(self) -> None:
         """Reach the verdict."""
-        assert self._bench is not None
+        assert self._context is not None
         session = session_of(self.config)
         if session.updates(self.assertion):
             self._update()
             return
         try:
-            verdict = evaluate(self.assertion, self._bench)
+            verdict = evaluate(self.assertion, self._context)
         except NsysError as error:
             self._error(error)
         record = record_of(verdict, self._run_words(), verdict.compared_with)
@@ -161,15 +161,15 @@ class GateItem(pytest.Item):
         if self.config.getoption("nsys_html") is not None:
             from pytest_nsys.plugin.page_report import draw
 
-            self.pictures = draw(session, self.gate, verdict, self._bench)
+            self.pictures = draw(session, self.gate, verdict, self._context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(record.explanation)
         self._warn(verdict)
 
     def _artifact(self, verdict: Verdict) -> Artifact:
-        assert self._bench is not None
-        return keep(session_of(self.config), self.gate, verdict, self._bench)
+        assert self._context is not None
+        return keep(session_of(self.config), self.gate, verdict, self._context)
 
     def _warn(self, verdict: Verdict) -> None:
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
@@ -213,19 +213,19 @@ class GateItem(pytest.Item):
         leading = verdict.causes[0].explanation.leading if verdict.causes else None
         if leading is None or leading.straggler is None:
             return False
-        assert self._bench is not None
-        evidence = self._bench.evidence
+        assert self._context is not None
+        captures = self._context.captures
         with contextlib.suppress(NsysError):
-            return bool(evidence.rows(METRICS["straggler_lag_ns"], pick_for(evidence.convention, self.assertion)).rows)
+            return bool(captures.rows(METRICS["straggler_lag_ns"], spec_for(captures.convention, self.assertion)).rows)
         return False
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
-        assert self._bench is not None
+        assert self._context is not None
         refresh = session_of(self.config).refresh(self.gate)
         try:
-            if self._bench.shelf is not None:
-                self._bench.shelf.writable()
+            if self._context.store is not None:
+                self._context.store.writable()
             refusal = refresh.refusal
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
@@ -238,9 +238,9 @@ class GateItem(pytest.Item):
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:
-        assert self._bench is not None
+        assert self._context is not None
         shown = ", ".join(self._traces())
-        key = self._bench.evidence.key(self._bench.stated)
+        key = self._context.captures.key(self._context.stated)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
         return f"{shown} ({', '.join(part for part in parts if part)})"

@@ -23,7 +23,7 @@ from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.entries import exact_value
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
-from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
 MOST_PLOTS = 8
@@ -33,13 +33,13 @@ THIS_RUN = "this run"
 _SENT = pytest.StashKey[set[str]]()
 
 
-def draw(session: NsysSession, gate: GateFile, verdict: Verdict, bench: Bench) -> Pictures:
+def draw(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
-    base = bench.baseline.before if isinstance(bench.baseline, OtherRun) else None
+    base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
     sent = session.config.stash.setdefault(_SENT, set())
-    pictures = pictures_of(verdict, bench.evidence, base, sent)
+    pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
-        pictures["series"] = series_of(verdict, bench.evidence, bench.stated, session.shelf(gate).gate)
+        pictures["series"] = series_of(verdict, context.captures, context.stated, session.store(gate).gate)
     return pictures
 
 

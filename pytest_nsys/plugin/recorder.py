@@ -23,7 +23,7 @@ from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
 from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.revision import Revision, revision_of
-from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.evaluate import GateContext
 
 _SERIES = ("metric", "definition", "window", "span", "kernels")
 _SENT = pytest.StashKey[set[tuple[object, ...]]]()
@@ -45,7 +45,7 @@ def entry_of(
     session: NsysSession,
     gate: GateFile,
     assertion: Assertion,
-    bench: Bench | None,
+    context: GateContext | None,
     decided: tuple[str, str],
     verdict: Verdict | None = None,
 ) -> Plain:
@@ -55,17 +55,17 @@ def entry_of(
         decided = DELAYED, decided[1]
     entry: Plain = {
         "file": str(gate.path),
-        "gate": session.shelf(gate).gate,
+        "gate": session.store(gate).gate,
         "trace": _trace(session, gate),
         "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row),
         "facts": None,
         "series": None,
     }
-    if bench is not None:
+    if context is not None:
         with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
-            entry["facts"] = run_facts(bench.evidence, bench.stated)
+            entry["facts"] = run_facts(context.captures, context.stated)
             if decided[0] != Outcome.ERROR:
-                entry["series"] = _unsent(session, gate, series_facts(assertion, bench.evidence))
+                entry["series"] = _unsent(session, gate, series_facts(assertion, context.captures))
     return entry
 
 

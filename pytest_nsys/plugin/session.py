@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures import Evidence, Library, check_two_runs
+from pytest_nsys.analysis.captures import CaptureCache, Captures, check_two_runs
 from pytest_nsys.analysis.parallel import ReadAhead
-from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.hints import did_you_mean
@@ -27,17 +27,17 @@ from pytest_nsys.core.model import folders_up, from_here, printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
-from pytest_nsys.gates.picks import asks_of
+from pytest_nsys.gates.requests import requests_of
 from pytest_nsys.plugin.next_command import look_command, usual_of
 from pytest_nsys.stored.baselines.changes import file_changes, row_lines
 from pytest_nsys.stored.baselines.merge_base import AtMergeBase, Snapshots
-from pytest_nsys.stored.baselines.shelf import Shelf, shelf_of
+from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.stored.history.past_verdicts import PastVerdicts
 from pytest_nsys.tools.executors import check_executor
 from pytest_nsys.tools.git_files import merge_advice
 from pytest_nsys.tools.progress import on_terminal
 from pytest_nsys.traces.opening import REPORTS, find_traces
-from pytest_nsys.verdicts.evaluate import Bench
+from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode, named
@@ -59,18 +59,18 @@ class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
 
     config: pytest.Config
-    library: Library = field(init=False)
+    library: CaptureCache = field(init=False)
     refreshes: dict[Path, Refresh] = field(default_factory=dict)
     refused: dict[Path, str] = field(default_factory=dict)
     _usual: dict[str, Convention | None] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
     not_written: list[NsysError] = field(default_factory=list)
-    _benches: dict[Path, Bench] = field(default_factory=dict)
+    _benches: dict[Path, GateContext] = field(default_factory=dict)
     _gate_changes: dict[Path, tuple[GateChange, ...]] = field(default_factory=dict)
     _planned: list[tuple[GateFile, Assertion]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.library = Library(ReadAhead(executor_asked(self.config)))
+        self.library = CaptureCache(ReadAhead(executor_asked(self.config)))
 
     @property
     def updating(self) -> bool:
@@ -122,12 +122,12 @@ class NsysSession:
             return Source(tuple(ini), self._ini_folder)
         raise UsageMistake(NO_TRACE)
 
-    def evidence(self, gate: GateFile | None = None, convention: Convention | None = None) -> Evidence:
+    def captures(self, gate: GateFile | None = None, convention: Convention | None = None) -> Captures:
         """The opened captures of a gate file. Raises UsageMistake, TraceError."""
         source = self.source(gate)
         chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
         workload = gate.workload if gate is not None else Workload()
-        return self.library.evidence(
+        return self.library.captures(
             source.values, source.base, chosen, workload, self._asks(source, chosen, workload, gate)
         )
 
@@ -144,17 +144,19 @@ class NsysSession:
         self.library.opening = ReadAhead(executor_asked(self.config), shown)
         for gate in gates:
             with contextlib.suppress(NsysError):
-                self.bench(gate)
+                self.context(gate)
 
-    def _asks(self, source: Source, convention: Convention, workload: Workload, gate: GateFile | None) -> Sequence[Ask]:
+    def _asks(
+        self, source: Source, convention: Convention, workload: Workload, gate: GateFile | None
+    ) -> Sequence[Request]:
         """What is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
-        asks = asks_of(gate) if gate is not None and (self.updating or not self._planned) else []
+        requests = requests_of(gate) if gate is not None and (self.updating or not self._planned) else []
         for other, assertion in self._planned:
             same = (other.convention, other.workload) == (convention, workload)
             with contextlib.suppress(UsageMistake):
                 if same and self.source(other) == source:
-                    asks += asks_of(other, [assertion])
-        return asks
+                    requests += requests_of(other, [assertion])
+        return requests
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
@@ -268,31 +270,31 @@ class NsysSession:
         """
         return "fail" in (self.config.getoption("nsys_gate_changes"), self.config.getini("nsys_gate_changes"))
 
-    def bench(self, gate: GateFile) -> Bench:
+    def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.path not in self._benches:
-            evidence = self.evidence(gate)
-            shelf = self.shelf(gate)
-            past = PastRuns(evidence, gate, shelf.gate, self.history, self.shown)
+            captures = self.captures(gate)
+            store = self.store(gate)
+            past = PastRuns(captures, gate, store.gate, self.history, self.shown)
             other = self.config.getoption("nsys_against")
             if other:
                 base = Source(tuple(other), self.config.invocation_params.dir)
-                asks = self._asks(self.source(gate), gate.convention, gate.workload, gate)
-                before = self.library.evidence(base.values, base.base, gate.convention, gate.workload, asks)
-                check_two_runs(evidence.paths, before.paths)
-                bench = Bench(evidence, gate, OtherRun(evidence, gate, before, ", ".join(other)), past)
+                requests = self._asks(self.source(gate), gate.convention, gate.workload, gate)
+                before = self.library.captures(base.values, base.base, gate.convention, gate.workload, requests)
+                check_two_runs(captures.paths, before.paths)
+                context = GateContext(captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past)
             else:
-                stored = StoredBaseline(evidence, gate, shelf, self.shown, self.prune_command(gate))
-                bench = Bench(evidence, gate, stored, past, self.refresh_command(gate))
+                stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
+                context = GateContext(captures, gate, stored, past, self.refresh_command(gate))
             ref = self.snapshots.ref if self.snapshots is not None else ""
-            bench.past = PastVerdicts(evidence, gate, shelf.gate, self.history, ref)
-            self._benches[gate.path] = bench
+            context.past = PastVerdicts(captures, gate, store.gate, self.history, ref)
+            self._benches[gate.path] = context
         return self._benches[gate.path]
 
-    def shelf(self, gate: GateFile) -> Shelf:
+    def store(self, gate: GateFile) -> BaselineStore:
         """Where the baselines of a gate file lie."""
         files = AtMergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
-        return shelf_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
+        return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
 
     def prune_command(self, gate: GateFile) -> str:
         """What a person types to drop the stored rows that a gate file does not read any more."""
@@ -336,7 +338,7 @@ class NsysSession:
             reason = str(self.config.getoption("nsys_reason"))
             mode = Mode(self.config.getoption("nsys_update_mode") or Mode.MOVED)
             partial = bool(self._only)
-            self.refreshes[gate.path] = Refresh(gate, self.bench(gate), reason, mode, partial, self.shown)
+            self.refreshes[gate.path] = Refresh(gate, self.context(gate), reason, mode, partial, self.shown)
         return self.refreshes[gate.path]
 
     def write_refreshes(self) -> bool:
@@ -354,7 +356,7 @@ class NsysSession:
         from pytest_nsys.reports.calibration import noise_lines
 
         refresh = next(refresh for refresh in self.refreshes.values() if refresh.path == written.path)
-        return noise_lines(refresh.gate, written.new, refresh.bench.evidence)
+        return noise_lines(refresh.gate, written.new, refresh.context.captures)
 
     def refresh_lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.model import Value, counted, printable
@@ -15,15 +15,15 @@ from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import Reference, judge
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
-from pytest_nsys.reports.tables import Column, Kind, as_table
+from pytest_nsys.reports.tables import CellKind, Column, as_table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series
 from pytest_nsys.stored.baselines.series import series_for, spelled
 from pytest_nsys.verdicts.evaluate import judged_unit
 
-COLUMNS = (Column("row"), Column("median"), Column("s0 / median", Kind.RATIO), Column("s0"))
+COLUMNS = (Column("row"), Column("median"), Column("s0 / median", CellKind.RATIO), Column("s0"))
 
 
-def noise_lines(gate: GateFile, stored: Baseline, evidence: Evidence) -> list[str]:
+def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[str]:
     """A table of the noise of each calibrated series, and a line for each assertion that reads it."""
     lines = []
     for sid, series in sorted(stored.series.items()):
@@ -32,7 +32,7 @@ def noise_lines(gate: GateFile, stored: Baseline, evidence: Evidence) -> list[st
             continue
         lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")
         lines += [f"    {line}".rstrip() for line in _table(series).splitlines()]
-        lines += [f"    {_of_tolerance(reader, series, evidence)}" for reader in readers]
+        lines += [f"    {_of_tolerance(reader, series, captures)}" for reader in readers]
     return lines
 
 
@@ -56,14 +56,14 @@ def _amount(value: Value, unit: str) -> str:
     return text.removesuffix("%") + " pp" if unit == "%" else text
 
 
-def _of_tolerance(reader: Assertion, series: Series, evidence: Evidence) -> str:
+def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
     metric, unit = METRICS[reader.metric], judged_unit(reader, METRICS[reader.metric])
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:
         return f"{reader.name}: no tolerance, the noise plays no part"
-    rows = list(_judged(reader, metric, series, evidence))
+    rows = list(_judged(reader, metric, series, captures))
     widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
     if widest is None:
         return f"{reader.name}: the noise of what it judges is not measured"
@@ -80,10 +80,10 @@ def _of_tolerance(reader: Assertion, series: Series, evidence: Evidence) -> str:
     )
 
 
-def _judged(reader: Assertion, metric: Metric, series: Series, evidence: Evidence) -> Iterator[JudgedRow]:
+def _judged(reader: Assertion, metric: Metric, series: Series, captures: Captures) -> Iterator[JudgedRow]:
     """The rows of the assertion with tolerance and noise; what they are held against themselves does not matter."""
-    runs = [evidence.stored(metric, rows) for rows in series.runs]
-    calibration = [evidence.stored(metric, rows) for rows in series.calibration_runs]
+    runs = [captures.stored(metric, rows) for rows in series.runs]
+    calibration = [captures.stored(metric, rows) for rows in series.calibration_runs]
     reference = Reference(runs, calibration, series.among_calibration)
     for row in judge(reader, judged_unit(reader, metric), runs[-1], (), reference).rows:
         if row.noise is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_nsys.analysis.causes import Cause, Explained, Explanation, Kind
+from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label, counted, printable
 from pytest_nsys.core.units import format_value
 
@@ -14,17 +14,20 @@ MOST_CAUSES = 3
 MOST_ROWS = 4
 
 _COVER = {
-    Kind.COVER_SHRANK: "it is shorter",
-    Kind.COVER_VANISHED: "it vanished",
-    Kind.COVER_LATE: "it was launched later (CPU-bound)",
-    Kind.COVER_MOVED: "it ran at another time",
-    Kind.COVER_GREW: "it hides more",
+    CauseKind.COVER_SHRANK: "it is shorter",
+    CauseKind.COVER_VANISHED: "it vanished",
+    CauseKind.COVER_LATE: "it was launched later (CPU-bound)",
+    CauseKind.COVER_MOVED: "it ran at another time",
+    CauseKind.COVER_GREW: "it hides more",
 }
 _WALLS = {
-    Kind.COMPUTE: ("compute runs", "{} runs"),
-    Kind.EXPOSED: ("exposed communication runs", "{} runs exposed"),
-    Kind.LAUNCH_BOUND: ("the GPU waits for launches (CPU-bound)", "the GPU waits for the launch of {} (CPU-bound)"),
-    Kind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
+    CauseKind.COMPUTE: ("compute runs", "{} runs"),
+    CauseKind.EXPOSED: ("exposed communication runs", "{} runs exposed"),
+    CauseKind.LAUNCH_BOUND: (
+        "the GPU waits for launches (CPU-bound)",
+        "the GPU waits for the launch of {} (CPU-bound)",
+    ),
+    CauseKind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
 }
 """What a part of a window went to: as a sum, and by kernel."""
 
@@ -107,16 +110,16 @@ def cause_words(cause: Cause) -> str:
     kernel = printable(cause.kernel, 60)
     if cause.kind in _WALLS:
         whole, own = _WALLS[cause.kind]
-        counts = _counts(cause) if cause.kind in (Kind.COMPUTE, Kind.EXPOSED) else ""
+        counts = _counts(cause) if cause.kind in (CauseKind.COMPUTE, CauseKind.EXPOSED) else ""
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
-    if cause.kind is Kind.MOVED:
+    if cause.kind is CauseKind.MOVED:
         return f"{kernel} {cause.kind}: {before} → {now} of it hidden"
     if cause.kind in _COVER:
         return f"{kernel} hides {before} → {now} of it: {_COVER[cause.kind]}{_counts(cause)}"
-    if cause.kind is Kind.WAITS:
+    if cause.kind is CauseKind.WAITS:
         return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
-    if cause.kind in (Kind.APPEARED, Kind.VANISHED, Kind.BARRIER):
+    if cause.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
         return f"{kernel} {cause.kind}{_counts(cause)}, {before} → {now} in all"
     many = cause.kernels > 1 and cause.was == cause.kernels
     if many:

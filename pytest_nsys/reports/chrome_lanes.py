@@ -33,7 +33,7 @@ LAUNCH = "launch"
 Json = Any
 
 
-class Span(NamedTuple):
+class Slice(NamedTuple):
     """One event with a duration. Where an arrow to a kernel starts, ``is_launch``."""
 
     start_ns: int
@@ -49,7 +49,7 @@ class Lane:
     """Spans by start, the outer of two before the inner. ``thread`` is that of ranges, as the trace numbers it."""
 
     name: str
-    spans: Sequence[Span]
+    spans: Sequence[Slice]
     thread: int | None = None
 
 
@@ -57,20 +57,20 @@ class Lane:
 class _Filling:
     """A lane while it is filled: the ends of the spans that the next one may be inside of."""
 
-    spans: list[Span] = field(default_factory=list)
+    spans: list[Slice] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
 
-    def takes(self, span: Span, *, nested: bool) -> bool:
+    def takes(self, span: Slice, *, nested: bool) -> bool:
         while self.ends and self.ends[-1] <= span.start_ns:
             self.ends.pop()
         return not self.ends or (nested and span.end_ns <= self.ends[-1])
 
-    def add(self, span: Span) -> None:
+    def add(self, span: Slice) -> None:
         self.spans.append(span)
         self.ends.append(span.end_ns)
 
 
-def without_crossings(spans: Iterable[Span], *, nested: bool = False) -> list[list[Span]]:
+def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[list[Slice]]:
     """The spans on as few lanes as it takes, first come first served, that none crosses another of its lane.
 
     ``nested``: one may lie inside another.
@@ -93,7 +93,7 @@ def title(side: str, rank: Rank) -> str:
 
 def lanes_of(one: RankCut) -> Iterator[Lane]:
     """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
-    shown: list[tuple[str, int | None, Iterable[Span], bool]] = [
+    shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _windows(one), True),
         ("exposed communication", None, _exposed(one), False),
         *((name, None, spans, False) for name, spans in _streams(one)),
@@ -106,25 +106,25 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
             yield Lane(name, lane, thread)
 
 
-def _windows(one: RankCut) -> Iterator[Span]:
+def _windows(one: RankCut) -> Iterator[Slice]:
     """Each window, and what of the GPU's time was measured where that is another span."""
     for w in one.windows:
         own = w.window
-        facts = {"index": own.index, "count": own.count, "measured": str(w.pick), "kernels": len(w)}
+        facts = {"index": own.index, "count": own.count, "measured": str(w.spec), "kernels": len(w)}
         yield _within(one.span_ns, (own.start_ns, own.end_ns), WINDOW, own.name, facts)
-        if w.pick.kernels is KernelsMode.LAUNCHED and not w.pick.whole_run:
+        if w.spec.kernels is KernelsMode.LAUNCHED and not w.spec.whole_run:
             yield _within(one.span_ns, (w.start_ns, w.end_ns), WINDOW, "measured on the GPU", {})
 
 
-def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Span:
+def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
     """A span cut at the edges of what is shown; then its own times are among the arguments."""
     start, end = max(span[0], shown[0]), min(span[1], shown[1])
     if (start, end) != span:
         args = {**args, "start_ns": span[0], "end_ns": None if span[1] == OPEN_END_NS else span[1]}
-    return Span(start, max(start, end), category, name, args)
+    return Slice(start, max(start, end), category, name, args)
 
 
-def _exposed(one: RankCut) -> Iterator[Span]:
+def _exposed(one: RankCut) -> Iterator[Slice]:
     """The parts of each communication kernel during which no compute ran: their lengths sum to ``exposed_ns``."""
     for w in one.windows:
         kernels = w.kernels
@@ -133,13 +133,13 @@ def _exposed(one: RankCut) -> Iterator[Span]:
             said = "exposed" if stage == NO_STAGE else f"exposed {stage}"
             stream = kernels.streams[kernels.stream[i]].number
             args = {"stage": stage, "kernel": _name(kernels, i), "stream": stream, "exposed_ns": gap[1] - gap[0]}
-            yield Span(*gap, EXPOSED, said, args)
+            yield Slice(*gap, EXPOSED, said, args)
 
 
-def _streams(one: RankCut) -> Iterator[tuple[str, list[Span]]]:
+def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:
     """The kernels of each stream, compute first; a kernel of two windows is shown once."""
     uses = {use.stream: use for w in reversed(one.windows) for use in w.streams}
-    found: dict[Stream, list[Span]] = {stream: [] for stream in uses}
+    found: dict[Stream, list[Slice]] = {stream: [] for stream in uses}
     seen: set[int] = set()
     for w in one.windows:
         for i, position in enumerate(w.positions):
@@ -164,14 +164,14 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Span]]]:
         yield f"stream {stream.number}, not measured", _by_time(spans)
 
 
-def _by_time(spans: Iterable[Span]) -> list[Span]:
+def _by_time(spans: Iterable[Slice]) -> list[Slice]:
     """In order of start; what starts together stays as it is."""
     return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _kernel(
     kernels: Kernels, position: int, launch_ns: int, collective: Collective | None, facts: Mapping[str, Json]
-) -> Span:
+) -> Slice:
     """A kernel in its whole length, also where the window cuts it."""
     stream = kernels.streams[kernels.stream[position]]
     name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
@@ -185,14 +185,14 @@ def _kernel(
     if collective is not None:
         said = collective._asdict()
         args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
-    return Span(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
+    return Slice(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
 
 
 def _name(kernels: Kernels, i: int) -> str:
     return kernels.names[kernels.name[i]]
 
 
-def _calls(one: RankCut) -> Iterator[Span]:
+def _calls(one: RankCut) -> Iterator[Slice]:
     """Every call at its start, for more is not known of it; those that launched kernels by their time."""
     waiting: dict[int, int] = {}
     for w in one.windows:
@@ -205,26 +205,26 @@ def _calls(one: RankCut) -> Iterator[Span]:
     for call in sorted(one.calls or (), key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
         correlation = waiting.pop(call.start_ns, None)
         args = {} if correlation is None else {"correlation": correlation}
-        yield Span(call.start_ns, call.start_ns, CALL, call.name, args, is_launch=correlation is not None)
+        yield Slice(call.start_ns, call.start_ns, CALL, call.name, args, is_launch=correlation is not None)
     for time, correlation in sorted(waiting.items()):
-        yield Span(time, time, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
+        yield Slice(time, time, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
 
 
-def _copies(one: RankCut) -> Iterator[Span]:
+def _copies(one: RankCut) -> Iterator[Slice]:
     """Every copy at its start, with the memories that it is between."""
     for copy in one.copies or ():
         between = f" ({copy.source} -> {copy.target})" if copy.source and copy.target else ""
         args = {"source": copy.source, "target": copy.target, "launch_ns": copy.launch_ns}
-        yield Span(copy.start_ns, copy.start_ns, COPY, f"Memcpy{between}", args)
+        yield Slice(copy.start_ns, copy.start_ns, COPY, f"Memcpy{between}", args)
 
 
-def _threads(one: RankCut) -> Iterator[tuple[int, list[Span]]]:
+def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
     """The ranges of each thread. Of two with the same times, as shown, the longer one comes first."""
-    found: dict[int, list[Span]] = {}
+    found: dict[int, list[Slice]] = {}
     for r in sorted(one.ranges, key=lambda r: (r.start_ns, -r.end_ns, r.name)):
         found.setdefault(r.thread, []).append(_range(one, r))
     yield from sorted(found.items())
 
 
-def _range(one: RankCut, r: Range) -> Span:
+def _range(one: RankCut, r: Range) -> Slice:
     return _within(one.span_ns, (r.start_ns, r.end_ns), RANGE, r.name, {})

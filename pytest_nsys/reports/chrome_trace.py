@@ -55,15 +55,15 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     convention = first.run.convention
     cut: Json = {
         "format": FORMAT,
-        "measured": str(first.pick),
-        "whole_run": first.pick.whole_run,
-        "launched": first.pick.kernels is KernelsMode.LAUNCHED,
+        "measured": str(first.spec),
+        "whole_run": first.spec.whole_run,
+        "launched": first.spec.kernels is KernelsMode.LAUNCHED,
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
         **({"copies": list(convention.copies)} if convention.copies else {}),
         **({"libraries": libraries} if (libraries := _library_kernels(first)) else {}),
         "ranges": sorted(
-            {p for p in (convention.anchor, convention.setup_pattern, first.pick.anchor) if p is not None}
+            {p for p in (convention.anchor, convention.setup_pattern, first.spec.anchor) if p is not None}
         ),
         "files": len({one.rank.process.trace for one in first.ranks}),
         "processes": about,

@@ -13,15 +13,15 @@ from pytest_nsys.analysis.straggling import Matched, matched, stragglers
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.core.statistics import exact, mean, median
 from pytest_nsys.core.units import TIME, format_value
-from pytest_nsys.reports.tables import Column, Kind, Row
+from pytest_nsys.reports.tables import CellKind, Column, Row
 
 COLUMNS = (
-    *(Column("rank", Kind.NUMBER), Column("group"), Column("collective")),
-    *(Column(name, Kind.NUMBER) for name in ("group_size", "count", "bytes", "time_ns")),
-    *(Column(name, Kind.NUMBER) for name in ("busbw_mean", "busbw", "busbw_min", "busbw_max")),
-    Column("traffic_share", Kind.RATIO),
-    *(Column(name, Kind.NUMBER) for name in ("wait_ns", "transfer_ns")),
-    Column("utilisation", Kind.RATIO),
+    *(Column("rank", CellKind.NUMBER), Column("group"), Column("collective")),
+    *(Column(name, CellKind.NUMBER) for name in ("group_size", "count", "bytes", "time_ns")),
+    *(Column(name, CellKind.NUMBER) for name in ("busbw_mean", "busbw", "busbw_min", "busbw_max")),
+    Column("traffic_share", CellKind.RATIO),
+    *(Column(name, CellKind.NUMBER) for name in ("wait_ns", "transfer_ns")),
+    Column("utilisation", CellKind.RATIO),
 )
 """Bandwidths are in GB/s, 1e9 bytes a second; ``busbw`` is the median. What is not known is absent."""
 

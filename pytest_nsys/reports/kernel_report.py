@@ -11,20 +11,20 @@ from pytest_nsys.core.model import Value, counted
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.core.units import TIME, format_value
 from pytest_nsys.reports import tables
-from pytest_nsys.reports.tables import Column, Format, Kind, Row
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row
 from pytest_nsys.reports.text import aligned
 
 MEASURED = (
-    Column("family_ns", Kind.NUMBER),
-    Column("family_launches", Kind.NUMBER),
-    Column("share", Kind.RATIO),
+    Column("family_ns", CellKind.NUMBER),
+    Column("family_launches", CellKind.NUMBER),
+    Column("share", CellKind.RATIO),
 )
 OF_FAMILIES = (Column("family"), *MEASURED)
 OF_KERNELS = (
     Column("kernel"),
-    Column("kernel_ns", Kind.NUMBER),
-    Column("kernel_launches", Kind.NUMBER),
-    Column("share", Kind.RATIO),
+    Column("kernel_ns", CellKind.NUMBER),
+    Column("kernel_launches", CellKind.NUMBER),
+    Column("share", CellKind.RATIO),
 )
 
 

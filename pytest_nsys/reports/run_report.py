@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import Labels, Transfer, shares, sized, transfers
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.statistics import exact, mean, median
 from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, format_value
@@ -34,15 +34,15 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run under one pick. ``name`` is what its folder is called."""
+    """One run under one window spec. ``name`` is what its folder is called."""
 
     name: str
-    evidence: Evidence
-    pick: Pick
+    captures: Captures
+    spec: WindowSpec
 
     @cached_property
     def window(self) -> RunWindow:
-        (found,) = self.evidence.captures[0].measured(self.pick).together()
+        (found,) = self.captures.runs[0].measured(self.spec).together()
         return found
 
     @property
@@ -99,8 +99,8 @@ class RunReport:
                 ("model", printable(run.workload.model or "not stated")),
                 ("parallel", degrees),
                 ("GPUs", gpus),
-                ("looked at", str(self.pick)),
-                *(("in doubt", note.text) for note in about_uncounted(run.measured(self.pick))),
+                ("looked at", str(self.spec)),
+                *(("in doubt", note.text) for note in about_uncounted(run.measured(self.spec))),
             ]
         )
 
@@ -108,7 +108,7 @@ class RunReport:
         lines = []
         for name in ("iteration_ns", "samples_per_s", "tokens_per_s"):
             metric = METRICS[name]
-            measured = self.evidence.rows(metric, self.pick)
+            measured = self.captures.rows(metric, self.spec)
             if measured.rows:
                 lines.append((name, format_value(measured.rows[0].value, str(metric.unit))))
             else:
@@ -135,7 +135,7 @@ class RunReport:
         return [*head, "", *aligned([("rank", "overlap", "exposed"), *rows])]
 
     def _by_rank(self, metric: str) -> dict[int, Value]:
-        rows = self.evidence.rows(METRICS[metric], self.pick).rows
+        rows = self.captures.rows(METRICS[metric], self.spec).rows
         return {int(row.labels[0]): row.value for row in rows}
 
     @cached_property

@@ -27,7 +27,7 @@ class Format(enum.StrEnum):
     MARKDOWN = "markdown"
 
 
-class Kind(enum.StrEnum):
+class CellKind(enum.StrEnum):
     """What the cells of a column hold. ``NUMBER`` is a count or nanoseconds; ``DETAIL`` is shown by JSON alone."""
 
     TEXT = "text"
@@ -42,7 +42,7 @@ class Measure:
     """A cell that says itself what it holds, for a column whose rows are of several metrics."""
 
     value: Value
-    kind: Kind
+    kind: CellKind
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
@@ -52,7 +52,7 @@ Row = Sequence[Cell]
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
-    kind: Kind = Kind.TEXT
+    kind: CellKind = CellKind.TEXT
 
 
 ABSENT = "-"
@@ -75,7 +75,7 @@ def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 def as_markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     """A table of GitHub's Markdown, numbers to the right."""
     columns, rows = _for_people(columns, rows)
-    numeric = {Kind.NUMBER, Kind.RATIO}
+    numeric = {CellKind.NUMBER, CellKind.RATIO}
     lines = [[column.name for column in columns], ["---:" if c.kind in numeric else "---" for c in columns]]
     lines += [[escape_markdown(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -114,7 +114,7 @@ def json_rows(columns: Sequence[Column], rows: Sequence[Row]) -> list[dict[str, 
     return [{c.name: json_value(cell, c.kind) for c, cell in zip(columns, row, strict=True)} for row in rows]
 
 
-def json_value(cell: Cell, kind: Kind) -> object:
+def json_value(cell: Cell, kind: CellKind) -> object:
     """The cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
     if isinstance(cell, Measure):
         return json_value(cell.value, cell.kind)
@@ -124,7 +124,7 @@ def json_value(cell: Cell, kind: Kind) -> object:
         return dict(cell)
     if isinstance(cell, Sequence):
         return list(cell)
-    return cell if isinstance(cell, int) and kind is not Kind.RATIO else float(cell)
+    return cell if isinstance(cell, int) and kind is not CellKind.RATIO else float(cell)
 
 
 def escape_markdown(text: str) -> str:
@@ -134,7 +134,7 @@ def escape_markdown(text: str) -> str:
 
 def _for_people(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
     """Without the columns that JSON alone shows."""
-    shown = [i for i, column in enumerate(columns) if column.kind is not Kind.DETAIL]
+    shown = [i for i, column in enumerate(columns) if column.kind is not CellKind.DETAIL]
     return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
 
 
@@ -147,7 +147,7 @@ def _shown(column: Column, cell: Cell) -> str:
         return cell
     if isinstance(cell, Mapping | Sequence):
         return ", ".join(cell)
-    if column.kind is Kind.RATIO:
+    if column.kind is CellKind.RATIO:
         return f"{round(100 * float(cell), 2)}%"  # to the digit as the reference prints it, which rounds a float
     return format_value(cell, BARE)
 

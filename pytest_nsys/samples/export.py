@@ -132,7 +132,7 @@ class Export:
             if table in self._tables:
                 self.put(table, ("id", "name", "label"), enum_rows)
 
-    def _write(self, table: schema.Table) -> None:
+    def _write(self, table: schema.TableSchema) -> None:
         width = max(map(len, table.columns)) + 2
         body = ",\n".join(f"    {c.name:<{width}}{c.declaration}" for c in table.columns.values())
         self._database.execute(f"CREATE TABLE main.{table.name} (\n{body}\n)")

@@ -49,7 +49,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSchema:
     """One table of one version, with the order in which exports hold its rows (none: as they came)."""
 
     name: str
@@ -161,13 +161,13 @@ ENUM_ROWS: Mapping[str, tuple[tuple[int, str, str], ...]] = {
 
 
 @functools.cache
-def tables(version: str) -> Mapping[str, Table]:
+def tables(version: str) -> Mapping[str, TableSchema]:
     """The tables that an export of ``version`` can have, in the order in which it holds them."""
     if version not in VERSIONS:
         raise ValueError(f"no schema version {version!r}: one of {', '.join(VERSIONS)}")
     at = VERSIONS.index(version)
     return {
-        name: Table(name, _columns(source.columns, at), source.order)
+        name: TableSchema(name, _columns(source.columns, at), source.order)
         for name, source in _SOURCES.items()
         if VERSIONS.index(source.since) <= at <= VERSIONS.index(source.until)
     }

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained, explain, explainable, measured_ns
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.steady import steady_periods
 from pytest_nsys.analysis.straggling import Wait, waits_over_files
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.core.statistics import distance, percentile
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
@@ -28,31 +28,35 @@ MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
-class Side(Protocol):
+class MeasuredRun(Protocol):
     """One side of a comparison, taken apart."""
 
-    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+    def breakdown(
+        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
+    ) -> Breakdown | None:
         """The window of the row's rank that gave ``value``; None where there is none."""
         ...
 
 
 @dataclass
-class TakenApart:
+class RunBreakdowns:
     """Opened traces, each window of which is taken apart once."""
 
-    evidence: Evidence
-    _known: dict[tuple[int, Pick, int, int], Breakdown] = field(default_factory=dict)
-    _together: dict[tuple[int, Pick, int, int], Together] = field(default_factory=dict)
+    captures: Captures
+    _known: dict[tuple[int, WindowSpec, int, int], Breakdown] = field(default_factory=dict)
+    _together: dict[tuple[int, WindowSpec, int, int], Together] = field(default_factory=dict)
 
-    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+    def breakdown(
+        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
+    ) -> Breakdown | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
         rank = labels.get("rank")
         if not isinstance(rank, int):
             return None
         wanted = tuple(labels.get(dimension) for dimension in metric.dimensions)
         nearest: tuple[Value, int, int] | None = None
-        for capture, run in enumerate(self.evidence.captures):
-            for n, window in enumerate(run.measured(pick).ranks.get(rank, ())):
+        for capture, run in enumerate(self.captures.runs):
+            for n, window in enumerate(run.measured(spec).ranks.get(rank, ())):
                 for row in metric.rows(window):
                     if row.labels == wanted:
                         at = (distance(row.value, value), capture, n)
@@ -61,36 +65,36 @@ class TakenApart:
             return None
         _, capture, n = nearest
         if "quantile" in labels:
-            typical = typical_period(self.evidence.captures[capture], pick, labels["quantile"])
+            typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
             return None if typical is None else self._broken_down(capture, typical, 0, rank)
-        return self._broken_down(capture, pick, n, rank)
+        return self._broken_down(capture, spec, n, rank)
 
-    def _broken_down(self, capture: int, pick: Pick, n: int, rank: int) -> Breakdown:
-        key = (capture, pick, n, rank)
+    def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
+        key = (capture, spec, n, rank)
         if key not in self._known:
-            ranks = self.evidence.captures[capture].measured(pick).ranks
+            ranks = self.captures.runs[capture].measured(spec).ranks
             count = len(ranks[rank])
-            if (capture, pick, n, count) not in self._together:
+            if (capture, spec, n, count) not in self._together:
                 beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
-                self._together[capture, pick, n, count] = Together(beside, waits_over_files(beside))
-            together = self._together[capture, pick, n, count]
+                self._together[capture, spec, n, count] = Together(beside, waits_over_files(beside))
+            together = self._together[capture, spec, n, count]
             self._known[key] = break_down(together.windows, rank, together.waits.get(rank, {}))
         return self._known[key]
 
-    def kept(self, metric: Metric, pick: Pick) -> Iterator[tuple[int, Breakdown]]:
+    def kept(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
         """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
 
         That is the middle window of the pick, of periods that of the median one.
         """
-        run = self.evidence.captures[0]
+        run = self.captures.runs[0]
         if "quantile" in metric.dimensions:
-            typical = typical_period(run, pick, MEDIAN_PERIOD)
+            typical = typical_period(run, spec, MEDIAN_PERIOD)
             if typical is None:
                 return
-            pick = typical
-        for rank, windows in sorted(run.measured(pick).ranks.items()):
+            spec = typical
+        for rank, windows in sorted(run.measured(spec).ranks.items()):
             if windows:
-                yield rank, self._broken_down(0, pick, len(windows) // 2, rank)
+                yield rank, self._broken_down(0, spec, len(windows) // 2, rank)
 
 
 class Together(NamedTuple):
@@ -100,13 +104,13 @@ class Together(NamedTuple):
     waits: Mapping[int, Mapping[int, Wait]]
 
 
-def typical_period(run: Run, pick: Pick, quantile: Label) -> Pick | None:
+def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:
     """The period that stands for a quantile of all: of the steady anchors the one that is nearest to it on all ranks.
 
     One step for all of them, so that a collective is matched and the trace passed once. None where a rank has none, or
     the window is not of the convention's anchors.
     """
-    if pick.anchor is not None:
+    if spec.anchor is not None:
         return None
     away: Counter[int] = Counter()
     steady = [steady_periods(run.anchors(rank)) for rank in run.ranks]
@@ -117,7 +121,7 @@ def typical_period(run: Run, pick: Pick, quantile: Label) -> Pick | None:
     if not shared:
         return None
     index = min(shared, key=lambda index: (away[index], index))
-    return Pick(str(index), Span.PERIOD, KernelsMode.CLIPPED)
+    return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 
 def _change(metric: Metric, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown) -> int | None:
@@ -131,7 +135,9 @@ def _change(metric: Metric, row: JudgedRow, labels: Mapping[str, Label], was: Br
     return None if before is None or after is None else after - before
 
 
-def explain_rows(metric: Metric, pick: Pick, rows: Sequence[JudgedRow], before: Side, now: Side) -> list[Explained]:
+def explain_rows(
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: MeasuredRun, now: MeasuredRun
+) -> list[Explained]:
     """Why the rows that are worse than their baseline are so, in the order of the rows.
 
     A row that stands for several ranks at once, or of a metric that has no parts, is left out.
@@ -143,8 +149,8 @@ def explain_rows(metric: Metric, pick: Pick, rows: Sequence[JudgedRow], before: 
             continue
         if not all(dimension in labels for dimension in metric.dimensions):
             continue
-        was = before.breakdown(metric, pick, labels, row.baseline)
-        is_now = now.breakdown(metric, pick, labels, row.value)
+        was = before.breakdown(metric, spec, labels, row.baseline)
+        is_now = now.breakdown(metric, spec, labels, row.value)
         if was is None or is_now is None:
             continue
         change = _change(metric, row, labels, was, is_now)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.captures import Evidence
-from pytest_nsys.analysis.contents import Item, Kind, contents
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.contents import ContentKind, Item, contents
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, label_key
-from pytest_nsys.analysis.windows import Pick, UsedWindow
+from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, naming
 from pytest_nsys.core.model import KernelsMode, Span, Value
@@ -26,9 +26,9 @@ from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import RowKey, folded
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
-from pytest_nsys.verdicts.evaluate import Bench, evaluate, rows_now
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate, rows_now
 from pytest_nsys.verdicts.references import OtherRun
 
 
@@ -46,8 +46,8 @@ class Pair:
     """Both runs under the convention of one gate file."""
 
     gate: GateFile
-    base: Evidence
-    head: Evidence
+    base: Captures
+    head: Captures
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Thing:
     have it.
     """
 
-    kind: Kind
+    kind: ContentKind
     name: str
     ranks: tuple[int, ...]
     all_ranks: bool
@@ -195,18 +195,18 @@ def compare(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> 
     not_held: list[str] = []
     for pair in pairs:
         name = str(pair.gate.path)
-        bench = _bench(pair)
+        context = _context(pair)
         for assertion in pair.gate.assertions:
             if assertion.reads_stored:
-                verdict = _judged(assertion, bench)
+                verdict = _judged(assertion, context)
                 verdicts.append((name, verdict))
                 rows += [ComparedRow(name, assertion, verdict.unit, row) for row in _rows(verdict, pair)]
             elif assertion.needs_baseline:
                 not_held.append(f"{name}: {assertion.name}")
             else:
-                constants.append(OnHead(name, _judged(assertion, bench), _on_base(assertion, pair)))
-    pick = _usual_pick(pairs)
-    both = _contents(pairs[0].base, pick), _contents(pairs[0].head, pick)
+                constants.append(OnHead(name, _judged(assertion, context), _on_base(assertion, pair)))
+    spec = _usual_pick(pairs)
+    both = _contents(pairs[0].base, spec), _contents(pairs[0].head, spec)
     return Comparison(
         base=_side(base, [(pair, pair.base) for pair in pairs]),
         head=_side(head, [(pair, pair.head) for pair in pairs]),
@@ -215,33 +215,33 @@ def compare(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> 
         not_held=tuple(not_held),
         rows=tuple(sorted(rows, key=_worst_first)),
         circumstances=_circumstances(pairs),
-        looked_at=str(pick),
+        looked_at=str(spec),
         appeared=tuple(_only_in(both[1], both[0])),
         vanished=tuple(_only_in(both[0], both[1])),
     )
 
 
-def _bench(pair: Pair) -> Bench:
+def _context(pair: Pair) -> GateContext:
     """Where head is judged; each side is asked for its key first, so that a mistake names the side."""
-    for side, evidence in (("base", pair.base), ("head", pair.head)):
+    for side, captures in (("base", pair.base), ("head", pair.head)):
         with naming(side):
-            evidence.key(pair.gate.run)
-    return Bench(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base"))
+            captures.key(pair.gate.run)
+    return GateContext(pair.head, pair.gate, OtherRun(pair.head, pair.gate, pair.base, "base"))
 
 
-def _judged(assertion: Assertion, bench: Bench) -> Verdict:
+def _judged(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict; head is looked at first, so that what is wrong with it names it, as it does of base."""
-    metric, pick = METRICS[assertion.metric], pick_for(bench.evidence.convention, assertion)
+    metric, spec = METRICS[assertion.metric], spec_for(context.captures.convention, assertion)
     with naming("head"):
-        bench.evidence.rows(metric, pick)
-        bench.evidence.check(bench.gate.quality, pick, metric)
-    return evaluate(assertion, bench)
+        context.captures.rows(metric, spec)
+        context.captures.check(context.gate.quality, spec, metric)
+    return evaluate(assertion, context)
 
 
 def _on_base(assertion: Assertion, pair: Pair) -> Outcome | None:
     try:
         with naming("base"):
-            return rows_now(assertion, Bench(pair.base, pair.gate)).outcome
+            return rows_now(assertion, GateContext(pair.base, pair.gate)).outcome
     except NothingMeasured:
         return None
 
@@ -259,10 +259,10 @@ def _rows(verdict: Verdict, pair: Pair) -> Sequence[JudgedRow]:
     return [JudgedRow(dict(key), after.get(key), None, outcome, baseline=before.get(key)) for key in keys]
 
 
-def _folded(assertion: Assertion, evidence: Evidence) -> Mapping[RowKey, Value]:
-    measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
+def _folded(assertion: Assertion, captures: Captures) -> Mapping[RowKey, Value]:
+    measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
     try:
-        return folded(measured.table(evidence.mesh), assertion)
+        return folded(measured.table(captures.mesh), assertion)
     except NothingSelected:
         return {}
 
@@ -304,24 +304,24 @@ _MUCH = 1_000_000
 # What both sides are
 
 
-def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Evidence]]) -> Side:
+def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side:
     """What a side is. Constants are judged on head alone, so only its windows are told for them."""
     windows: dict[str, tuple[UsedWindow, ...]] = {}
     notes: dict[str, None] = {}
-    for pair, evidence in judged:
-        by_pick: dict[Pick, list[str]] = {}
+    for pair, captures in judged:
+        by_pick: dict[WindowSpec, list[str]] = {}
         for assertion in pair.gate.assertions:
-            if assertion.reads_stored or (evidence is pair.head and not assertion.needs_baseline):
-                by_pick.setdefault(pick_for(evidence.convention, assertion), []).append(assertion.metric)
-        for pick, metrics in by_pick.items():
-            windows.setdefault(str(pick), evidence.windows(pick))
-            for note in evidence.notes(pick, *(METRICS[name] for name in dict.fromkeys(metrics))):
+            if assertion.reads_stored or (captures is pair.head and not assertion.needs_baseline):
+                by_pick.setdefault(spec_for(captures.convention, assertion), []).append(assertion.metric)
+        for spec, metrics in by_pick.items():
+            windows.setdefault(str(spec), captures.windows(spec))
+            for note in captures.notes(spec, *(METRICS[name] for name in dict.fromkeys(metrics))):
                 notes[("warning: " if note.warning else "") + note.text] = None
     pair, first = judged[0]
     return Side(
         paths=tuple(paths),
         key=first.key(pair.gate.run),
-        ranks=tuple(rank.number for rank in first.captures[0].ranks),
+        ranks=tuple(rank.number for rank in first.runs[0].ranks),
         profilers=first.profilers(),
         windows=tuple(windows.items()),
         notes=tuple(notes),
@@ -343,16 +343,16 @@ def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
 # What only one side has
 
 
-def _usual_pick(pairs: Sequence[Pair]) -> Pick:
+def _usual_pick(pairs: Sequence[Pair]) -> WindowSpec:
     """What most assertions of the first gate file are held against base on; of equally many the first."""
-    gate, evidence = pairs[0].gate, pairs[0].head
+    gate, captures = pairs[0].gate, pairs[0].head
     held = [assertion for assertion in gate.assertions if assertion.reads_stored]
-    picks = Counter(pick_for(evidence.convention, assertion) for assertion in held or gate.assertions)
-    return picks.most_common(1)[0][0]
+    specs = Counter(spec_for(captures.convention, assertion) for assertion in held or gate.assertions)
+    return specs.most_common(1)[0][0]
 
 
-def _contents(evidence: Evidence, pick: Pick) -> Sequence[Mapping[Item, int]]:
-    return [contents(capture, pick) for capture in evidence.captures]
+def _contents(captures: Captures, spec: WindowSpec) -> Sequence[Mapping[Item, int]]:
+    return [contents(capture, spec) for capture in captures.runs]
 
 
 def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[Thing]:
@@ -360,11 +360,11 @@ def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, i
     known = {item for capture in there for item in capture}
     all_ranks = {item.rank for capture in here for item in capture}
     lost = all_ranks - {item.rank for item in known}
-    found: dict[tuple[Kind, str], set[int]] = {}
+    found: dict[tuple[ContentKind, str], set[int]] = {}
     for item in {item for capture in here for item in capture} - known:
-        if item.kind is Kind.RANK or item.rank not in lost:
+        if item.kind is ContentKind.RANK or item.rank not in lost:
             found.setdefault((item.kind, item.name), set()).add(item.rank)
-    order = [*Kind]
+    order = [*ContentKind]
     for kind, name in sorted(found, key=lambda key: (order.index(key[0]), min(found[key]), key[1])):
         ranks = found[kind, name]
         counts = [sum(capture.get(Item(kind, name, rank), 0) for rank in ranks) for capture in here]

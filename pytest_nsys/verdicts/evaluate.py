@@ -6,26 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.core.model import Label, counted, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.bad_runs import BadRuns, delayed
-from pytest_nsys.gates.judgement import Judgement, Reference, Unlike, judge
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
 from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.stored.history.past_verdicts import PastVerdicts
-from pytest_nsys.verdicts.causes import TakenApart, explain_rows
+from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
 from pytest_nsys.verdicts.stream_change import explain_streams
 from pytest_nsys.verdicts.structure_diff import explain
 
 
 @dataclass
-class Bench:
+class GateContext:
     """What the assertions of a gate file are judged with.
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
@@ -33,7 +33,7 @@ class Bench:
     ``refresh`` is the command that makes its baseline.
     """
 
-    evidence: Evidence
+    captures: Captures
     gate: GateFile
     baseline: ReferenceSource | None = None
     history: ReferenceSource | None = None
@@ -46,11 +46,11 @@ class Bench:
         return self.gate.run
 
     @property
-    def shelf(self) -> Shelf | None:
+    def store(self) -> BaselineStore | None:
         """Where the stored baseline lies, None where another trace stands for it."""
-        return self.baseline.shelf if isinstance(self.baseline, StoredBaseline) else None
+        return self.baseline.store if isinstance(self.baseline, StoredBaseline) else None
 
-    def reference(self, assertion: Assertion) -> Reference | Unlike | None:
+    def reference(self, assertion: Assertion) -> Reference | NotComparable | None:
         """What the assertion is compared with; None where it needs nothing. Raises BaselineError, TraceError."""
         limit = assertion.require.limit
         if not isinstance(limit, FromBaseline):
@@ -60,7 +60,7 @@ class Bench:
         source = self.source(assertion)
         if source is None:
             what = "no baseline is" if limit.history is None else "no history is"
-            return Unlike(Outcome.NO_DATA, f"{what} at hand here")
+            return NotComparable(Outcome.NO_DATA, f"{what} at hand here")
         return source.reference(METRICS[assertion.metric], assertion)
 
     def source(self, assertion: Assertion) -> ReferenceSource | None:
@@ -71,14 +71,14 @@ class Bench:
         return self.baseline if limit.history is None else self.history
 
     @cached_property
-    def taken_apart(self) -> TakenApart:
+    def breakdowns(self) -> RunBreakdowns:
         """The windows, to explain a row by."""
-        return TakenApart(self.evidence)
+        return RunBreakdowns(self.captures)
 
     @cached_property
     def disagreements(self) -> tuple[str, ...]:
         """What the gate file states of the run while the traces say something else, which counts."""
-        key = self.evidence.key(self.stated).as_json()
+        key = self.captures.key(self.stated).as_json()
         known = {**(key["mesh"] or {}), **key}
         said = []
         for name, stated in self.stated.items():
@@ -89,71 +89,75 @@ class Bench:
         return tuple(said)
 
 
-def evaluate(assertion: Assertion, bench: Bench) -> Verdict:
+def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
     metric = METRICS[assertion.metric]
-    pick = pick_for(bench.evidence.convention, assertion)
-    measured = bench.evidence.rows(metric, pick)
-    bench.evidence.check(bench.gate.quality, pick, metric)
-    reference = bench.reference(assertion)
-    judged = _judged(assertion, bench, measured, reference)
+    spec = spec_for(context.captures.convention, assertion)
+    measured = context.captures.rows(metric, spec)
+    context.captures.check(context.gate.quality, spec, metric)
+    reference = context.reference(assertion)
+    judged = _judged(assertion, context, measured, reference)
     bad = judged.outcome is Outcome.FAILED
-    before = bench.past.here(assertion) if bad and bench.past is not None and assertion.fail_after > 1 else None
+    before = context.past.here(assertion) if bad and context.past is not None and assertion.fail_after > 1 else None
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
-    message = _message(assertion, judged) + (_of_earlier_runs(assertion, bench.past, before) if bad else "")
-    notes = bench.evidence.notes(pick, metric)
-    source = bench.source(assertion)
+    message = _message(assertion, judged) + (_of_earlier_runs(assertion, context.past, before) if bad else "")
+    notes = context.captures.notes(spec, metric)
+    source = context.source(assertion)
     return Verdict(
         assertion=assertion,
         outcome=judgement.outcome,
         message=message,
         unit=judged_unit(assertion, metric),
         rows=judgement.rows,
-        windows=bench.evidence.windows(pick),
-        measured_as=str(pick),
+        windows=context.captures.windows(spec),
+        measured_as=str(spec),
         warnings=(
             *_warnings(assertion, judgement, message, waits=waits),
             *judgement.warnings,
             *_of(reference),
-            *bench.evidence.outlying(metric, pick),
+            *context.captures.outlying(metric, spec),
         ),
         notes=(
             *(("warning: " if note.warning else "") + note.text for note in notes),
-            *bench.disagreements,
+            *context.disagreements,
             *(reference.notes if isinstance(reference, Reference) else ()),
         ),
-        next_step=bench.refresh if assertion.reads_stored else "",
-        differences=reference.differences if isinstance(reference, Unlike) else (),
+        next_step=context.refresh if assertion.reads_stored else "",
+        differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
         details=(
-            *explain(assertion, judgement, bench.evidence, source),
-            *explain_streams(assertion, judgement, bench.evidence, source),
+            *explain(assertion, judgement, context.captures, source),
+            *explain_streams(assertion, judgement, context.captures, source),
         ),
-        causes=_causes(assertion, judgement, bench, source) if source is not None else (),
+        causes=_causes(assertion, judgement, context, source) if source is not None else (),
         delayed=waits,
     )
 
 
-def _causes(assertion: Assertion, judgement: Judgement, bench: Bench, source: ReferenceSource) -> tuple[Explained, ...]:
+def _causes(
+    assertion: Assertion, judgement: Judgement, context: GateContext, source: ReferenceSource
+) -> tuple[Explained, ...]:
     if assertion.balance_across is not None:
         return ()
-    metric, pick = METRICS[assertion.metric], pick_for(bench.evidence.convention, assertion)
-    return tuple(explain_rows(metric, pick, judgement.rows, source, bench.taken_apart))
+    metric, spec = METRICS[assertion.metric], spec_for(context.captures.convention, assertion)
+    return tuple(explain_rows(metric, spec, judgement.rows, source, context.breakdowns))
 
 
-def _judged(assertion: Assertion, bench: Bench, measured: Measured, reference: Reference | Unlike | None) -> Judgement:
+def _judged(
+    assertion: Assertion, context: GateContext, measured: MetricRows, reference: Reference | NotComparable | None
+) -> Judgement:
     """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
-    unit, table = judged_unit(assertion, measured.metric), measured.table(bench.evidence.mesh)
+    unit, table = judged_unit(assertion, measured.metric), measured.table(context.captures.mesh)
     judgement = judge(assertion, unit, table, measured.missing, reference)
     if not assertion.pipeline or not judgement.rows:
         return judgement
-    ruled = bench.evidence.rows(METRICS["serialization"], pick_for(bench.evidence.convention, assertion))
-    labelled = ruled.table(bench.evidence.mesh).labelled()
+    ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
+    labelled = ruled.table(context.captures.mesh).labelled()
     return with_rule(judgement, {tuple(labels.items()): value for labels, value in labelled})
 
 
-def _of(reference: Reference | Unlike | None) -> tuple[str, ...]:
+def _of(reference: Reference | NotComparable | None) -> tuple[str, ...]:
     return reference.warnings if isinstance(reference, Reference) else ()
 
 
@@ -244,12 +248,12 @@ def _warnings(assertion: Assertion, judgement: Judgement, message: str, *, waits
     return said
 
 
-def rows_now(assertion: Assertion, bench: Bench) -> Judgement:
+def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
     metric = METRICS[assertion.metric]
-    pick = pick_for(bench.evidence.convention, assertion)
-    measured = bench.evidence.rows(metric, pick)
-    bench.evidence.check(bench.gate.quality, pick, metric)
-    nothing = Unlike(Outcome.PASSED, "")
+    spec = spec_for(context.captures.convention, assertion)
+    measured = context.captures.rows(metric, spec)
+    context.captures.check(context.gate.quality, spec, metric)
+    nothing = NotComparable(Outcome.PASSED, "")
     reference = nothing if isinstance(assertion.require.limit, FromBaseline) else None
-    return _judged(assertion, bench, measured, reference)
+    return _judged(assertion, context, measured, reference)

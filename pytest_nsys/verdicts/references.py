@@ -14,26 +14,26 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown
-from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.judgement import Reference, RowKey, Unlike, folded
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.merge_base import AtMergeBase
 from pytest_nsys.stored.baselines.series import explained_by, series_for, series_id, spelled, stale
-from pytest_nsys.stored.baselines.shelf import Shelf, WorkTree
+from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.stored.history.reading import last_runs
-from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, TakenApart
+from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 from pytest_nsys.verdicts.same_capture import refuse_same_capture
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
@@ -42,19 +42,21 @@ NEW_METRIC = "this branch is the first to measure it: it is held against the bra
 class ReferenceSource(Protocol):
     """Where the values come from that now is held against."""
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
+    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         """What the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
         ...
 
-    def sequences(self, pick: Pick, /) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """What the fingerprints that are compared with stand for, as far as it is kept."""
         ...
 
-    def table(self, metric: Metric, pick: Pick, /) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
         """The rows of another metric of what is compared with; None where nothing keeps them."""
         ...
 
-    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value, /) -> Breakdown | None:
+    def breakdown(
+        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value, /
+    ) -> Breakdown | None:
         """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
         ...
 
@@ -63,21 +65,21 @@ class ReferenceSource(Protocol):
 class StoredBaseline:
     """The baseline file of the run's key; read once for all assertions of a gate file."""
 
-    evidence: Evidence
+    captures: Captures
     gate: GateFile
-    shelf: Shelf
+    store: BaselineStore
     shown: Callable[[Path], str] = str
     prune: str = "pytest-nsys baseline prune"
 
     @cached_property
-    def _found(self) -> tuple[Path, Baseline] | Unlike:
-        key = self.evidence.key(self.gate.run)
-        exact = self.shelf.load(key)
+    def _found(self) -> tuple[Path, Baseline] | NotComparable:
+        key = self.captures.key(self.gate.run)
+        exact = self.store.load(key)
         if exact is not None:
-            return self._if_alike(self.shelf.path(key), exact)
-        stored = self.shelf.all()
+            return self._if_alike(self.store.path(key), exact)
+        stored = self.store.all()
         if not stored:
-            return Unlike(Outcome.NO_DATA, self._nothing_stored())
+            return NotComparable(Outcome.NO_DATA, self._nothing_stored())
         differing = [(differences(key.as_json(), each.key, self.gate.comparable_on), p, each) for p, each in stored]
         fewest = min(len(fields) for fields, _, _ in differing)
         nearest = [item for item in differing if len(item[0]) == fewest]
@@ -87,32 +89,32 @@ class StoredBaseline:
         if len(nearest) > 1:
             names = ", ".join(path.name for _, path, _ in nearest)
             raise BaselineError(
-                f"{self.shown(self.shelf.folder)}: {names} agree alike on what comparable_on names: name more, or "
+                f"{self.shown(self.store.folder)}: {names} agree alike on what comparable_on names: name more, or "
                 "delete all but one"
             )
         return self._if_alike(path, baseline)
 
     def _nothing_stored(self) -> str:
         """Where nothing was found, and that there will be something once the branch is merged."""
-        path = self.shelf.path(self.evidence.key(self.gate.run))
-        return f"no baseline is stored in {self.shown(self.shelf.folder)}{self.shelf.files.origin}{self._to_come(path)}"
+        path = self.store.path(self.captures.key(self.gate.run))
+        return f"no baseline is stored in {self.shown(self.store.folder)}{self.store.files.origin}{self._to_come(path)}"
 
     def _to_come(self, path: Path, sid: SeriesId | None = None) -> str:
         """That the branch has what the commit that is read lacks: the file, or the series in it. May be empty."""
-        if not self.shelf.files.origin:
+        if not self.store.files.origin:
             return ""
         try:
-            ours = replace(self.shelf, files=WorkTree()).at(path)
+            ours = replace(self.store, files=WorkTree()).at(path)
         except BaselineError:
             return ""
         if ours is None or (sid is not None and sid not in ours.series):
             return ""
         return f": {self.shown(path)} has it in this branch, which counts once it is merged"
 
-    def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | Unlike:
+    def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
         """The baseline, unless the circumstances that do not name its file differ."""
-        fields = differences(self.evidence.facts, baseline.facts, self.gate.comparable_on)
-        facts = tuple(field for field in fields if field.name in self.evidence.facts)
+        fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
+        facts = tuple(field for field in fields if field.name in self.captures.facts)
         if facts:
             return self._unlike(path, baseline, facts)
         self._refuse_stale(path, baseline)
@@ -121,13 +123,13 @@ class StoredBaseline:
     def refuse_dropped(self) -> None:
         """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
         reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
-        if not reads and isinstance(self.shelf.files, WorkTree):  # a ref is no concern of a gate of constants
+        if not reads and isinstance(self.store.files, WorkTree):  # a ref is no concern of a gate of constants
             _ = self._dropped
 
     @cached_property
     def _dropped(self) -> None:
         """Looked for once, however many assertions ask."""
-        for path, baseline in self.shelf.all():
+        for path, baseline in self.store.all():
             self._refuse_stale(path, baseline)
 
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
@@ -135,7 +137,7 @@ class StoredBaseline:
 
         A measurement that is now made in another way is none of them: its assertion says that it is incomparable.
         """
-        if not isinstance(self.shelf.files, WorkTree):
+        if not isinstance(self.store.files, WorkTree):
             return
         read = {series_for(self.gate, a): a.metric for a in self.gate.assertions if a.reads_stored}
         renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
@@ -143,40 +145,40 @@ class StoredBaseline:
         if gone:
             more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
             raise BaselineError(
-                f"{self.shown(path)}: no assertion of {self.shelf.gate} reads {spelled(gone[0])}{more} any more: "
+                f"{self.shown(path)}: no assertion of {self.store.gate} reads {spelled(gone[0])}{more} any more: "
                 f"drop it with: {self.prune}"
             )
 
-    def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> Unlike:
+    def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
         named = tuple(self._with_name(field, baseline) for field in fields)
         how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in named)
-        what = f"the nearest baseline {self.shown(path)}{self.shelf.files.origin} is of another run ({how})"
-        own = self.shelf.path(self.evidence.key(self.gate.run))
-        return Unlike(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
+        what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run ({how})"
+        own = self.store.path(self.captures.key(self.gate.run))
+        return NotComparable(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
 
     def _with_name(self, field: Difference, baseline: Baseline) -> Difference:
         """A convention by its name as well as by its fingerprint."""
         if field.name != "convention":
             return field
         was = baseline.provenance.get("convention")
-        return Difference(field.name, f"{self.evidence.convention_words} ({field.now})", f"{was} ({field.baseline})")
+        return Difference(field.name, f"{self.captures.convention_words} ({field.now})", f"{was} ({field.baseline})")
 
     @property
     def path(self) -> Path | None:
         """The file that is compared with, None where there is none. Raises BaselineError."""
-        return None if isinstance(self._found, Unlike) else self._found[0]
+        return None if isinstance(self._found, NotComparable) else self._found[0]
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
+    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
         found = self._stored(metric, assertion)
         if isinstance(found, Reference):
-            note = self.shelf.files.note
+            note = self.store.files.note
             return replace(found, warnings=(note,) if note else ())
-        if isinstance(self._found, Unlike) and self._found.outcome is Outcome.INCOMPARABLE:
+        if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
             return found
-        if not isinstance(self.shelf.files, AtMergeBase) or metric.name in self._measured_before:
+        if not isinstance(self.store.files, AtMergeBase) or metric.name in self._measured_before:
             return found
-        own = replace(self, shelf=replace(self.shelf, files=WorkTree())).reference(metric, assertion)
+        own = replace(self, store=replace(self.store, files=WorkTree())).reference(metric, assertion)
         return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
 
     @cached_property
@@ -186,54 +188,58 @@ class StoredBaseline:
         No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
         branch would be its own judge as soon as it touched the window.
         """
-        assert isinstance(self.shelf.files, AtMergeBase)
-        text = self.shelf.files.snapshot.gate_file(self.gate.path)
+        assert isinstance(self.store.files, AtMergeBase)
+        text = self.store.files.snapshot.gate_file(self.gate.path)
         try:
             before = load_gate_file(self.gate.path, METRICS, content=text or b"")
         except GateFileError:  # of another version, perhaps: then nothing is taken for new
             return frozenset(METRICS)
         return frozenset(a.metric for a in before.assertions if a.reads_stored)
 
-    def _stored(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
-        if isinstance(self._found, Unlike):
+    def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+        if isinstance(self._found, NotComparable):
             return self._found
         path, baseline = self._found
-        sid = series_id(metric, pick_for(self.evidence.convention, assertion))
+        sid = series_id(metric, spec_for(self.captures.convention, assertion))
         series = baseline.series.get(sid)
         if series is None:
             return self._without(sid.metric, sid, path, baseline)
         if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
             what = f"{self.shown(path)} holds {metric.name} of other dimensions or unit"
-            return Unlike(Outcome.INCOMPARABLE, what)
+            return NotComparable(Outcome.INCOMPARABLE, what)
         return Reference(
-            runs=[self.evidence.stored(metric, rows) for rows in series.runs],
-            calibration=[self.evidence.stored(metric, rows) for rows in series.calibration_runs],
+            runs=[self.captures.stored(metric, rows) for rows in series.runs],
+            calibration=[self.captures.stored(metric, rows) for rows in series.calibration_runs],
             among=series.among_calibration,
-            origin=f"{self.shown(path)}{self.shelf.files.origin}",
+            origin=f"{self.shown(path)}{self.store.files.origin}",
             notes=self._narrowed(baseline),
         )
 
-    def _series(self, name: str, pick: Pick) -> Series | None:
+    def _series(self, name: str, spec: WindowSpec) -> Series | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""
-        found = None if isinstance(self._found, Unlike) else self._found[1]
-        series = found.series.get(series_id(METRICS[name], pick)) if found is not None else None
-        if series is None and isinstance(self.shelf.files, AtMergeBase):
-            return replace(self, shelf=replace(self.shelf, files=WorkTree()))._series(name, pick)
+        found = None if isinstance(self._found, NotComparable) else self._found[1]
+        series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
+        if series is None and isinstance(self.store.files, AtMergeBase):
+            return replace(self, store=replace(self.store, files=WorkTree()))._series(name, spec)
         return series
 
-    def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
         """The stored sequences."""
-        series = self._series("sequence", pick)
+        series = self._series("sequence", spec)
         return series.sequences if series is not None else {}
 
-    def table(self, metric: Metric, pick: Pick) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec) -> Table | None:
         """The stored rows of a metric, where the gate file has them stored."""
-        series = self._series(metric.name, pick)
-        return None if series is None else self.evidence.stored(metric, series.middles)
+        series = self._series(metric.name, spec)
+        return None if series is None else self.captures.stored(metric, series.middles)
 
-    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], _: Value) -> Breakdown | None:
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], _: Value) -> Breakdown | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
-        found = None if isinstance(self._found, Unlike) else self._found[1].breakdowns.get(explained_by(metric, pick))
+        found = (
+            None
+            if isinstance(self._found, NotComparable)
+            else self._found[1].breakdowns.get(explained_by(metric, spec))
+        )
         rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
         return found.get(rank) if found is not None and isinstance(rank, int) else None
 
@@ -241,16 +247,16 @@ class StoredBaseline:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
-        now = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
+        now = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
         fields = differences(now, {**baseline.key, **baseline.facts})
         how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in fields)
         return (f"compared with another run, as comparable_on says: {how}",) if fields else ()
 
-    def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> Unlike:
+    def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]
         if not others:
-            what = f"{self.shown(path)}{self.shelf.files.origin} holds no {name}"
-            return Unlike(Outcome.NO_DATA, what + self._to_come(path, sid))
+            what = f"{self.shown(path)}{self.store.files.origin} holds no {name}"
+            return NotComparable(Outcome.NO_DATA, what + self._to_come(path, sid))
         fields = ("definition", "window", "span", "kernels")
         changed = tuple(
             Difference(field, str(getattr(sid, field)), str(getattr(others[0], field)))
@@ -258,34 +264,34 @@ class StoredBaseline:
             if getattr(sid, field) != getattr(others[0], field)
         )
         how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
-        what = f"{name} in {self.shown(path)}{self.shelf.files.origin} was measured with {how}"
-        return Unlike(Outcome.INCOMPARABLE, what + self._to_come(path, sid), changed)
+        what = f"{name} in {self.shown(path)}{self.store.files.origin} was measured with {how}"
+        return NotComparable(Outcome.INCOMPARABLE, what + self._to_come(path, sid), changed)
 
 
 @dataclass
 class OtherRun:
     """Another trace, or several captures of it, in place of the stored baseline (R4)."""
 
-    evidence: Evidence
+    captures: Captures
     gate: GateFile
-    before: Evidence
+    before: Captures
     name: str = "the other trace"
 
     @cached_property
-    def _unlike(self) -> Unlike | None:
-        now, was = self.evidence.circumstances(self.gate.run), self.before.circumstances(self.gate.run)
+    def _unlike(self) -> NotComparable | None:
+        now, was = self.captures.circumstances(self.gate.run), self.before.circumstances(self.gate.run)
         fields = differences(now, was, self.gate.comparable_on)
         if not fields:
             return None
         how = "; ".join(f"{d.name}: now {d.now}, {self.name} {d.baseline}" for d in fields)
-        return Unlike(Outcome.INCOMPARABLE, f"{self.name} is of another run ({how})", fields)
+        return NotComparable(Outcome.INCOMPARABLE, f"{self.name} is of another run ({how})", fields)
 
     @cached_property
     def _two_runs(self) -> None:
         """Looked at once, however many assertions ask. Raises UsageMistake where both sides are one capture."""
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
-        asked = [(METRICS[each.metric], pick_for(self.evidence.convention, each)) for each in held]
-        refuse_same_capture(self.evidence, self.before, asked)
+        asked = [(METRICS[each.metric], spec_for(self.captures.convention, each)) for each in held]
+        refuse_same_capture(self.captures, self.before, asked)
 
     @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:
@@ -299,10 +305,10 @@ class OtherRun:
 
     def _trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
         """The values of each row in every capture of both sides; only rows that all of them have."""
-        metric, pick = METRICS[assertion.metric], pick_for(self.evidence.convention, assertion)
+        metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
         try:
-            before = [folded(m.table(self.before.mesh), assertion) for m in self.before.each(metric, pick)]
-            after = [folded(m.table(self.evidence.mesh), assertion) for m in self.evidence.each(metric, pick)]
+            before = [folded(m.table(self.before.mesh), assertion) for m in self.before.each(metric, spec)]
+            after = [folded(m.table(self.captures.mesh), assertion) for m in self.captures.each(metric, spec)]
         except (NothingSelected, NsysError):
             return {}  # the assertion itself says why it cannot be judged; the others are judged without it
         shared = [key for key in before[0] if all(key in rows for rows in (*before, *after))]
@@ -313,66 +319,68 @@ class OtherRun:
             for key in shared
         }
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
+    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         """The other side's rows, medians over its captures, and what the captures of both sides say."""
         if self._unlike is not None:
             return self._unlike
-        pick = pick_for(self.evidence.convention, assertion)
+        spec = spec_for(self.captures.convention, assertion)
         with naming(self.name):
-            measured: Measured = self.before.rows(metric, pick)
-            self.before.check(self.gate.quality, pick, metric)
+            measured: MetricRows = self.before.rows(metric, spec)
+            self.before.check(self.gate.quality, spec, metric)
         _ = self._two_runs
         if measured.missing:
             labels, why = measured.missing[0]
             place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
-            return Unlike(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
-        outlying = tuple(f"warning: {self.name}: {line}" for line in self.before.outlying(metric, pick))
+            return NotComparable(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
+        outlying = tuple(f"warning: {self.name}: {line}" for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = tuple(dict.fromkeys(found.basis for found in own.values()))
         return Reference(
             runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=(*bases, *outlying)
         )
 
-    def sequences(self, pick: Pick) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""
-        return self.before.sequences(pick)
+        return self.before.sequences(spec)
 
-    def table(self, metric: Metric, pick: Pick) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec) -> Table | None:
         """The rows of the other side."""
-        return self.before.rows(metric, pick).table(self.before.mesh)
+        return self.before.rows(metric, spec).table(self.before.mesh)
 
     @cached_property
-    def _apart(self) -> TakenApart:
-        return TakenApart(self.before)
+    def _apart(self) -> RunBreakdowns:
+        return RunBreakdowns(self.before)
 
-    def breakdown(self, metric: Metric, pick: Pick, labels: Mapping[str, Label], value: Value) -> Breakdown | None:
+    def breakdown(
+        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
+    ) -> Breakdown | None:
         """That of the other side's capture and window whose value is nearest."""
-        return self._apart.breakdown(metric, pick, labels, value)
+        return self._apart.breakdown(metric, spec, labels, value)
 
 
 @dataclass
 class PastRuns:
     """The last runs of the history, as accepted runs: for a limit that follows what was measured."""
 
-    evidence: Evidence
+    captures: Captures
     gate: GateFile
     name: str
     path: Path | None
     shown: Callable[[Path], str] = str
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | Unlike:
+    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
         limit = assertion.require.limit
         assert isinstance(limit, FromBaseline)
         assert limit.history is not None
         if self.path is None:
-            return Unlike(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
+            return NotComparable(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
         if not self.path.exists():  # the session that begins the history has nothing before it
-            return Unlike(
+            return NotComparable(
                 Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
             )
-        now = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
-        sid = series_id(metric, pick_for(self.evidence.convention, assertion))
+        now = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
+        sid = series_id(metric, spec_for(self.captures.convention, assertion))
         asked = limit.history
         on = self.gate.comparable_on
         runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag)
@@ -380,19 +388,19 @@ class PastRuns:
             where = f" on branch {asked.branch}" if asked.branch is not None else ""
             lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
             what = f"{self.shown(self.path)} holds no comparable run of {metric.name}{where}{lag}"
-            return Unlike(Outcome.NO_DATA, f"{what}: {asked.begins}")
+            return NotComparable(Outcome.NO_DATA, f"{what}: {asked.begins}")
         # What most of them have is what there is: one run without a row, or with another one, does not change that.
         counts = Counter(labels for run in runs for labels in run)
         usual = [labels for labels, count in counts.items() if 2 * count > len(runs)]
         whole = [run for run in runs if all(labels in run for labels in usual)]
-        tables = [self.evidence.stored(metric, {labels: run[labels] for labels in usual}) for run in whole]
+        tables = [self.captures.stored(metric, {labels: run[labels] for labels in usual}) for run in whole]
         if not usual or not whole:
-            return Unlike(
+            return NotComparable(
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )
         return Reference(tables, origin=f"{asked.source} in {self.shown(self.path)}")
 
-    def sequences(self, _: Pick) -> Mapping[int, KernelSequence]:
+    def sequences(self, _: WindowSpec) -> Mapping[int, KernelSequence]:
         """None: the history keeps numbers."""
         return {}
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import explainable
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS, Unit
@@ -22,15 +22,15 @@ from pytest_nsys.core.model import Value, counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, by_sums, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
 from pytest_nsys.stored.baselines.series import explained_by, series_for, stale
-from pytest_nsys.stored.baselines.shelf import Shelf, WorkTree
+from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.tools.revision import commit_of
-from pytest_nsys.verdicts.evaluate import Bench, rows_now
+from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
 
 
@@ -96,7 +96,7 @@ class Refresh:
     """
 
     gate: GateFile
-    bench: Bench
+    context: GateContext
     reason: str
     mode: Mode = Mode.MOVED
     partial: bool = False
@@ -110,20 +110,20 @@ class Refresh:
         All assertions of the file are looked at, deselected ones too. Raises TraceError, BaselineError.
         """
         if self.mode is not Mode.CALIBRATE:
-            return self._refusal_of(self.bench)
-        captures = self.bench.evidence.captures
-        if len(captures) < FEWEST_TRACES:
-            what = f"noise is measured on {FEWEST_TRACES} or more traces, not on {len(captures)}"
+            return self._refusal_of(self.context)
+        count = len(self.context.captures.runs)
+        if count < FEWEST_TRACES:
+            what = f"noise is measured on {FEWEST_TRACES} or more traces, not on {count}"
             return Refusal(what, Outcome.ERROR)
-        for name, evidence in self._each.items():
-            if refusal := self._refusal_of(replace(self.bench, evidence=evidence)):
+        for name, captures in self._each.items():
+            if refusal := self._refusal_of(replace(self.context, captures=captures)):
                 return Refusal(f"{name}: {refusal.reason}", refusal.outcome)
         return None
 
-    def _refusal_of(self, bench: Bench) -> Refusal | None:
+    def _refusal_of(self, context: GateContext) -> Refusal | None:
         for assertion in self.gate.assertions:
             try:
-                judgement = rows_now(assertion, bench)
+                judgement = rows_now(assertion, context)
             except NsysError as error:
                 outcome = Outcome.NO_DATA if isinstance(error, NothingMeasured) else Outcome.ERROR
                 return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
@@ -135,42 +135,42 @@ class Refresh:
         return None
 
     @cached_property
-    def _each(self) -> Mapping[str, Evidence]:
+    def _each(self) -> Mapping[str, Captures]:
         """Every capture by itself, by the file that it is in."""
-        return {self.shown(capture.traces[0].path): Evidence([capture]) for capture in self.bench.evidence.captures}
+        return {self.shown(capture.traces[0].path): Captures([capture]) for capture in self.context.captures.runs}
 
     @cached_property
     def _key(self) -> Key:
-        return self.bench.evidence.key(self.bench.stated)
+        return self.context.captures.key(self.context.stated)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
-        return {name: value for name, value in self.bench.evidence.facts.items() if value is not None}
+        return {name: value for name, value in self.context.captures.facts.items() if value is not None}
 
     @property
     def path(self) -> Path:
         """The file that is written."""
-        assert self.bench.shelf is not None
-        return self.bench.shelf.path(self._key)
+        assert self.context.store is not None
+        return self.context.store.path(self._key)
 
     def readable(self) -> None:
         """Raises BaselineError where what is stored cannot be read: nothing could be written over it."""
-        if self.bench.shelf is not None:
-            replace(self.bench.shelf, files=WorkTree()).load(self._key)
+        if self.context.store is not None:
+            replace(self.context.store, files=WorkTree()).load(self._key)
 
     def write(self) -> Written:
         """Write what was wanted. Raises BaselineError; then nothing is written."""
-        if self.bench.shelf is None:
+        if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
-        shelf = replace(self.bench.shelf, files=WorkTree())
-        if self.mode is Mode.RATCHET and shelf.load(self._key) is None:
-            where = self.shown(shelf.folder)
+        store = replace(self.context.store, files=WorkTree())
+        if self.mode is Mode.RATCHET and store.load(self._key) is None:
+            where = self.shown(store.folder)
             raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without --ratchet")
-        with shelf.locked():
-            return self._write(shelf)
+        with store.locked():
+            return self._write(store)
 
-    def _write(self, shelf: Shelf) -> Written:
-        path, old = shelf.path(self._key), shelf.load(self._key)
+    def _write(self, store: BaselineStore) -> Written:
+        path, old = store.path(self._key), store.load(self._key)
         anew, notes = self._begins_anew(path, old)
         before = None if anew else old
         stored = dict(before.series) if before else {}
@@ -185,7 +185,7 @@ class Refresh:
                 series[each.sid] = renewed.series
         known = before.facts if before else {}
         parts = self._breakdowns(before, measured)
-        new = Baseline(self._key.as_json(), shelf.gate, {}, series, {**known, **self._facts}, parts)
+        new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, parts)
         if self.mode.replaces and not self.partial:
             for sid in stale(self.gate, new):
                 del series[sid]
@@ -196,20 +196,20 @@ class Refresh:
         written = Written(path, self.mode, old, new, moved or explains_more, tuple(notes), only_explains=not moved)
         if written.saved:
             new.provenance = self._provenance(before)
-            shelf.save(path, new)
+            store.save(path, new)
         return written
 
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""
         stored = dict(before.breakdowns) if before else {}
         asked = {
-            explained_by(each.metric, pick): (each.metric, pick)
+            explained_by(each.metric, spec): (each.metric, spec)
             for each in measured
             if explainable(each.metric.name)
-            for pick in (pick_for(self.bench.evidence.convention, each.readers[0]),)
+            for spec in (spec_for(self.context.captures.convention, each.readers[0]),)
         }
         if self.mode is not Mode.CALIBRATE:
-            stored |= {how: storable(self.bench.taken_apart.kept(*what)) for how, what in asked.items()}
+            stored |= {how: storable(self.context.breakdowns.kept(*what)) for how, what in asked.items()}
         return {how: ranks for how, ranks in stored.items() if ranks}
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
@@ -220,8 +220,8 @@ class Refresh:
         compared = self.gate.comparable_on
         if self.mode is Mode.CALIBRATE:
             first, *rest = self._each.items()
-            for name, evidence in rest:
-                if how := _differing(evidence.facts, first[1].facts, compared, first[0]):
+            for name, captures in rest:
+                if how := _differing(captures.facts, first[1].facts, compared, first[0]):
                     raise IncomparableError(f"{name} is of another run than {first[0]} ({how})")
         how = _differing(self._facts, old.facts, compared, "baseline") if old else ""
         if old is None or not how:
@@ -245,31 +245,31 @@ class Refresh:
         return found
 
     def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: Series | None) -> Remeasured:
-        metric, evidence = METRICS[sid.metric], self.bench.evidence
+        metric, captures = METRICS[sid.metric], self.context.captures
 
-        def rows(of: Evidence) -> dict[RowLabels, Value]:
-            return {row.labels: row.value for row in of.rows(metric, pick_for(of.convention, readers[0])).rows}
+        def rows(of: Captures) -> dict[RowLabels, Value]:
+            return {row.labels: row.value for row in of.rows(metric, spec_for(of.convention, readers[0])).rows}
 
         each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
-        orders = evidence.sequences(pick_for(evidence.convention, readers[0])) if metric.unit is Unit.HASH else {}
+        orders = captures.sequences(spec_for(captures.convention, readers[0])) if metric.unit is Unit.HASH else {}
         return Remeasured(
-            sid, metric, rows(evidence), stored, readers, lambda r: evidence.stored(metric, r), each, orders
+            sid, metric, rows(captures), stored, readers, lambda r: captures.stored(metric, r), each, orders
         )
 
     def _provenance(self, old: Baseline | None) -> dict[str, Any]:
-        evidence = self.bench.evidence
+        captures = self.context.captures
         found: dict[str, Any] = {
             "reason": self.reason,
             "commit": commit_of(self.gate.path.parent),
-            "convention": evidence.convention_words,
-            "profiler": list(evidence.profilers()),
+            "convention": captures.convention_words,
+            "profiler": list(captures.profilers()),
         }
         before = old.provenance if old else {}
         if self.mode is Mode.CALIBRATE:
-            noise = {**found, "traces": len(evidence.captures)}
+            noise = {**found, "traces": len(captures.runs)}
             return {**(before or {**found, "captures": 1}), "calibration": noise}
         kept = {"calibration": before["calibration"]} if "calibration" in before else {}
-        return {**found, "captures": len(evidence.captures), **kept}
+        return {**found, "captures": len(captures.runs), **kept}
 
 
 def _refuse_twice(path: str, measured: Sequence[Remeasured]) -> None:

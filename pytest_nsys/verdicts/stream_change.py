@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pytest_nsys.analysis.breakdown import Breakdown
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.verdicts.references import ReferenceSource
 
@@ -35,7 +35,7 @@ SHOWN = 3
 
 
 def explain_streams(
-    assertion: Assertion, judgement: Judgement, now: Evidence, before: ReferenceSource | None
+    assertion: Assertion, judgement: Judgement, now: Captures, before: ReferenceSource | None
 ) -> tuple[str, ...]:
     """What made compute streams of those whose kernels mostly communicate, as lines; those that it was before are left
     out where ``before`` can tell.
@@ -46,9 +46,9 @@ def explain_streams(
     found: dict[str, dict[int, None]] = {}
     ranks = [*_ranks(assertion, judgement.rows, now, before)]
     if not ranks and judgement.outcome is Outcome.NO_DATA:
-        ranks = [(rank.number, None) for rank in now.captures[0].ranks]
+        ranks = [(rank.number, None) for rank in now.runs[0].ranks]
     for rank, was in ranks:
-        for window in now.middle_windows(pick_for(now.convention, assertion), rank):
+        for window in now.middle_windows(spec_for(now.convention, assertion), rank):
             for shared in shared_streams(window):
                 if was is None or not _as_before(shared, was):
                     found.setdefault(_words(shared), {})[rank] = None
@@ -56,10 +56,10 @@ def explain_streams(
 
 
 def _ranks(
-    assertion: Assertion, rows: Iterable[JudgedRow], now: Evidence, before: ReferenceSource | None
+    assertion: Assertion, rows: Iterable[JudgedRow], now: Captures, before: ReferenceSource | None
 ) -> Iterator[tuple[int, Breakdown | None]]:
     """The ranks whose rows are gone, or tell of streams, each with what it was before where that is known."""
-    metric, pick = METRICS[assertion.metric], pick_for(now.convention, assertion)
+    metric, spec = METRICS[assertion.metric], spec_for(now.convention, assertion)
     for row in rows:
         labels = {**row.origin, **row.labels}
         rank = labels.get("rank")
@@ -69,7 +69,7 @@ def _ranks(
             if before is None or row.baseline is None:
                 yield rank, None
             else:
-                yield rank, before.breakdown(metric, pick, labels, row.baseline)
+                yield rank, before.breakdown(metric, spec, labels, row.baseline)
 
 
 def _as_before(shared: SharedStream, was: Breakdown) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import KernelSequence, shared_streams
@@ -17,7 +17,7 @@ from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.gates.absence import absences
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.kernel_order import first_difference
 from pytest_nsys.verdicts.references import ReferenceSource
@@ -39,38 +39,38 @@ OFF = (Outcome.FAILED, Outcome.NO_DATA)
 
 
 def explain(
-    assertion: Assertion, judgement: Judgement, now: Evidence, before: ReferenceSource | None
+    assertion: Assertion, judgement: Judgement, now: Captures, before: ReferenceSource | None
 ) -> tuple[str, ...]:
     """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure.
 
     ``before`` is None under a constant limit.
     """
     off = [row for row in judgement.rows if row.outcome in OFF and not row.waived]
-    pick = pick_for(now.convention, assertion)
+    spec = spec_for(now.convention, assertion)
     if assertion.metric in OF_KERNELS and judgement.outcome is Outcome.NO_DATA:
         return _gone(assertion, off, now)
     if not off or assertion.aggregates or assertion.balance_across is not None:
         return ()
     if METRICS[assertion.metric].unit is Unit.HASH and before is not None:
-        return _departures(off, now.sequences(pick), before.sequences(pick))
+        return _departures(off, now.sequences(spec), before.sequences(spec))
     if assertion.metric == KERNELS.name and before is not None:
         return _by_kernel(off)
     if (parts := MADE_OF.get(assertion.metric)) is not None:
-        accepted = before.table(parts, pick) if before is not None else None
-        return _parts(off, now.rows(parts, pick).table(now.mesh), accepted)
+        accepted = before.table(parts, spec) if before is not None else None
+        return _parts(off, now.rows(parts, spec).table(now.mesh), accepted)
     return ()
 
 
-def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Evidence) -> tuple[str, ...]:
+def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Captures) -> tuple[str, ...]:
     """What became of the stages that have no row now; the same of several ranks on one line."""
-    metric, pick = METRICS[assertion.metric], pick_for(now.convention, assertion)
-    table = now.rows(metric, pick).table(now.mesh)
+    metric, spec = METRICS[assertion.metric], spec_for(now.convention, assertion)
+    table = now.rows(metric, spec).table(now.mesh)
     places = [(row.labels["rank"], row.labels["stage"]) for row in off if {"rank", "stage"} <= row.labels.keys()]
     places += [(a.rank, s) for a in absences(table, assertion.where, assertion.allow_missing) for s in a.stages]
     held = {labels for labels, _ in table.rows}
     found: dict[str, dict[Label, None]] = {}
     for rank, stage in places:
-        for window in now.middle_windows(pick, rank) if (rank, stage) not in held else ():
+        for window in now.middle_windows(spec, rank) if (rank, stage) not in held else ():
             if said := _fate(window, str(stage)):
                 found.setdefault(said, {})[rank] = None
     return tuple(f"rank {', '.join(map(str, ranks))}: {said}" for said, ranks in found.items())

@@ -50,7 +50,7 @@ def windowed(
 ) -> Any:
     return SimpleNamespace(
         window=SimpleNamespace(start_ns=span[0], end_ns=span[1], index=index),
-        pick=SimpleNamespace(whole_run=whole_run),
+        spec=SimpleNamespace(whole_run=whole_run),
         anchors=[SimpleNamespace(start_ns=start, end_ns=end) for start, end in anchors],
     )
 

@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.breakdown import AT_END, Barrier, Breakdown, Wall, break_down
-from pytest_nsys.analysis.causes import EXPLAINED, Cause, Explanation, Kind, explain
+from pytest_nsys.analysis.causes import EXPLAINED, Cause, CauseKind, Explanation, explain
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.straggling import Wait
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Kernels, ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
-from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, Measured, storable
+from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, storable
 
 A2A = "ncclDevKernel_SendRecv"
 STAGE = "stage2_f"
@@ -71,7 +71,7 @@ def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (
     }
     known |= {f.name: lambda *_: None for f in fields(RankTrack) if f.init and f.name not in known}
     track = RankTrack(**known)
-    return RankWindow(track, Window(*window, "step"), Pick(), range(len(ordered)))
+    return RankWindow(track, Window(*window, "step"), WindowSpec(), range(len(ordered)))
 
 
 def together(*ranks: Sequence[K]) -> RunWindow:
@@ -95,11 +95,11 @@ def value(metric: str, kernels: Sequence[K]) -> int:
     return sum(int(row.value) for row in METRICS[metric].rows(rank_window(kernels)))
 
 
-def told(found: Explanation) -> Mapping[tuple[Kind, str], int]:
+def told(found: Explanation) -> Mapping[tuple[CauseKind, str], int]:
     return {(cause.kind, cause.kernel): cause.change_ns for cause in found.causes}
 
 
-def the(found: Explanation, kind: Kind) -> Cause:
+def the(found: Explanation, kind: CauseKind) -> Cause:
     (cause,) = [cause for cause in found.causes if cause.kind is kind]
     return cause
 
@@ -109,68 +109,68 @@ COVER = K("gemm", 0, 400)
 
 def test_communication_that_got_longer() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 450)]], [[COVER, K(A2A, 100, 570)]])
-    assert told(found) == {(Kind.LONGER, A2A): 120}
-    cause = the(found, Kind.LONGER)
+    assert told(found) == {(CauseKind.LONGER, A2A): 120}
+    cause = the(found, CauseKind.LONGER)
     assert (cause.before_ns, cause.now_ns, cause.was, cause.kernels, cause.ordinals) == (350, 470, 1, 1, (1,))
 
 
 def test_the_kernels_that_changed_most_are_named_by_their_place() -> None:
     was = [K(A2A, 100 * n, 100 * n + 10) for n in range(1, 7)]
     now = [K(A2A, 100 * n, 100 * n + 10 + longer) for n, longer in enumerate((0, 5, 0, 9, 7, 6), start=1)]
-    cause = the(why("comm_ns", [[COVER, *was]], [[COVER, *now]]), Kind.LONGER)
+    cause = the(why("comm_ns", [[COVER, *was]], [[COVER, *now]]), CauseKind.LONGER)
     assert (cause.change_ns, cause.kernels, cause.ordinals) == (27, 6, (4, 5, 6))
 
 
 def test_compute_that_hid_it_is_shorter() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 400)]], [[K("gemm", 0, 300), K(A2A, 100, 400)]])
-    assert told(found) == {(Kind.COVER_SHRANK, "gemm"): 100}
+    assert told(found) == {(CauseKind.COVER_SHRANK, "gemm"): 100}
 
 
 def test_compute_that_hid_it_vanished() -> None:
     kept = [K("norm", 900, 950)]
     found = why("exposed_ns", [[*kept, COVER, K(A2A, 100, 400)]], [[*kept, K(A2A, 100, 400)]])
-    assert told(found) == {(Kind.COVER_VANISHED, "gemm"): 300}
+    assert told(found) == {(CauseKind.COVER_VANISHED, "gemm"): 300}
 
 
 def test_compute_that_hid_it_was_launched_later() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 400)]], [[K("gemm", 250, 650), K(A2A, 100, 400)]])
-    assert told(found) == {(Kind.COVER_LATE, "gemm"): 150}
+    assert told(found) == {(CauseKind.COVER_LATE, "gemm"): 150}
 
 
 def test_compute_that_hid_it_queued_and_so_ran_at_another_time() -> None:
     late = K("gemm", 250, 650, ahead_ns=255 + 30_000)
     found = why("exposed_ns", [[COVER, K(A2A, 100, 400)]], [[late, K(A2A, 100, 400)]])
-    assert told(found) == {(Kind.COVER_MOVED, "gemm"): 150}
+    assert told(found) == {(CauseKind.COVER_MOVED, "gemm"): 150}
 
 
 def test_communication_that_came_and_went_counts_by_what_is_exposed() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 500)]], [[COVER, K(A2A, 100, 500), K(A2A, 600, 650)]])
-    assert told(found) == {(Kind.APPEARED, A2A): 50}
-    assert the(found, Kind.APPEARED).ordinals == (2,)
+    assert told(found) == {(CauseKind.APPEARED, A2A): 50}
+    assert the(found, CauseKind.APPEARED).ordinals == (2,)
     found = why("exposed_ns", [[COVER, K(A2A, 100, 500), K(A2A, 600, 650)]], [[COVER, K(A2A, 100, 500)]])
-    assert told(found) == {(Kind.VANISHED, A2A): -50}
+    assert told(found) == {(CauseKind.VANISHED, A2A): -50}
 
 
 def test_a_rank_that_waits_for_another_names_it() -> None:
     was = [[COVER, K(A2A, 500, 600)], [COVER, K(A2A, 510, 600)]]
     now = [[COVER, K(A2A, 500, 700)], [COVER, K(A2A, 610, 700)]]
     found = why("exposed_ns", was, now)
-    assert told(found) == {(Kind.WAITS, A2A): 100}
-    cause = the(found, Kind.WAITS)
+    assert told(found) == {(CauseKind.WAITS, A2A): 100}
+    cause = the(found, CauseKind.WAITS)
     assert (cause.before_ns, cause.now_ns, cause.straggler) == (10, 110, 1)
 
 
 def test_a_rank_that_waits_no_more_names_the_one_it_waited_for() -> None:
     was = [[COVER, K(A2A, 500, 700)], [COVER, K(A2A, 600, 700)]]
     now = [[COVER, K(A2A, 600, 700)], [COVER, K(A2A, 590, 700)]]
-    cause = the(why("comm_ns", was, now), Kind.WAITS)
+    cause = the(why("comm_ns", was, now), CauseKind.WAITS)
     assert (cause.before_ns, cause.now_ns, cause.change_ns, cause.straggler) == (100, 0, -100, 1)
 
 
 def test_kernels_that_never_run_at_one_moment_are_no_one_collective() -> None:
     was = [[COVER, K(A2A, 500, 600)], [COVER, K(A2A, 510, 600)]]
     now = [[COVER, K(A2A, 500, 700)], [COVER, K(A2A, 800, 900)]]
-    assert told(why("exposed_ns", was, now)) == {(Kind.LONGER, A2A): 100}
+    assert told(why("exposed_ns", was, now)) == {(CauseKind.LONGER, A2A): 100}
 
 
 def test_communication_that_moved_is_blamed_itself_and_not_the_compute_that_stayed() -> None:
@@ -178,8 +178,8 @@ def test_communication_that_moved_is_blamed_itself_and_not_the_compute_that_stay
     was = [*rest, COVER, K(A2A, 100, 400)]
     for start, lost in ((250, 150), (500, 300)):
         found = why("exposed_ns", [was], [[*rest, COVER, K(A2A, start, start + 300)]])
-        assert told(found) == {(Kind.MOVED, A2A): lost}
-        cause = the(found, Kind.MOVED)
+        assert told(found) == {(CauseKind.MOVED, A2A): lost}
+        cause = the(found, CauseKind.MOVED)
         assert (cause.before_ns, cause.now_ns, cause.was, cause.kernels) == (300, 300 - lost, 1, 1)
 
 
@@ -190,7 +190,7 @@ def test_communication_that_moved_with_all_else_has_not_moved() -> None:
     was = [K("norm", 300, 310), COVER, K(A2A, 100, 400), K("add", 320, 330)]
     now = later([K("norm", 300, 310), K("gemm", 150, 550, 100_000), K(A2A, 100, 400), K("add", 320, 330)], 200)
     found = why("exposed_ns", [was], [now])
-    assert told(found) == {(Kind.COVER_MOVED, "gemm"): 50}
+    assert told(found) == {(CauseKind.COVER_MOVED, "gemm"): 50}
 
 
 def test_idle_time_before_a_late_launch() -> None:
@@ -198,12 +198,12 @@ def test_idle_time_before_a_late_launch() -> None:
     now = [COVER, K("norm", 460, 560, ahead_ns=20)]
     found = why("idle_ns", [was], [now])
     assert told(found) == {
-        (Kind.LAUNCH_BOUND, "norm"): 40,
-        (Kind.IDLE, "norm"): 20,
-        (Kind.IDLE, AT_END): -60,
+        (CauseKind.LAUNCH_BOUND, "norm"): 40,
+        (CauseKind.IDLE, "norm"): 20,
+        (CauseKind.IDLE, AT_END): -60,
     }
     queued = [COVER, K("norm", 460, 560, ahead_ns=200)]
-    assert told(why("idle_ns", [was], [queued])) == {(Kind.IDLE, "norm"): 60, (Kind.IDLE, AT_END): -60}
+    assert told(why("idle_ns", [was], [queued])) == {(CauseKind.IDLE, "norm"): 60, (CauseKind.IDLE, AT_END): -60}
 
 
 def test_the_length_of_a_window_by_kernel() -> None:
@@ -211,8 +211,8 @@ def test_the_length_of_a_window_by_kernel() -> None:
     was = [COVER, K(A2A, 300, 500), K("norm", 600, 700)]
     now = [K("gemm", 0, 450), K(A2A, 300, 500), K("norm", 440, 460), K("norm", 600, 690)]
     found = why("window_ns", [was], [now])
-    assert told(found) == {(Kind.COMPUTE, "gemm"): 50, (Kind.EXPOSED, A2A): -60, (Kind.IDLE, AT_END): 10}
-    assert (the(found, Kind.COMPUTE).was, the(found, Kind.COMPUTE).kernels) == (1, 1)
+    assert told(found) == {(CauseKind.COMPUTE, "gemm"): 50, (CauseKind.EXPOSED, A2A): -60, (CauseKind.IDLE, AT_END): 10}
+    assert (the(found, CauseKind.COMPUTE).was, the(found, CauseKind.COMPUTE).kernels) == (1, 1)
 
 
 def test_a_barrier_waits_for_another_rank() -> None:
@@ -221,12 +221,12 @@ def test_a_barrier_waits_for_another_rank() -> None:
 
     was, now = side(Barrier(2, 500, Wait(100, 3))), side(Barrier(2, 900, Wait(450, 1)))
     found = explain("barrier_ns", {"rank": 0}, 400, was, now)
-    assert told(found) == {(Kind.WAITS, A2A): 350, (Kind.LONGER, A2A): 50}
-    assert the(found, Kind.WAITS).straggler == 1
+    assert told(found) == {(CauseKind.WAITS, A2A): 350, (CauseKind.LONGER, A2A): 50}
+    assert the(found, CauseKind.WAITS).straggler == 1
     found = explain("barrier_ns", {"rank": 0}, -400, now, was)
-    assert the(found, Kind.WAITS).straggler == 1
+    assert the(found, CauseKind.WAITS).straggler == 1
     found = explain("barrier_ns", {"rank": 0}, 400, was, side(Barrier(2, 900)))
-    assert told(found) == {(Kind.LONGER, A2A): 400}
+    assert told(found) == {(CauseKind.LONGER, A2A): 400}
 
 
 OLDER = """[{"window": "median", "span": "range", "kernels": "contained", "names": ["gemm", "nccl"], "parts": [
@@ -236,14 +236,14 @@ OLDER = """[{"window": "median", "span": "range", "kernels": "contained", "names
 
 def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None:
     stored = stored_breakdown.from_json(json.loads(OLDER))
-    was = stored[Measured("median", "range", "contained")][0]
+    was = stored[MeasuredAs("median", "range", "contained")][0]
     first, second = was.communication[STAGE]
     assert (first.wait, first.start_ns, second.wait) == (None, None, Wait(40, 3))
     assert was.barriers == {"nccl": Barrier(2, 30)}
     assert was.wall_ns(*Wall) == 1000
     now = broken([K("gemm", 0, 450), K(A2A, 500, 600)])
     found = explain("window_ns", {"rank": 0}, 0, was, now)
-    assert {(cause.kind, cause.kernel) for cause in found.causes} <= {(kind, "") for kind in Kind}
+    assert {(cause.kind, cause.kernel) for cause in found.causes} <= {(kind, "") for kind in CauseKind}
     assert sum(cause.change_ns for cause in found.causes) == 0
     again = stored_breakdown.as_text(stored)
     assert stored_breakdown.from_json(json.loads(again)) == stored
@@ -251,7 +251,11 @@ def test_a_breakdown_of_an_older_baseline_is_read_and_explains_by_sums() -> None
 
 def test_compute_by_kernel() -> None:
     found = why("compute_ns", [[COVER, K("norm", 400, 500)]], [[K("gemm", 0, 450), K("add", 500, 530)]])
-    assert told(found) == {(Kind.VANISHED, "norm"): -100, (Kind.LONGER, "gemm"): 50, (Kind.APPEARED, "add"): 30}
+    assert told(found) == {
+        (CauseKind.VANISHED, "norm"): -100,
+        (CauseKind.LONGER, "gemm"): 50,
+        (CauseKind.APPEARED, "add"): 30,
+    }
 
 
 times = st.integers(0, WIDTH_NS)
@@ -296,7 +300,7 @@ def test_every_metric_that_is_explained_exists() -> None:
 @settings(max_examples=30)
 def test_a_stored_breakdown_is_read_back(pairs: list[tuple[list[K], list[K]]]) -> None:
     stored = {
-        Measured(f"window {n}", "range", "clipped"): {rank: broken(*pair, rank=rank) for rank in (0, 1)}
+        MeasuredAs(f"window {n}", "range", "clipped"): {rank: broken(*pair, rank=rank) for rank in (0, 1)}
         for n, pair in enumerate(pairs)
     }
     text = stored_breakdown.as_text(stored)

@@ -33,7 +33,7 @@ from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 from tests.support.gates import Project
-from tests.support.measure import evidence, notes, rows
+from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL, needs_reference_data
 
 KINETO = BUILT_IN["kineto"]
@@ -262,8 +262,8 @@ def test_one_unknown_type_leaves_no_sum_that_is_too_small(tmp_path: Path) -> Non
 def test_a_kernel_of_no_length_divides_nothing(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", (ALL_REDUCE, 5, 5, recorded("allreduce", 250)), ("gemm", 0, 10, {}))
     assert whole(path, "collective_bytes") == {(0, "mesh_dp", "AllReduce"): 1_000}
-    with evidence(path, convention=KINETO) as run:
-        measured = run.rows(METRICS["busbw"], run.pick("run"))
+    with captures(path, convention=KINETO) as run:
+        measured = run.rows(METRICS["busbw"], run.spec("run"))
     assert (measured.rows, measured.why) == ((), "every kernel has a length of 0")
 
 
@@ -318,8 +318,8 @@ def test_a_group_that_cannot_be_matched_has_no_waits(tmp_path: Path, first: int,
     own = recorded("allreduce", 250)
     each = [[(ALL_REDUCE, 2_000 * k, 2_000 * k + 1_000, own) for k in range(n)] for n in (first, second)]
     run = of_two(tmp_path, [*each[0], ("gemm", 0, 1, {})], [*each[1], ("gemm", 0, 1, {})])
-    with evidence(run, convention=KINETO) as opened:
-        measured = opened.rows(METRICS["collective_wait_ns"], opened.pick("run"))
+    with captures(run, convention=KINETO) as opened:
+        measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
     assert (measured.rows, measured.why) == ((), f"group mesh_dp: {why}")
 
 
@@ -329,8 +329,8 @@ def test_collectives_that_are_not_the_same_are_not_matched(tmp_path: Path) -> No
         [(ALL_REDUCE, 0, 1_000, recorded("allreduce", 250))],
         [(ALL_REDUCE, 0, 1_000, recorded("allreduce", 251))],
     )
-    with evidence(run, convention=KINETO) as opened:
-        why = opened.rows(METRICS["straggler_lag_ns"], opened.pick("run")).why
+    with captures(run, convention=KINETO) as opened:
+        why = opened.rows(METRICS["straggler_lag_ns"], opened.spec("run")).why
     assert why == "group mesh_dp: its ranks have different collectives in their windows"
 
 
@@ -360,8 +360,8 @@ def test_collectives_of_several_kinds_are_matched_in_the_order_in_which_they_ran
 def test_kinds_that_interleave_differently_over_the_ranks_are_not_matched(tmp_path: Path, other: str) -> None:
     """By kind there are as many of each on both ranks, and yet the second of one is not the second of the other."""
     run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds(other, 0, 1_000, 2_000))
-    with evidence(run, convention=KINETO) as opened:
-        measured = opened.rows(METRICS["collective_wait_ns"], opened.pick("run"))
+    with captures(run, convention=KINETO) as opened:
+        measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
     assert (measured.rows, measured.why) == ((), "group mesh_dp: its ranks have different collectives in their windows")
 
 
@@ -557,15 +557,15 @@ def test_several_kernels_of_a_group_have_a_call_each(tmp_path: Path) -> None:
 def test_a_communicator_of_unknown_size_has_bytes_and_no_bandwidth_of_links(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000), init=False)
     assert whole(path, "algbw") == {(0, "comm0", "AllReduce"): 4}
-    with evidence(path, convention=KINETO) as run:
-        why = run.rows(METRICS["busbw"], run.pick("run")).why
+    with captures(path, convention=KINETO) as run:
+        why = run.rows(METRICS["busbw"], run.spec("run")).why
     assert why == "1 kernel of a group whose size is not recorded: it was made before the capture"
 
 
 def test_the_part_of_a_rank_is_no_message_where_the_ranks_are_not_known(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllGather", 4_000), init=False)
-    with evidence(path, convention=KINETO) as run:
-        measured = run.rows(METRICS["collective_bytes"], run.pick("run"))
+    with captures(path, convention=KINETO) as run:
+        measured = run.rows(METRICS["collective_bytes"], run.spec("run"))
     assert (measured.rows, measured.why) == ((), "1 kernel with only a part of the message's size recorded")
 
 
@@ -599,8 +599,8 @@ def test_on_one_clock_the_last_to_start_waits_for_nobody_however_long_it_runs(tm
 def test_a_group_of_unknown_size_cannot_be_matched(tmp_path: Path) -> None:
     own = recorded("allreduce", 250) | {"Group size": None}
     run = of_two(tmp_path, [(ALL_REDUCE, 0, 1_000, own)], [(ALL_REDUCE, 0, 1_000, own)])
-    with evidence(run, convention=KINETO) as opened:
-        measured = opened.rows(METRICS["collective_wait_ns"], opened.pick("run"))
+    with captures(run, convention=KINETO) as opened:
+        measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
     assert (measured.rows, measured.why) == ((), "group mesh_dp: its size is not recorded")
 
 
@@ -645,8 +645,8 @@ def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
         database.execute("UPDATE NVTX_EVENTS SET binaryData = NULL")
     database.close()
     assert whole(path, "collective_count") == {(0, "unknown", "AllReduce"): 1}
-    with evidence(path, convention=KINETO) as run:
-        why = run.rows(METRICS["busbw"], run.pick("run")).why
+    with captures(path, convention=KINETO) as run:
+        why = run.rows(METRICS["busbw"], run.spec("run")).why
     assert "--include-blobs=true" in why
 
 

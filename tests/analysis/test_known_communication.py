@@ -21,7 +21,7 @@ from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
 from tests.support.gates import Project
-from tests.support.measure import evidence, rows_of
+from tests.support.measure import captures, rows_of
 from tests.support.reference_data import DEEPSEEK, MORE, needs_reference_data
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
@@ -233,8 +233,8 @@ def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
 @needs_reference_data
 def test_the_published_dualpipe_profile() -> None:
     expected: Mapping[str, int] = json.loads((MORE / "expected.json").read_text())[DEEPSEEK.name]
-    with evidence(DEEPSEEK, convention=BUILT_IN["kineto"]) as run:
-        (windows,) = run.captures[0].whole().ranks.values()
+    with captures(DEEPSEEK, convention=BUILT_IN["kineto"]) as run:
+        (windows,) = run.runs[0].whole().ranks.values()
         (window,) = windows
         assert len(window) == expected["kernels"]
         assert sum(window.communicates) == expected["communication_kernels"]
@@ -247,4 +247,4 @@ def test_the_published_dualpipe_profile() -> None:
             "wall_overlap_all": Fraction(expected["overlap_ns"], expected["comm_union_ns"]),
         }
         for name, value in figures.items():
-            assert rows_of(run, name, run.pick("run")) == {0: value}
+            assert rows_of(run, name, run.spec("run")) == {0: value}

@@ -14,7 +14,7 @@ from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import percentile
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.measure import OF_SIZES, STEP, evidence, notes, rows
+from tests.support.measure import OF_SIZES, STEP, captures, notes, rows
 
 NCCL = "ncclDevKernel_SendRecv"
 
@@ -164,8 +164,8 @@ def test_steady_value_is_the_exact_median_over_the_windows(tmp_path: Path) -> No
 
 def test_row_that_one_steady_window_lacks_is_missing_and_never_a_median_of_the_rest(tmp_path: Path) -> None:
     path = steady_steps(tmp_path, 50, 50, 10, 0, 8, 31, 50, 50)
-    with evidence(path) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.pick("steady"))
+    with captures(path) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.spec("steady"))
     assert measured.rows == ()
     assert measured.missing == (((0, "stage2_f"), "only 3 of 4 windows have this row"),)
 
@@ -176,11 +176,11 @@ def test_row_that_one_capture_lacks_is_missing(tmp_path: Path) -> None:
         folder = tmp_path / str(i)
         folder.mkdir()
         paths.append(steady_steps(folder, exposed))
-    with evidence(*paths) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.pick("median"))
+    with captures(*paths) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.spec("median"))
         assert (measured.rows, len(measured.missing)) == ((), 1)
-    with evidence(paths[0], paths[2]) as run:
-        measured = run.rows(METRICS["exposed_ns"], run.pick("median"))
+    with captures(paths[0], paths[2]) as run:
+        measured = run.rows(METRICS["exposed_ns"], run.spec("median"))
         assert [(row.labels, row.value) for row in measured.rows] == [((0, "stage2_f"), 20)]
 
 

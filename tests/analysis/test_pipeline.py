@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import PipelineUnit
 from pytest_nsys.cli import main
@@ -64,10 +64,10 @@ def write(path: Path, starts: Sequence[int], *ranges: Named) -> Path:
 
 
 @contextmanager
-def opened(path: Path, stages: TwoStages | None = STAGES, blocks: tuple[str, ...] = ()) -> Iterator[Evidence]:
-    library = Library()
+def opened(path: Path, stages: TwoStages | None = STAGES, blocks: tuple[str, ...] = ()) -> Iterator[Captures]:
+    library = CaptureCache()
     try:
-        yield library.evidence([str(path)], path.parent, CONVENTION, Workload(pipeline=stages, blocks=blocks))
+        yield library.captures([str(path)], path.parent, CONVENTION, Workload(pipeline=stages, blocks=blocks))
     finally:
         library.close()
 
@@ -76,14 +76,14 @@ def values(
     path: Path, metric: str, stages: TwoStages | None = STAGES, blocks: tuple[str, ...] = ()
 ) -> Mapping[object, Value]:
     """The rows of a metric by their labels after the rank."""
-    with opened(path, stages, blocks) as evidence:
-        rows = evidence.rows(METRICS[metric], evidence.pick("median")).rows
+    with opened(path, stages, blocks) as captures:
+        rows = captures.rows(METRICS[metric], captures.spec("median")).rows
     return {row.labels[1:] if len(row.labels) > 1 else row.labels[0]: row.value for row in rows}
 
 
 def notes(path: Path) -> list[str]:
-    with opened(path) as evidence:
-        return [note.text for note in evidence.notes(evidence.pick("median"), METRICS["overlap_score"])]
+    with opened(path) as captures:
+        return [note.text for note in captures.notes(captures.spec("median"), METRICS["overlap_score"])]
 
 
 def even(stage0: int, stage1: int, period: int = 1_000, units: int = 6) -> tuple[list[int], list[Named]]:
@@ -306,7 +306,7 @@ def test_share_of_a_run_without_anchors(tmp_path: Path) -> None:
     gpu.kernel("gemm", 20, 30)
     path = trace.write(tmp_path / "a.sqlite")
     with opened(path, None, ("load",)) as run, pytest.raises(NothingMeasured, match="0 anchors make no steady period"):
-        run.rows(METRICS["share"], run.pick("run"))
+        run.rows(METRICS["share"], run.spec("run"))
 
 
 def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_share_of_a_rank_without_the_block_is_0(tmp_path: Path) -> None:
             gpu.range(f"unit {k}", start, start + 50)
             gpu.kernel("gemm", start + 10, start + 20)
             gpu.range(f"block {rank}", start, start + 250)
-    with opened(trace.write(tmp_path / "a.sqlite"), None, ("block %",)) as evidence:
-        rows = evidence.rows(METRICS["share"], evidence.pick("median")).rows
+    with opened(trace.write(tmp_path / "a.sqlite"), None, ("block %",)) as captures:
+        rows = captures.rows(METRICS["share"], captures.spec("median")).rows
     assert {row.labels: row.value for row in rows} == {
         (0, "block 0"): Fraction(1, 4),
         (0, "block 1"): 0,

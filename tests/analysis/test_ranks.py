@@ -8,7 +8,7 @@ import pytest
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.measure import SETUP, evidence, notes, rows
+from tests.support.measure import SETUP, captures, notes, rows
 
 LABEL = "rank={rank}; pp={rank}/{sizes} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 SWAP = "several processes use the same device id: the order of ranks may swap between two runs"
@@ -40,9 +40,9 @@ def label(rank: int, sizes: int = 2) -> tuple[str, ...]:
 def test_label_names_the_rank_whatever_the_order_of_processes(tmp_path: Path) -> None:
     path = write(tmp_path / "t.sqlite", (300, 10, label(1)), (400, 20, label(0)))
     assert rows(path, "compute_ns") == {0: 20, 1: 10}
-    with evidence(path) as run:
+    with captures(path) as run:
         assert run.mesh.coordinates == {rank: {"pp": rank, "dp": 0, "cp": 0, "ep": 0} for rank in (0, 1)}
-        assert [(rank.pid, rank.device) for rank in run.captures[0].ranks] == [(400, None), (300, None)]
+        assert [(rank.pid, rank.device) for rank in run.runs[0].ranks] == [(400, None), (300, None)]
 
 
 def test_files_are_joined_by_their_labels(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_ordinals_follow_file_process_and_device(tmp_path: Path) -> None:
         trace.write(tmp_path / name)
     found = rows(tmp_path, "compute_ns")
     assert found == {0: 5, 1: 12, 2: 5, 3: 13, 4: 5, 5: 32, 6: 5, 7: 33}
-    with evidence(tmp_path) as run:
-        assert [(r.trace.name, r.pid, r.device) for r in run.captures[0].ranks] == [
+    with captures(tmp_path) as run:
+        assert [(r.trace.name, r.pid, r.device) for r in run.runs[0].ranks] == [
             (name, pid, device)
             for name, pids in (("a.sqlite", (200, 300)), ("b.sqlite", (201, 301)))
             for pid in pids

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures import Library, Measured
+from pytest_nsys.analysis.captures import CaptureCache, MetricRows
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
@@ -70,11 +70,13 @@ def torch_run(
     return folder
 
 
-def measured(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Measured:
-    library = Library()
+def measured(
+    path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto"
+) -> MetricRows:
+    library = CaptureCache()
     try:
-        evidence = library.evidence([str(path)], Path(), BUILT_IN[convention], workload)
-        return evidence.rows(METRICS[metric], evidence.pick(window))
+        captures = library.captures([str(path)], Path(), BUILT_IN[convention], workload)
+        return captures.rows(METRICS[metric], captures.spec(window))
     finally:
         library.close()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.lanes import in_order
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Purpose
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, ProcessId, Range, Rank, Span, Stream, Window
 from pytest_nsys.core.workload import Workload
@@ -60,7 +60,7 @@ def track(
     found: RankTrack
 
     def whole_run() -> RankWindow:
-        return RankWindow(found, WINDOW, Pick("run"), range(len(kernels)))
+        return RankWindow(found, WINDOW, WindowSpec("run"), range(len(kernels)))
 
     found = RankTrack(
         rank=RANK,
@@ -82,13 +82,13 @@ def track(
 
 
 def chosen(found: RankTrack, mode: str, span: Span = Span.RANGE, window: Window = WINDOW) -> list[int]:
-    return list(in_window(found, window, Pick(span=span, kernels=KernelsMode(mode))))
+    return list(in_window(found, window, WindowSpec(span=span, kernels=KernelsMode(mode))))
 
 
 def window_of(*some: K, mode: str = "contained", **more: Any) -> RankWindow:
     found = track(*some, **more)
-    pick = Pick(kernels=KernelsMode(mode))
-    return RankWindow(found, WINDOW, pick, in_window(found, WINDOW, pick))
+    spec = WindowSpec(kernels=KernelsMode(mode))
+    return RankWindow(found, WINDOW, spec, in_window(found, WINDOW, spec))
 
 
 # What is in a window
@@ -154,8 +154,8 @@ def test_kernels_that_were_launched_in_another_order_than_they_ran() -> None:
 
 def test_the_whole_run_is_every_kernel() -> None:
     found = track(("gemm", 0, 10, 7), ("gemm", 900, 950, 7))
-    assert list(in_window(found, WINDOW, Pick("run", kernels=KernelsMode.LAUNCHED))) == [0, 1]
-    whole = RankWindow(found, WINDOW, Pick("run", kernels=KernelsMode.CLIPPED), range(2))
+    assert list(in_window(found, WINDOW, WindowSpec("run", kernels=KernelsMode.LAUNCHED))) == [0, 1]
+    whole = RankWindow(found, WINDOW, WindowSpec("run", kernels=KernelsMode.CLIPPED), range(2))
     assert list(whole.durations_ns) == [10, 50]
     assert (whole.start_ns, whole.end_ns) == (LOW, HIGH)
 
@@ -228,7 +228,7 @@ def test_the_purpose_of_a_stream_is_what_all_of_its_kernels_say(launches: Sequen
     some = [(NCCL, 110 + 10 * i, 115 + 10 * i, 28) for i in range(len(launches))]
     found = track(*some, launches=launches, ranges=RANGES)
     found.convention = own
-    (use,) = RankWindow(found, WINDOW, Pick(), range(len(launches))).streams
+    (use,) = RankWindow(found, WINDOW, WindowSpec(), range(len(launches))).streams
     assert use.purpose == purpose
 
 

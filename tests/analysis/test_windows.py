@@ -32,7 +32,7 @@ def write(tmp_path: Path, count: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("pick", "indices"),
+    ("spec", "indices"),
     [
         ("median", [3]),
         ("first", [0]),
@@ -44,8 +44,8 @@ def write(tmp_path: Path, count: int) -> Path:
         ("step%", [3]),
     ],
 )
-def test_pick_gives_the_anchor(tmp_path: Path, pick: str, indices: list[int]) -> None:
-    found = windows(write(tmp_path, 7), pick)
+def test_pick_gives_the_anchor(tmp_path: Path, spec: str, indices: list[int]) -> None:
+    found = windows(write(tmp_path, 7), spec)
     assert [w.name for w in found] == [f"step {i}" for i in indices]
     assert [(w.start_ns, w.end_ns) for w in found] == [(100 * i, 100 * i + 90) for i in indices]
 

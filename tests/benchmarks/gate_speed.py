@@ -177,46 +177,50 @@ def make(folder: Path, kernels: int, *, operators: bool = False) -> Path:
     return path
 
 
-def measure(bench: Bench, traces: Path, sizes: Sequence[int]) -> list[Line]:
+def measure(context: Bench, traces: Path, sizes: Sequence[int]) -> list[Line]:
     """All lines of the table."""
     small, large = sizes
-    twenty = bench.gates("twenty", TWENTY.read_text())
+    twenty = context.gates("twenty", TWENTY.read_text())
     lines: list[Line] = []
     made = {size: make(traces, size) for size in sizes}
     for size, target, reference in ((small, 2.0, 100), (large, 1.2, 200)):
-        bench.accept(twenty, made[size])
-        ratio = bench.against_raw(twenty, made[size])
+        context.accept(twenty, made[size])
+        ratio = context.against_raw(twenty, made[size])
         lines.append(Line(f"20 assertions, {size:_} kernels, against the raw scan", ratio, target))
         if size in REFERENCE_AGAINST_RAW:
             faster = REFERENCE_AGAINST_RAW[size] / ratio
             lines.append(Line("  the same, faster than the reference's scripts", faster, reference, at_least=True))
-        lines.append(Line("  peak memory", bench.judge(twenty, made[size]).peak_mib, 100, "MiB"))
+        lines.append(Line("  peak memory", context.judge(twenty, made[size]).peak_mib, 100, "MiB"))
     grown = large / small
-    bench.accept(twenty, made[large])
-    memory_large = bench.judge(twenty, made[large]).peak_mib
-    bench.accept(twenty, made[small])
-    memory_small = bench.judge(twenty, made[small]).peak_mib
-    fixed = bench.gates("fixed", "version: 1\nassertions: [stage4 overlap >= 1%, no mixed comm streams]\n")
+    context.accept(twenty, made[large])
+    memory_large = context.judge(twenty, made[large]).peak_mib
+    context.accept(twenty, made[small])
+    memory_small = context.judge(twenty, made[small]).peak_mib
+    fixed = context.gates("fixed", "version: 1\nassertions: [stage4 overlap >= 1%, no mixed comm streams]\n")
     lines.append(
-        Line(f"time as the trace grows {grown:.0f} x", bench.against(fixed, made[large], fixed, made[small]), grown)
+        Line(
+            f"time as the trace grows {grown:.0f} x",
+            context.against(fixed, made[large], fixed, made[small]),
+            grown,
+        )
     )
     lines.append(Line(f"memory as the trace grows {grown:.0f} x", memory_large / memory_small, 1.3))
     operators = make(traces, small, operators=True)
-    bench.accept(twenty, operators)
-    ratio = bench.against_raw(twenty, operators)
+    context.accept(twenty, operators)
+    ratio = context.against_raw(twenty, operators)
     lines.append(Line("operator ranges on every kernel, against the raw scan", ratio, 1.7))
-    one, many = bench.gates("one", TWENTY.read_text()), bench.split("many", TWENTY.read_text())
-    copies = bench.gates("copies", TWENTY.read_text(), 20)
+    one, many = context.gates("one", TWENTY.read_text()), context.split("many", TWENTY.read_text())
+    copies = context.gates("copies", TWENTY.read_text(), 20)
     for gates in (one, many, copies):
-        bench.accept(gates, made[small])
-    ratio = bench.against(many, made[small], one, made[small])
+        context.accept(gates, made[small])
+    ratio = context.against(many, made[small], one, made[small])
     lines.append(Line("the 20 assertions in 20 gate files against in one", ratio, 1.2))
-    ratio = bench.against(copies, made[small], one, made[small])
+    ratio = context.against(copies, made[small], one, made[small])
     lines.append(Line("20 copies of the gate file (400 assertions) against one", ratio))
-    whole = bench.gates("whole", WHOLE_RUN)
-    lines.append(Line("whole-run windows, against the raw scan", bench.against_raw(whole, made[small]), 12))
-    lines.append(Line("  peak memory", bench.judge(whole, made[small]).peak_mib, None, "MiB"))
-    imported = bench.median(lambda: printed_seconds(IMPORT) * 1000)
+    whole = context.gates("whole", WHOLE_RUN)
+    lines.append(Line("whole-run windows, against the raw scan", context.against_raw(whole, made[small]), 12))
+    lines.append(Line("  peak memory", context.judge(whole, made[small]).peak_mib, None, "MiB"))
+    imported = context.median(lambda: printed_seconds(IMPORT) * 1000)
     lines.append(Line("import of the plugin module", imported, 5, "ms"))
     return lines
 

@@ -36,8 +36,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.judgement import Reference, Unlike, judge
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.judgement import NotComparable, Reference, judge
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import Series
 from pytest_nsys.verdicts.references import OtherRun
@@ -206,8 +206,8 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     """
     (assertion,) = gate.assertions
     now = Drawn(example(), after)
-    pick = pick_for(now.convention, assertion)
-    reference: Reference | Unlike
+    spec = spec_for(now.convention, assertion)
+    reference: Reference | NotComparable
     if rule.captures:
         reference = OtherRun(now, gate, Drawn(example(), before)).reference(METRIC, assertion)
     else:
@@ -219,7 +219,7 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
             calibration=[now.stored(METRIC, rows) for rows in series.calibration_runs],
             among=series.among_calibration,
         )
-    table = now.rows(METRIC, pick).table(now.mesh)
+    table = now.rows(METRIC, spec).table(now.mesh)
     return judge(assertion, str(METRIC.unit), table, (), reference).outcome
 
 
@@ -379,9 +379,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for target in TARGETS:
         cell = found[Cell(target.noise, target.gate, target.rule, target.change)]
         verdicts.append(target.verdict(cell))
-        asks = f"at {'least' if target.at_least else 'most'} {100 * target.share:g} %"
+        requests = f"at {'least' if target.at_least else 'most'} {100 * target.share:g} %"
         where = f"{target.rule.name}, {target.noise.name}, {target.gate}, {target.change:+.0%}"
-        print(f"{verdicts[-1]:8} {where}: {cell.words(Outcome.FAILED)} red, {asks}")
+        print(f"{verdicts[-1]:8} {where}: {cell.words(Outcome.FAILED)} red, {requests}")
     return int("MISSED" in verdicts or ("MISSED?" in verdicts and not asked.small))
 
 

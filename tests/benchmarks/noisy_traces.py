@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.captures import Evidence, Measured
+from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Label, Row
 from pytest_nsys.samples.builder import TraceBuilder
@@ -144,47 +144,47 @@ def write_trace(path: Path, factors: Factors) -> None:
     trace.write(path)
 
 
-def measured(path: Path) -> Measured:
+def measured(path: Path) -> MetricRows:
     """The rows of a trace, as a gate measures them."""
-    evidence = opened(path)
+    captures = opened(path)
     try:
-        return evidence.rows(METRIC, evidence.pick("median"))
+        return captures.rows(METRIC, captures.spec("median"))
     finally:
-        evidence.close()
+        captures.close()
 
 
-def opened(path: Path) -> Evidence:
-    return Evidence([Run([open_trace(path)], BUILT_IN["pithtrain"])])
+def opened(path: Path) -> Captures:
+    return Captures([Run([open_trace(path)], BUILT_IN["pithtrain"])])
 
 
-class Drawn(Evidence):
+class Drawn(Captures):
     """Captures that were measured before; what they are captures of, a trace that is still open says."""
 
-    def __init__(self, like: Evidence, drawn: Sequence[Values]) -> None:
-        super().__init__(like.captures)
+    def __init__(self, like: Captures, drawn: Sequence[Values]) -> None:
+        super().__init__(like.runs)
         self.mesh, self.facts = like.mesh, like.facts
         self._like = like
         self._drawn = [
-            Measured(METRIC, tuple(Row(labels, value) for labels, value in zip(LABELS, values, strict=True)))
+            MetricRows(METRIC, tuple(Row(labels, value) for labels, value in zip(LABELS, values, strict=True)))
             for values in drawn
         ]
 
-    def each(self, metric: Metric, pick: Pick, ranks: frozenset[int] | None = None) -> Sequence[Measured]:  # noqa: ARG002
+    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricRows]:  # noqa: ARG002
         return self._drawn
 
     def key(self, stated: Mapping[str, Label]) -> Key:
         return self._like.key(stated)
 
-    def check(self, bounds: Bounds, pick: Pick, metric: Metric) -> None:
-        self._like.check(bounds, pick, metric)
+    def check(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> None:
+        self._like.check(bounds, spec, metric)
 
 
 @lru_cache(maxsize=1)
-def example() -> Evidence:
+def example() -> Captures:
     """A trace of the simulation, which stays open."""
     with tempfile.TemporaryDirectory() as folder:
         write_trace(Path(folder) / "trace.sqlite", (1.0,) * len(LABELS))
-        evidence = opened(Path(folder) / "trace.sqlite")
-        evidence.rows(METRIC, evidence.pick("median"))
-        evidence.key({})
-        return evidence
+        captures = opened(Path(folder) / "trace.sqlite")
+        captures.rows(METRIC, captures.spec("median"))
+        captures.key({})
+        return captures

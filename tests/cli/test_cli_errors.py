@@ -205,7 +205,7 @@ def test_an_interruption_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monke
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pytest_nsys.cli.options.Library", interrupted)
+    monkeypatch.setattr("pytest_nsys.cli.options.CaptureCache", interrupted)
     result = run("overlap", good(tmp_path / "run.sqlite"))
     assert (result.exit_code, result.output) == (130, "\ninterrupted\n")
 

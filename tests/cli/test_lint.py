@@ -15,7 +15,7 @@ from pytest_nsys.core.model import Label
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series
-from pytest_nsys.stored.baselines.breakdowns import Measured
+from pytest_nsys.stored.baselines.breakdowns import MeasuredAs
 from pytest_nsys.stored.baselines.series import series_for
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 from tests.support.gates import Project
@@ -134,7 +134,7 @@ def with_kernels(lengths_ns: Mapping[str, int]) -> Baseline:
     """A baseline whose only window ran these compute kernels, one of each."""
     compute = {name: Compute(1, length, 0, 1, 0, 0) for name, length in lengths_ns.items()}
     window = Breakdown({}, {}, compute, {})
-    return Baseline({"world": 1}, "gate", breakdowns={Measured("median", "range", "contained"): {0: window}})
+    return Baseline({"world": 1}, "gate", breakdowns={MeasuredAs("median", "range", "contained"): {0: window}})
 
 
 KERNELS = {"gemm": 3_000_000, "nvshmemi_put": 1_000_000}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.kernel_families import Launcher
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
@@ -224,14 +224,14 @@ def test_one_step_in_all_formats_has_the_same_families(tmp_path: Path) -> None:
 
 def test_the_metrics_say_what_the_sums_say(tmp_path: Path) -> None:
     path = steps_trace(tmp_path / "a.sqlite", 0, 100, 200)
-    library = Library()
+    library = CaptureCache()
     try:
-        evidence = library.evidence([str(path)], Path(), PLAIN)
-        rows = {name: evidence.rows(METRICS[name], evidence.pick("run")).rows for name in METRICS if "family" in name}
+        captures = library.captures([str(path)], Path(), PLAIN)
+        rows = {name: captures.rows(METRICS[name], captures.spec("run")).rows for name in METRICS if "family" in name}
         assert [row.labels[0] for row in rows["family_ns"]] == list(zero_filled(NVIDIA))
         assert {row.labels: row.value for row in rows["family_ns"] if row.value} == {("gemm",): 60}
         assert {row.labels: row.value for row in rows["family_launches"] if row.value} == {("gemm",): 1}
-        left = evidence.rows(METRICS["step_minus_kernel_ns"], evidence.pick("run")).rows
+        left = captures.rows(METRICS["step_minus_kernel_ns"], captures.spec("run")).rows
         assert left == (((), 40),)
     finally:
         library.close()

@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range
 from pytest_nsys.samples.builder import TraceBuilder
-from tests.support.measure import STEP, evidence, rows_of
+from tests.support.measure import STEP, captures, rows_of
 
 times = st.integers(-5, 45)
 spans = st.tuples(times, times)
@@ -182,14 +182,14 @@ def test_overlap_pipeline(tmp_path_factory: pytest.TempPathFactory, mode: Kernel
 
     inside = [own for k in some if (own := k.in_window(mode)) is not None]
     low, high = WINDOW
-    with evidence(path) as run:
-        pick = run.pick(f"{low}:{high}", kernels=mode)
+    with captures(path) as run:
+        spec = run.spec(f"{low}:{high}", kernels=mode)
         if not inside:
             with pytest.raises(NothingMeasured, match="holds no kernel"):
-                rows_of(run, "busy_ns", pick)
+                rows_of(run, "busy_ns", spec)
             return
         expected = oracle(inside, mode)
-        assert {metric: rows_of(run, metric, pick) for metric in expected} == expected
+        assert {metric: rows_of(run, metric, spec) for metric in expected} == expected
 
 
 def _folder(factory: pytest.TempPathFactory) -> Path:

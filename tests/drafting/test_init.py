@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main
@@ -32,7 +32,7 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.drafting.choice import GENERIC, Choice
 from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
-from pytest_nsys.drafting.sentences import STRUCTURE, Sentence
+from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text, scalar
@@ -65,10 +65,10 @@ def written(project: Project, name: str = GATES) -> GateFile:
 def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
     """The gate file that ``init`` writes beside the first trace, where it was judged already, and its text."""
     path = traces[0].parent / GATES
-    with contextlib.closing(Library()) as library:
+    with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, tuple(map(str, traces)))
         given = None if convention is None else BUILT_IN[convention]
-        text = gate_text(drafted(trial, given, Asking(asks=False, told=True), path)[0])
+        text = gate_text(drafted(trial, given, Asking(requests=False, told=True), path)[0])
     path.write_text(text, encoding="utf-8")
     return load_gate_file(path, METRICS), text
 
@@ -450,9 +450,9 @@ def test_a_project_whose_pytest_is_broken_is_left_as_it_was(project: Project) ->
 def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "a" / "run.sqlite")
     for folder, named in (("b", ("../a/run.sqlite",)), ("b/c/d", ())):
-        with contextlib.closing(Library()) as library:
+        with contextlib.closing(CaptureCache()) as library:
             trial = Trial(library, (str(trace),))
-            found, _ = drafted(trial, None, Asking(asks=False, told=True), tmp_path / folder / GATES)
+            found, _ = drafted(trial, None, Asking(requests=False, told=True), tmp_path / folder / GATES)
         assert found.traces == named
 
 
@@ -546,13 +546,13 @@ def test_margins() -> None:
 
 def test_a_sentence_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
     trace = str(write_trace(tmp_path / "run.sqlite"))
-    true, false = (Sentence(text, ("why",), STRUCTURE, 1) for text in ("no syncs", "overlap >= 99%"))
+    true, false = (DraftSentence(text, ("why",), STRUCTURE, 1) for text in ("no syncs", "overlap >= 99%"))
     choice = Choice(BUILT_IN["pithtrain"], BUILT_IN["pithtrain"])
     both = Draft(("about",), (), choice, Fraction(5, 100), "50us", (), (true, false))
-    with contextlib.closing(Library()) as library:
+    with contextlib.closing(CaptureCache()) as library:
 
-        def evidence_of(gate: GateFile) -> Evidence:
-            return library.evidence([trace], tmp_path, gate.convention)
+        def evidence_of(gate: GateFile) -> Captures:
+            return library.captures([trace], tmp_path, gate.convention)
 
         kept, left = checked(both, evidence_of, GATES)
         assert kept.sentences == (true,)

@@ -11,16 +11,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli.drafts import store
+from pytest_nsys.cli.drafts import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.nccl import NcclRanges
 from pytest_nsys.samples.schema import MEMCPY
-from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.entries import run_facts, series_facts
 from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.revision import Revision
@@ -223,9 +223,9 @@ def _stored() -> tuple[Path, str]:
     """The path of the baseline of AGAINST within its folder, and its text."""
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
     loaded = load_gate_file(_gate(folder, AGAINST), METRICS)
-    with contextlib.closing(Library()) as library:
-        evidence = library.evidence([str(good())], Path(), loaded.convention)
-        written = store(loaded, evidence, shelf_of(loaded.path, folder / "baselines", folder))
+    with contextlib.closing(CaptureCache()) as library:
+        captures = library.captures([str(good())], Path(), loaded.convention)
+        written = store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
     assert written is not None
     return written.path.relative_to(folder), written.path.read_text()
 
@@ -249,13 +249,13 @@ def _history() -> Path:
     """Three runs of PAST on the good trace, as a session writes them."""
     path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
     loaded = load_gate_file(_gate(path.parent, PAST), METRICS)
-    with contextlib.closing(Library()) as library:
-        evidence = library.evidence([str(good())], Path(), loaded.convention)
+    with contextlib.closing(CaptureCache()) as library:
+        captures = library.captures([str(good())], Path(), loaded.convention)
         verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}
         for commit in "123":
-            series = [series_facts(assertion, evidence) for assertion in loaded.assertions]
+            series = [series_facts(assertion, captures) for assertion in loaded.assertions]
             revision = Revision(commit * 40, "main", False)
-            facts = run_facts(evidence, {})
+            facts = run_facts(captures, {})
             append(path, [RunEntry(loaded.path.name, "run.sqlite", revision, facts, series, {"one": verdict})])
     return path
 

@@ -13,18 +13,18 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.reports.text import explanation
-from pytest_nsys.stored.baselines.shelf import shelf_of
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns, StoredBaseline
 
 LIMIT_S = 20.0
@@ -103,11 +103,11 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
 
     ``broken`` is what errors name, None where that is the gate file and its conventions.
     """
-    with finding.step(f"gate {path.name}"), contextlib.closing(Library()) as library:
+    with finding.step(f"gate {path.name}"), contextlib.closing(CaptureCache()) as library:
         try:
             loaded = load_gate_file(path, METRICS)
-            evidence = library.evidence([str(trace)], Path(), loaded.convention, loaded.workload)
-            finding.green = _judged(loaded, evidence, history)
+            captures = library.captures([str(trace)], Path(), loaded.convention, loaded.workload)
+            finding.green = _judged(loaded, captures, history)
         except GateFileError as error:
             for line in error.mistakes:
                 if not line.startswith(f"{path}:") or "\n" in line or len(line) > LONGEST:
@@ -116,21 +116,21 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
             _check_said(finding, str(error), broken)
 
 
-def _judged(loaded: GateFile, evidence: Evidence, history: Path | None) -> Rows | None:
+def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows | None:
     """The rows of every metric that was asked for, None where one assertion is not green. Raises NsysError."""
-    shelf = shelf_of(loaded.path, loaded.path.parent / "baselines", loaded.path.parent)
-    past = PastRuns(evidence, loaded, loaded.path.name, history)
-    bench = Bench(evidence, loaded, StoredBaseline(evidence, loaded, shelf), past)
+    store = store_of(loaded.path, loaded.path.parent / "baselines", loaded.path.parent)
+    past = PastRuns(captures, loaded, loaded.path.name, history)
+    context = GateContext(captures, loaded, StoredBaseline(captures, loaded, store), past)
     rows: dict[str, dict[tuple[Label, ...], Value]] = {}
     good = True
     error: NsysError | None = None
     for assertion in loaded.assertions:
         try:
-            verdict = evaluate(assertion, bench)
+            verdict = evaluate(assertion, context)
             record_of(verdict, "run", verdict.compared_with)
             explanation(verdict, assertion.location.at_line, ())
             good = good and verdict.good
-            measured = evidence.rows(METRICS[assertion.metric], pick_for(evidence.convention, assertion))
+            measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}
         except NsysError as one:
             error = one

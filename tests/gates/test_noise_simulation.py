@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.traces.opening import open_trace
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks import noise_simulation as simulation
 from tests.benchmarks.noisy_traces import (
@@ -29,13 +29,13 @@ from tests.benchmarks.noisy_traces import (
 )
 
 
-def opened(folder: Path, level: Level, seed: int, count: int) -> Evidence:
+def opened(folder: Path, level: Level, seed: int, count: int) -> Captures:
     """The first captures of a level, as files that are open together."""
     paths = []
     for number in range(count):
         paths.append(folder / f"{level.change}-{number}.sqlite")
         write_trace(paths[-1], level.factors(Random(f"{seed}:{level}:{number}")))
-    return Evidence([Run([open_trace(path)], BUILT_IN["pithtrain"]) for path in paths])
+    return Captures([Run([open_trace(path)], BUILT_IN["pithtrain"]) for path in paths])
 
 
 @pytest.mark.parametrize(("change", "expected"), [(0.0, Outcome.PASSED), (0.10, Outcome.FAILED)])
@@ -44,7 +44,7 @@ def test_a_draw_is_judged_as_the_traces_that_it_stands_for(tmp_path: Path, chang
     before, after = Level("normal"), Level("normal", drift=-0.02, change=change)
     was, now = opened(tmp_path, before, 1, 5), opened(tmp_path, after, 2, 5)
     try:
-        verdict: Verdict = evaluate(gate.assertions[0], Bench(now, gate, OtherRun(now, gate, was)))
+        verdict: Verdict = evaluate(gate.assertions[0], GateContext(now, gate, OtherRun(now, gate, was)))
     finally:
         was.close()
         now.close()

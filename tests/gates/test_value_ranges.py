@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -264,14 +264,14 @@ STATED = Workload(
 def outside(path: Path, convention: Convention, windows: tuple[str, ...]) -> list[str]:
     """The values beyond the range of their metric."""
     beyond = []
-    library = Library()
+    library = CaptureCache()
     try:
-        run = library.evidence([str(path)], Path(), convention, STATED)
+        run = library.captures([str(path)], Path(), convention, STATED)
         for window in windows:
             for kernels in KernelsMode:
                 for metric in METRICS.values():
                     try:
-                        rows = run.rows(metric, run.pick(window, None, kernels)).rows
+                        rows = run.rows(metric, run.spec(window, None, kernels)).rows
                     except NsysError:
                         continue  # an empty window, or nothing to measure there
                     least = -(10**30) if metric.least is None else metric.least

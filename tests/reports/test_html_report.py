@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import pytest_nsys.plugin.page_report  # noqa: F401  what is imported here is not imported again in every test
 from pytest_nsys.analysis import timeline
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.timeline import timeline_of
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
@@ -430,8 +430,8 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
             processes[0].kernel("small", at, at + 1_000)
 
     path = write_trace(tmp_path / "run.sqlite", ranks=1, edit=busy)
-    run = Library().evidence([str(path)], tmp_path, BUILT_IN["pithtrain"]).captures[0]
-    (window,) = run.measured(Pick()).ranks[0]
+    run = CaptureCache().captures([str(path)], tmp_path, BUILT_IN["pithtrain"]).runs[0]
+    (window,) = run.measured(WindowSpec()).ranks[0]
     found = timeline_of(window)
     compute = found["lanes"][0]
     assert compute["kernels"] == sum(compute["counts"]) == 502

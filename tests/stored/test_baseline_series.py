@@ -15,10 +15,10 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.judgement import Unlike
+from pytest_nsys.gates.judgement import NotComparable
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, loads
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.references import StoredBaseline
 
 
@@ -106,16 +106,16 @@ class Run:
 
 
 def stored(folder: Path, *keys: Key, comparable_on: tuple[str, ...] | None = None) -> StoredBaseline:
-    shelf = Shelf(folder / "g", "g.nsys.yaml")
+    store = BaselineStore(folder / "g", "g.nsys.yaml")
     for each in keys:
-        shelf.save(shelf.path(each), Baseline(each.as_json(), "g.nsys.yaml"))
+        store.save(store.path(each), Baseline(each.as_json(), "g.nsys.yaml"))
     gate = GateFile(folder / "g.nsys.yaml", (), BUILT_IN["pithtrain"], comparable_on=comparable_on)
-    return StoredBaseline(Run(), gate, shelf)  # type: ignore[arg-type]
+    return StoredBaseline(Run(), gate, store)  # type: ignore[arg-type]
 
 
-def why(source: StoredBaseline) -> Unlike:
+def why(source: StoredBaseline) -> NotComparable:
     found = source._found
-    assert isinstance(found, Unlike)
+    assert isinstance(found, NotComparable)
     return found
 
 

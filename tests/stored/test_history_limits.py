@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
@@ -20,7 +20,7 @@ from pytest_nsys.stored.history.reading import last_runs, load
 from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.revision import Revision
 from pytest_nsys.traces.opening import open_trace
-from pytest_nsys.verdicts.evaluate import Bench, evaluate
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gates import Project, write_trace
 from tests.support.histories import KEY, SID, ask, entry
@@ -117,13 +117,13 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
     found: dict[str, list[Outcome]] = {name: [] for name in limits}
     for night in range(30):
         trace = write_trace(tmp_path / "run.sqlite", round(200 * 1.01**night), ranks=1)
-        evidence = Evidence([Run([open_trace(trace)], gate.convention)])
-        bench = Bench(evidence, gate, history=PastRuns(evidence, gate, "gate.nsys.yaml", history))
+        captures = Captures([Run([open_trace(trace)], gate.convention)])
+        context = GateContext(captures, gate, history=PastRuns(captures, gate, "gate.nsys.yaml", history))
         for assertion in gate.assertions:
-            found[assertion.name].append(evaluate(assertion, bench).outcome)
-        series = series_facts(gate.assertions[0], evidence)
-        append(history, [RunEntry("gate.nsys.yaml", "", Revision(None, None, None), run_facts(evidence, {}), [series])])
-        evidence.close()
+            found[assertion.name].append(evaluate(assertion, context).outcome)
+        series = series_facts(gate.assertions[0], captures)
+        append(history, [RunEntry("gate.nsys.yaml", "", Revision(None, None, None), run_facts(captures, {}), [series])])
+        captures.close()
     assert found["follows"] == [Outcome.NO_DATA] + [Outcome.PASSED] * 29
     assert found["lags"][:11] == [Outcome.NO_DATA] * 11
     assert found["lags"][11:21] != [Outcome.PASSED] * 10

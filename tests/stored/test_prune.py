@@ -12,7 +12,7 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.pruning import prune
-from pytest_nsys.stored.baselines.shelf import shelf_of
+from pytest_nsys.stored.baselines.store import store_of
 from tests.support.gates import ACCEPTING, Project
 
 TWO = """
@@ -192,7 +192,7 @@ def test_what_cannot_be_written_is_left_as_it_is(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    pruned, (error,) = prune(gate, shelf_of(gate.path, project.root / "baselines", project.root))
+    pruned, (error,) = prune(gate, store_of(gate.path, project.root / "baselines", project.root))
     assert str(error) == f"{stale}: cannot be written: No space left on device; nothing was changed"
     assert pruned == []
     assert stale.read_bytes() == before

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import Value
@@ -26,10 +26,10 @@ def sums(
     **stated: Any,
 ) -> Iterator[FamilySums]:
     """What one run of all traces amounts to."""
-    library = Library()
+    library = CaptureCache()
     try:
         run = library.one_run([str(path) for path in traces], Path(), convention, Workload(**stated))
-        (together,) = run.captures[0].measured(run.pick(window)).together()
+        (together,) = run.runs[0].measured(run.spec(window)).together()
         yield FamilySums(together)
     finally:
         library.close()

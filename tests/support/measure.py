@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value, Window
 
@@ -29,11 +29,11 @@ OF_SIZES = (
 
 
 @contextmanager
-def evidence(*captures: Path, convention: Convention = STEP) -> Iterator[Evidence]:
+def captures(*captures: Path, convention: Convention = STEP) -> Iterator[Captures]:
     """Captures of one run each, closed at the end."""
-    library = Library()
+    library = CaptureCache()
     try:
-        yield library.evidence([str(path) for path in captures], Path(), convention)
+        yield library.captures([str(path) for path in captures], Path(), convention)
     finally:
         library.close()
 
@@ -48,22 +48,22 @@ def rows(
     kernels: KernelsMode | str | None = None,
 ) -> Mapping[object, Value]:
     """The values by label, or by tuple of labels where the metric has several dimensions."""
-    with evidence(trace, convention=convention) as run:
-        pick = run.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
-        return rows_of(run, metric, pick)
+    with captures(trace, convention=convention) as run:
+        spec = run.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+        return rows_of(run, metric, spec)
 
 
-def rows_of(run: Evidence, metric: str, pick: Pick) -> Mapping[object, Value]:
+def rows_of(run: Captures, metric: str, spec: WindowSpec) -> Mapping[object, Value]:
     """The same, of captures that are open already."""
-    return {_key(row.labels): row.value for row in run.rows(METRICS[metric], pick).rows}
+    return {_key(row.labels): row.value for row in run.rows(METRICS[metric], spec).rows}
 
 
 def windows(trace: Path, window: str = "median", *, convention: Convention = STEP, span: str = "range") -> list[Window]:
-    """The windows that a pick gives, of every rank, in order; kernels need not be in them."""
-    with evidence(trace, convention=convention) as run:
-        (capture,) = run.captures
-        pick = run.pick(window, Span(span))
-        return [window for rank in capture.ranks for window in capture.windows(rank, pick)]
+    """The windows that a window spec gives, of every rank, in order; kernels need not be in them."""
+    with captures(trace, convention=convention) as run:
+        (capture,) = run.runs
+        spec = run.spec(window, Span(span))
+        return [window for rank in capture.ranks for window in capture.windows(rank, spec)]
 
 
 def notes(
@@ -74,11 +74,11 @@ def notes(
     kernels: KernelsMode | str | None = None,
 ) -> list[str]:
     """What is told beside the metrics."""
-    with evidence(trace, convention=convention) as run:
-        pick = run.pick(window, None, KernelsMode(kernels) if kernels else None)
+    with captures(trace, convention=convention) as run:
+        spec = run.spec(window, None, KernelsMode(kernels) if kernels else None)
         for metric in metrics:
-            run.rows(METRICS[metric], pick)
-        return [note.text for note in run.notes(pick, *(METRICS[metric] for metric in metrics))]
+            run.rows(METRICS[metric], spec)
+        return [note.text for note in run.notes(spec, *(METRICS[metric] for metric in metrics))]
 
 
 def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:

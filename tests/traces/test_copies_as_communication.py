@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.parallel import Job, read
-from pytest_nsys.analysis.reading_plan import Ask
+from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.core.conventions import BUILT_IN, COPY_NAMES, Convention, CopyKind
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.families import OTHER, TABLES, Family, classifier
@@ -32,7 +32,7 @@ from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import MS, Project
-from tests.support.measure import evidence, rows
+from tests.support.measure import captures, rows
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 PEER = replace(PLAIN, copies=(CopyKind.PEER,))
@@ -143,8 +143,8 @@ def test_without_a_launch_they_are_where_they_ran(tmp_path: Path, write: Write) 
     path = write(tmp_path, [Copied(TO_PEER, 4_000, 5_000, launch_ns=None), Copied(TO_PEER, 8_000, 8_500)])
     assert rows(path, "comm_ns", convention=PEER, kernels="contained") == {(0, "none"): 1_500}
     assert rows(path, "comm_ns", convention=PEER, kernels="launched") == {(0, "none"): 500}
-    with evidence(path, convention=PEER) as opened:
-        notes = opened.notes(opened.pick("median", None, KernelsMode.LAUNCHED), METRICS["launches"])
+    with captures(path, convention=PEER) as opened:
+        notes = opened.notes(opened.spec("median", None, KernelsMode.LAUNCHED), METRICS["launches"])
     assert any("33.3 % of 3 kernels that ran during the windows have no launch row" in note.text for note in notes)
 
 
@@ -306,12 +306,12 @@ NOT_ALIKE = (
 
 def measured(path: Path, convention: Convention, window: str, mode: KernelsMode) -> dict[str, object]:
     found: dict[str, object] = {}
-    with evidence(path, convention=convention) as opened:
-        pick = opened.pick(window, None, mode)
+    with captures(path, convention=convention) as opened:
+        spec = opened.spec(window, None, mode)
         for name, metric in METRICS.items():
             if name not in NOT_ALIKE:
                 try:
-                    found[name] = opened.rows(metric, pick).rows
+                    found[name] = opened.rows(metric, spec).rows
                 except NsysError as error:
                     found[name] = type(error)
     return found
@@ -518,10 +518,10 @@ def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> N
 @in_every_format
 def test_what_another_process_read_answers_without_the_file(tmp_path: Path, write: Write) -> None:
     path = write(tmp_path, [Copied(TO_PEER, 2_000, 5_000)])
-    with evidence(path, convention=PEER) as opened:
-        pick = opened.pick("median", None, KernelsMode.LAUNCHED)
-        expected = opened.rows(METRICS["exposed_ns"], pick).rows
-    outcome = read(Job(path, PEER, Workload(), (Ask("exposed_ns", pick),)))
+    with captures(path, convention=PEER) as opened:
+        spec = opened.spec("median", None, KernelsMode.LAUNCHED)
+        expected = opened.rows(METRICS["exposed_ns"], spec).rows
+    outcome = read(Job(path, PEER, Workload(), (Request("exposed_ns", spec),)))
 
     def closed(_: Path) -> Trace:
         raise AssertionError("the file was opened again")
@@ -529,13 +529,13 @@ def test_what_another_process_read_answers_without_the_file(tmp_path: Path, writ
     from pytest_nsys.analysis.run import Run
 
     trace = cast(Trace, RecordedTrace(path, closed, outcome.recording))
-    assert Evidence([Run([trace], PEER)]).rows(METRICS["exposed_ns"], pick).rows == expected
+    assert Captures([Run([trace], PEER)]).rows(METRICS["exposed_ns"], spec).rows == expected
     # What nobody foresaw is asked of the file, which must know the launches of copies that it was not asked for.
     late = cast(Trace, RecordedTrace(path, open_trace, outcome.recording))
-    with evidence(path, convention=PEER) as opened:
-        whole = opened.pick("run", None, None)
+    with captures(path, convention=PEER) as opened:
+        whole = opened.spec("run", None, None)
         assert (
-            Evidence([Run([late], PEER)]).rows(METRICS["launches"], whole).rows
+            Captures([Run([late], PEER)]).rows(METRICS["launches"], whole).rows
             == opened.rows(METRICS["launches"], whole).rows
         )
     late.close()

@@ -22,14 +22,13 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.reports.chrome_lanes import Span as LaneSpan
-from pytest_nsys.reports.chrome_lanes import without_crossings
+from pytest_nsys.reports.chrome_lanes import Slice, without_crossings
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.chrome import chrome, nanoseconds
 from tests.support.gates import ANCHOR, Project, write_trace
-from tests.support.measure import evidence
+from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, REAL, needs_reference_data
 
 NCCL = "ncclDevKernel_SendRecv"
@@ -59,13 +58,13 @@ def measured(
 ) -> tuple[dict[str, Any], object, object]:
     """The rows of every metric, or why it has none; what makes the run comparable; its circumstances."""
     found: dict[str, Any] = {}
-    with evidence(trace, convention=BUILT_IN[convention]) as opened:
-        pick = opened.pick(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
+    with captures(trace, convention=BUILT_IN[convention]) as opened:
+        spec = opened.spec(window, Span(span) if span else None, KernelsMode(kernels) if kernels else None)
         for name, metric in METRICS.items():
             if name in OF_THE_RUN and window != "run":
                 continue
             try:
-                rows = opened.rows(metric, pick)
+                rows = opened.rows(metric, spec)
                 found[name] = rows.rows, rows.missing
             except NsysError as error:
                 found[name] = re.sub(r"\S*[/\\]\S+?: ", "", str(error))
@@ -289,8 +288,8 @@ def test_exposed_spans_sum_to_the_metric(tmp_path: Path) -> None:
     for event in shown.lane("exposed communication"):
         assert event["args"]["exposed_ns"] == nanoseconds(event["dur"])
         found[event["args"]["stage"]] = found.get(event["args"]["stage"], 0) + nanoseconds(event["dur"])
-    with evidence(trace, convention=BUILT_IN["pithtrain"]) as opened:
-        rows = opened.rows(METRICS["exposed_ns"], opened.pick("median")).rows
+    with captures(trace, convention=BUILT_IN["pithtrain"]) as opened:
+        rows = opened.rows(METRICS["exposed_ns"], opened.spec("median")).rows
     assert found == {stage: value for (rank, stage), value in (row for row in rows) if rank == 0 and value}
 
 
@@ -370,16 +369,16 @@ def test_names_of_every_kind(tmp_path: Path) -> None:
 def test_some_ranks(tmp_path: Path) -> None:
     trace = nsys(tmp_path)
     window = cut(trace, "--rank=1")
-    with evidence(window, convention=BUILT_IN["pithtrain"]) as opened:
-        rows = opened.rows(METRICS["exposed_ns"], opened.pick("median")).rows
+    with captures(window, convention=BUILT_IN["pithtrain"]) as opened:
+        rows = opened.rows(METRICS["exposed_ns"], opened.spec("median")).rows
     assert {row.labels[0] for row in rows} == {1}
     assert "error: there is no rank 7: the ranks are 0, 1" in run("cut", trace, "-o", window, "--rank", "7").output
 
 
 def test_ranks_without_a_label_keep_their_numbers(tmp_path: Path) -> None:
     window = cut(jax(tmp_path), "--convention=jax", "--rank=1")
-    with evidence(window, convention=BUILT_IN["jax"]) as opened:
-        assert [rank.number for rank in opened.captures[0].ranks] == [1]
+    with captures(window, convention=BUILT_IN["jax"]) as opened:
+        assert [rank.number for rank in opened.runs[0].ranks] == [1]
 
 
 def test_several_files_are_one_run(tmp_path: Path) -> None:
@@ -498,8 +497,8 @@ def test_clocks_of_several_files_stay_apart(tmp_path: Path) -> None:
     assert run("cut", tmp_path / "run", "-o", window, "--convention=kineto").exit_code == 0
     before, after = measured(tmp_path / "run", "kineto"), measured(window, "kineto")
     assert after == before
-    with evidence(window, convention=BUILT_IN["kineto"]) as opened:
-        assert clocks(opened.captures[0].ranks) == 2
+    with captures(window, convention=BUILT_IN["kineto"]) as opened:
+        assert clocks(opened.runs[0].ranks) == 2
 
 
 def test_another_window_of_it_is_empty(tmp_path: Path) -> None:
@@ -578,7 +577,7 @@ def test_what_is_not_covered(spans: list[tuple[int, int]], start: int, end: int)
 
 @given(SPANS, st.booleans())
 def test_spans_of_a_lane_do_not_cross(spans: list[tuple[int, int]], nested: bool) -> None:
-    lanes = without_crossings([LaneSpan(s, e, "", "", {}) for s, e in spans], nested=nested)
+    lanes = without_crossings([Slice(s, e, "", "", {}) for s, e in spans], nested=nested)
     assert sorted((s.start_ns, s.end_ns) for lane in lanes for s in lane) == sorted(spans)
     for lane in lanes:
         for a, b in _pairs(lane):
@@ -586,5 +585,5 @@ def test_spans_of_a_lane_do_not_cross(spans: list[tuple[int, int]], nested: bool
             assert apart or (nested and b.end_ns <= a.end_ns)
 
 
-def _pairs(lane: list[LaneSpan]) -> Iterator[tuple[LaneSpan, LaneSpan]]:
+def _pairs(lane: list[Slice]) -> Iterator[tuple[Slice, Slice]]:
     return ((a, b) for i, a in enumerate(lane) for b in lane[i + 1 :])

@@ -16,7 +16,7 @@ from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.gates import Project
-from tests.support.measure import evidence, notes, rows, windows
+from tests.support.measure import captures, notes, rows, windows
 from tests.support.reference_data import REAL, needs_reference_data
 
 JAX = BUILT_IN["jax"]
@@ -74,8 +74,8 @@ def test_only_the_lanes_of_streams_count(tmp_path: Path) -> None:
     path = jax_trace().write(tmp_path / "host.trace.json.gz")
     assert rows(path, "compute_ns", convention=JAX) == {0: 300_000}
     assert exposed(path) == {0: 50_000}
-    with evidence(path, convention=JAX) as opened:
-        assert len(opened.captures[0].whole().tracks[0].kernels) == 10
+    with captures(path, convention=JAX) as opened:
+        assert len(opened.runs[0].whole().tracks[0].kernels) == 10
 
 
 def test_steps_are_the_anchors(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_kernels_of_a_graph_count_one_by_one(tmp_path: Path) -> None:
 
     path = jax_trace(edit=graph).write(tmp_path / "a.json")
     assert rows(path, "compute_ns", convention=JAX) == {0: 330_000}
-    with evidence(path, convention=JAX) as opened:
-        assert sum(opened.captures[0].whole().tracks[0].kernels.graph_node) == 3
+    with captures(path, convention=JAX) as opened:
+        assert sum(opened.runs[0].whole().tracks[0].kernels.graph_node) == 3
 
 
 def test_the_last_step_is_left_out_where_its_kernels_are_missing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project
-from tests.support.measure import evidence, notes, rows, windows
+from tests.support.measure import captures, notes, rows, windows
 
 KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
 AT = 4_458_676_522_690_655_001
@@ -139,10 +139,10 @@ def test_a_list_of_2021_without_order(tmp_path: Path) -> None:
 def test_a_rank_is_that_of_the_name_where_the_file_says_none(tmp_path: Path, names: tuple[str, str]) -> None:
     for name in reversed(names):
         torch_trace(rank=None).write(tmp_path / "iteration_5" / name)
-    with evidence(tmp_path, convention=KINETO) as opened:
-        ranks = opened.captures[0].ranks
+    with captures(tmp_path, convention=KINETO) as opened:
+        ranks = opened.runs[0].ranks
         assert [(rank.number, rank.trace.name) for rank in ranks] == list(zip((34, 35), names, strict=True))
-        assert not [note for note in opened.captures[0].rank_notes if "numbered" in note.text]
+        assert not [note for note in opened.runs[0].rank_notes if "numbered" in note.text]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "frank3.json", "host12.pt.trace.json", "rank.json", "prank-3.json"])
@@ -215,5 +215,5 @@ def test_eight_gpus_are_named_and_the_fifth_is_used(tmp_path: Path) -> None:
     path = jax_trace(gpu=5).write(tmp_path / "a.json")
     assert rows(path, "compute_ns", convention=JAX) == {0: 300_001}
     assert f"{path}: 1 of the 8 GPUs that it names ran a kernel" in notes(path, "overlap", convention=JAX)
-    with evidence(path, convention=JAX) as opened:
-        assert [rank.device for rank in opened.captures[0].ranks] == [5]
+    with captures(path, convention=JAX) as opened:
+        assert [rank.device for rank in opened.runs[0].ranks] == [5]

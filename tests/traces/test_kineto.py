@@ -24,7 +24,7 @@ from pytest_nsys.traces.chrome import json_bytes, json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.gates import Project
-from tests.support.measure import STEP, evidence, notes, rows, rows_of, windows
+from tests.support.measure import STEP, captures, notes, rows, rows_of, windows
 
 KINETO = BUILT_IN["kineto"]
 AT = 4_458_676_522_690_655_000
@@ -72,8 +72,8 @@ FIGURES = {"compute_ns": 300_000, "comm_ns": 200_000, "exposed_ns": 50_000, "wal
 
 def figures(path: Path) -> dict[str, object]:
     """The figures of rank 0 in the median step."""
-    with evidence(path, convention=KINETO) as opened:
-        found = {name: rows_of(opened, name, opened.pick("median")) for name in FIGURES}
+    with captures(path, convention=KINETO) as opened:
+        found = {name: rows_of(opened, name, opened.spec("median")) for name in FIGURES}
     return {name: next(iter(values.values()), None) for name, values in found.items()}
 
 
@@ -85,8 +85,8 @@ def test_times_of_19_digits_are_exact(tmp_path: Path) -> None:
         trace.kernel("odd", AT + 2_500_001, AT + 2_500_004, stream=9)
 
     path = step_trace(edit=odd).write(tmp_path / "trace.json")
-    with evidence(path, convention=KINETO) as opened:
-        kernels = opened.captures[0].whole().tracks[0].kernels
+    with captures(path, convention=KINETO) as opened:
+        kernels = opened.runs[0].whole().tracks[0].kernels
     spans = dict(
         zip((kernels.names[n] for n in kernels.name), zip(kernels.start_ns, kernels.end_ns, strict=True), strict=True)
     )
@@ -101,9 +101,9 @@ def test_plain_and_packed_under_any_name(tmp_path: Path, name: str) -> None:
 def test_a_list_as_root(tmp_path: Path) -> None:
     path = step_trace().write(tmp_path / "trace.json", as_list=True)
     assert figures(path) == FIGURES
-    with evidence(path, convention=KINETO) as opened:
+    with captures(path, convention=KINETO) as opened:
         assert "no setup label: ranks are numbered by (file, process, device)" in [
-            n.text for n in opened.captures[0].rank_notes
+            n.text for n in opened.runs[0].rank_notes
         ]
 
 
@@ -247,17 +247,17 @@ def test_kernels_of_a_graph_share_its_launch(tmp_path: Path) -> None:
 def test_ranks_come_from_the_file_not_from_its_name(tmp_path: Path) -> None:
     for rank in (0, 1):
         step_trace(rank=1 - rank, world=2, pid=200).write(tmp_path / f"rank{rank}_trace.json")
-    with evidence(tmp_path, convention=KINETO) as opened:
-        ranks = opened.captures[0].ranks
+    with captures(tmp_path, convention=KINETO) as opened:
+        ranks = opened.runs[0].ranks
         assert [(rank.number, rank.trace.name) for rank in ranks] == [(0, "rank1_trace.json"), (1, "rank0_trace.json")]
-        assert opened.captures[0].gpu_model() == "NVIDIA H100 80GB HBM3"
+        assert opened.runs[0].gpu_model() == "NVIDIA H100 80GB HBM3"
 
 
 def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
     for number in (10, 2, 1):
         step_trace(rank=None, pid=100 + number).write(tmp_path / f"host{number}.pt.trace.json.gz")
-    with evidence(tmp_path, convention=KINETO) as opened:
-        assert [(rank.number, rank.pid) for rank in opened.captures[0].ranks] == [(0, 101), (1, 102), (2, 110)]
+    with captures(tmp_path, convention=KINETO) as opened:
+        assert [(rank.number, rank.pid) for rank in opened.runs[0].ranks] == [(0, 101), (1, 102), (2, 110)]
 
 
 def test_missing_and_double_ranks_are_named(tmp_path: Path) -> None:
@@ -287,8 +287,8 @@ def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
         trace.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", AT, AT + 5)
 
     path = step_trace(rank=0, world=2, edit=label).write(tmp_path / "a.json")
-    with evidence(path, convention=BUILT_IN["pithtrain"]) as opened:
-        (rank,) = opened.captures[0].ranks
+    with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
+        (rank,) = opened.runs[0].ranks
     assert (rank.number, rank.coordinates["pp"]) == (1, 1)
 
 
@@ -400,9 +400,9 @@ def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
             process.kernel(
                 "ncclDevKernel_SendRecv", begin + 250_000, begin + 450_000, stream=28, launch_ns=begin + 30_000
             )
-    with evidence(nsys.write(tmp_path / "a.sqlite")) as a, evidence(kineto.write(tmp_path / "b.json")) as b:
+    with captures(nsys.write(tmp_path / "a.sqlite")) as a, captures(kineto.write(tmp_path / "b.json")) as b:
         for window, metric in [(w, m) for w in ("median", "steady", "run") for m in METRICS]:
-            assert rows_of(a, metric, a.pick(window)) == rows_of(b, metric, b.pick(window)), (window, metric)
+            assert rows_of(a, metric, a.spec(window)) == rows_of(b, metric, b.spec(window)), (window, metric)
 
 
 # -- what cannot be read

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.captures import Library
+from pytest_nsys.analysis.captures import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.parallel import MANY, ReadAhead
-from pytest_nsys.analysis.reading_plan import Ask
-from pytest_nsys.analysis.windows import pick_under
+from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces import sqlite_file
@@ -68,13 +68,15 @@ def test_compare_prints_the_same_whoever_reads(project: Project) -> None:
 
 def opened_here(traces: Path, convention: str, metrics: list[str], executor: str | None) -> tuple[list[object], int]:
     """The rows and notes of some metrics, and how many files this process had to open for them."""
-    pick = pick_under(BUILT_IN[convention], "median", None, None)
-    library = Library(ReadAhead(executor))
-    evidence = library.evidence([str(traces)], Path(), BUILT_IN[convention], asks=[Ask(m, pick) for m in metrics])
-    found: list[object] = [evidence.key({}), evidence.facts]
+    spec = spec_under(BUILT_IN[convention], "median", None, None)
+    library = CaptureCache(ReadAhead(executor))
+    captures = library.captures(
+        [str(traces)], Path(), BUILT_IN[convention], requests=[Request(m, spec) for m in metrics]
+    )
+    found: list[object] = [captures.key({}), captures.facts]
     for name in metrics:
-        found += [evidence.rows(METRICS[name], pick), evidence.notes(pick, METRICS[name]), evidence.windows(pick)]
-    files = sum("_file" in trace.__dict__ for trace in evidence.captures[0].traces)
+        found += [captures.rows(METRICS[name], spec), captures.notes(spec, METRICS[name]), captures.windows(spec)]
+    files = sum("_file" in trace.__dict__ for trace in captures.runs[0].traces)
     library.close()
     return found, files
 
@@ -91,14 +93,14 @@ def test_what_was_read_ahead_needs_no_file_here(tmp_path: Path) -> None:
 
 def test_what_nobody_foresaw_is_read_from_the_file(tmp_path: Path) -> None:
     write_nodes(tmp_path, 3, ranks=2)
-    pick = pick_under(BUILT_IN["pithtrain"], "median", None, None)
-    library = Library(ReadAhead("processes:2"))
-    evidence = library.evidence([str(tmp_path)], Path(), BUILT_IN["pithtrain"], asks=[Ask("anchors", pick)])
-    rows = evidence.rows(METRICS["overlap"], pick)
-    assert all(isinstance(trace, RecordedTrace) and "_file" in trace.__dict__ for trace in evidence.captures[0].traces)
+    spec = spec_under(BUILT_IN["pithtrain"], "median", None, None)
+    library = CaptureCache(ReadAhead("processes:2"))
+    captures = library.captures([str(tmp_path)], Path(), BUILT_IN["pithtrain"], requests=[Request("anchors", spec)])
+    rows = captures.rows(METRICS["overlap"], spec)
+    assert all(isinstance(trace, RecordedTrace) and "_file" in trace.__dict__ for trace in captures.runs[0].traces)
     library.close()
-    plain = Library()
-    assert rows == plain.evidence([str(tmp_path)], Path(), BUILT_IN["pithtrain"]).rows(METRICS["overlap"], pick)
+    plain = CaptureCache()
+    assert rows == plain.captures([str(tmp_path)], Path(), BUILT_IN["pithtrain"]).rows(METRICS["overlap"], spec)
     plain.close()
 
 
@@ -207,10 +209,11 @@ def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
     write_nodes(tmp_path / "run", 300, ranks=1)  # more than there may be
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); from pathlib import Path; "
-        "from pytest_nsys.core.conventions import BUILT_IN as B; from pytest_nsys.analysis.captures import Library; "
+        "from pytest_nsys.core.conventions import BUILT_IN as B; "
+        "from pytest_nsys.analysis.captures import CaptureCache; "
         "from pytest_nsys.analysis.metrics import METRICS as M; "
-        "e = Library().evidence(['run'], Path(), B['pithtrain']); "
-        "print(len(e.rows(M['overlap'], e.pick('median')).rows))"
+        "e = CaptureCache().captures(['run'], Path(), B['pithtrain']); "
+        "print(len(e.rows(M['overlap'], e.spec('median')).rows))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "600\n", done.stderr

@@ -23,7 +23,7 @@ from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.traces import sqlite_file
-from tests.support.measure import OF_SIZES, evidence, rows, rows_of
+from tests.support.measure import OF_SIZES, captures, rows, rows_of
 
 PICKS = ("median", "contained"), ("steady", "clipped"), ("1", "launched"), ("run", "contained")
 
@@ -54,10 +54,10 @@ def execute(path: Path, *statements: str) -> None:
 def figures(path: Path, *first: str) -> Figures:
     """Every metric of every pick, from one reading, some of them first."""
     found: dict[tuple[str, str, str], Mapping[object, Value]] = {}
-    with evidence(path, convention=BUILT_IN["pithtrain"]) as opened:
+    with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
         for window, mode in PICKS:
-            pick = opened.pick(window, kernels=KernelsMode(mode))
-            found |= {(window, mode, metric): rows_of(opened, metric, pick) for metric in (*first, *METRICS)}
+            spec = opened.spec(window, kernels=KernelsMode(mode))
+            found |= {(window, mode, metric): rows_of(opened, metric, spec) for metric in (*first, *METRICS)}
     return found
 
 
@@ -184,8 +184,8 @@ def test_broken_utf8_hides_no_row(tmp_path: Path) -> None:
         f"UPDATE {schema.STRINGS} SET value = {broken} WHERE value = 'step registered'",
         f"UPDATE {schema.STRINGS} SET value = CAST(x'6E63636CFF' AS TEXT) WHERE value = 'ncclKernel'",
     )
-    with evidence(path) as opened:
-        (window,) = opened.windows(opened.pick("median"))
+    with captures(path) as opened:
+        (window,) = opened.windows(opened.spec("median"))
     assert (window.window.name, window.window.index, window.window.count) == ("step\ufffd\ufffd(", 1, 2)
     assert rows(path, "comm_ns") == {(0, "stage2_f"): 10}
 
@@ -236,8 +236,8 @@ def test_endless_view_is_never_read(tmp_path: Path) -> None:
         "CREATE VIEW TARGET_INFO_GPU AS WITH RECURSIVE n(id, name) AS "
         "(SELECT 1, 'gpu' UNION ALL SELECT id + 1, name FROM n) SELECT * FROM n",
     )
-    with evidence(path) as opened:
-        assert opened.captures[0].gpu_model() is None
+    with captures(path) as opened:
+        assert opened.runs[0].gpu_model() is None
     assert rows(path, "exposed_ns") == EXPOSED
 
 

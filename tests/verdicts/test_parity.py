@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.captures import Evidence, Library
+from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -124,20 +124,20 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(steps: Path) -> Iterator[Mapping[Format, Evidence]]:
+def opened(steps: Path) -> Iterator[Mapping[Format, Captures]]:
     """The good step in every format, under the gate file's convention."""
     path = steps / "gate.nsys.yaml"
     path.write_text("version: 1\n" + gate_text())
     gate = load_gate_file(path, METRICS)
-    library = Library()
+    library = CaptureCache()
     try:
-        yield {f: library.evidence([f], steps, gate.convention, gate.workload) for f in Format}
+        yield {f: library.captures([f], steps, gate.convention, gate.workload) for f in Format}
     finally:
         library.close()
 
 
-def numbers(evidence: Evidence, metric: str, window: str, span: Span, kernels: KernelsMode) -> Numbers:
-    found = evidence.rows(METRICS[metric], evidence.pick(window, span, kernels))
+def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: KernelsMode) -> Numbers:
+    found = captures.rows(METRICS[metric], captures.spec(window, span, kernels))
     return Numbers({row.labels: row.value for row in found.rows}, found.missing)
 
 
@@ -145,7 +145,7 @@ def numbers(evidence: Evidence, metric: str, window: str, span: Span, kernels: K
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_equal_numbers(opened: Mapping[Format, Evidence], metric: str) -> None:
+def test_equal_numbers(opened: Mapping[Format, Captures], metric: str) -> None:
     able = [f for f in Format if (metric, f) not in CANNOT]
     some = len(able) < 2
     for window, span, kernels in product(("median", "0", "steady", "run"), Span, KernelsMode):
@@ -170,10 +170,10 @@ def test_the_table_of_what_cannot_be_had_names_metrics() -> None:
     assert {metric for metric, _ in CANNOT} <= METRICS.keys()
 
 
-def test_windows_cut_kernels(opened: Mapping[Format, Evidence]) -> None:
+def test_windows_cut_kernels(opened: Mapping[Format, Captures]) -> None:
     """Else the three modes would be one."""
-    for evidence in opened.values():
-        counts = {k: numbers(evidence, "launches", "median", Span.RANGE, k).rows for k in KernelsMode}
+    for captures in opened.values():
+        counts = {k: numbers(captures, "launches", "median", Span.RANGE, k).rows for k in KernelsMode}
         assert len({tuple(sorted(rows.items())) for rows in counts.values()}) == 3
 
 

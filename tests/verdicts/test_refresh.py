@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.baseline_file import Baseline
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 from tests.support.gates import ACCEPTING, MS, Project
 
 GATE = """
@@ -172,10 +172,10 @@ def test_a_reason_that_is_no_text(project: Project) -> None:
 
 
 def test_a_baseline_that_is_no_text_is_an_error_of_one_line(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "gate", "gate \udcff.nsys.yaml")
+    store = BaselineStore(tmp_path / "gate", "gate \udcff.nsys.yaml")
     with pytest.raises(BaselineError, match=r"k\.json: cannot be written: .*; nothing was changed"):
-        shelf.save(shelf.folder / "k.json", Baseline({}, shelf.gate))
-    assert not shelf.folder.exists()
+        store.save(store.folder / "k.json", Baseline({}, store.gate))
+    assert not store.folder.exists()
 
 
 @pytest.mark.parametrize("reason", [(), ("--nsys-reason=",), ("--nsys-reason=  ",)])

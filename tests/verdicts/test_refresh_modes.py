@@ -16,7 +16,7 @@ import pytest
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.plugin import hooks as plugin
 from pytest_nsys.stored.baselines.baseline_file import Baseline
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode
 from tests.support.gates import Project
@@ -467,10 +467,10 @@ def test_a_refresh_reads_what_another_has_written_meanwhile(accepted: Project, m
 
 def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     free = []
-    load, save = Shelf.load, Shelf.save
+    load, save = BaselineStore.load, BaselineStore.save
 
-    def tried(shelf: Shelf) -> None:
-        other = os.open(shelf.folder, os.O_RDONLY)
+    def tried(store: BaselineStore) -> None:
+        other = os.open(store.folder, os.O_RDONLY)
         try:
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free.append(True)
@@ -479,16 +479,16 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
         finally:
             os.close(other)
 
-    def loaded(self: Shelf, key: Key) -> Baseline | None:
+    def loaded(self: BaselineStore, key: Key) -> Baseline | None:
         tried(self)
         return load(self, key)
 
-    def saved(self: Shelf, path: Path, baseline: Baseline) -> bool:
+    def saved(self: BaselineStore, path: Path, baseline: Baseline) -> bool:
         tried(self)
         return save(self, path, baseline)
 
-    monkeypatch.setattr(Shelf, "load", loaded)
-    monkeypatch.setattr(Shelf, "save", saved)
+    monkeypatch.setattr(BaselineStore, "load", loaded)
+    monkeypatch.setattr(BaselineStore, "save", saved)
     accepted.trace(exposed_us=210)
     accepted.refresh(*mode("accept-run"))
     assert free[-2:] == [False, False], "the last reading and the writing"

@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from pytest_nsys.analysis import captures as evaluation
-from pytest_nsys.analysis.captures import Measured, _key
-from pytest_nsys.analysis.contents import Item, Kind
+from pytest_nsys.analysis.captures import MetricRows, _key
+from pytest_nsys.analysis.contents import ContentKind, Item
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import SharedStream
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
@@ -32,7 +32,7 @@ from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.pruning import orphans
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools import git_files
 from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in, measured_under
 from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
@@ -187,8 +187,8 @@ def test_a_refresh_says_what_became_of_the_file(
 
 
 def test_a_measurement_that_is_not_stored_is_told_from_one_that_was_made_in_another_way() -> None:
-    shelf: Any = SimpleNamespace(files=SimpleNamespace(origin=""))
-    source = StoredBaseline(cast(Any, None), cast(Any, None), shelf)
+    store: Any = SimpleNamespace(files=SimpleNamespace(origin=""))
+    source = StoredBaseline(cast(Any, None), cast(Any, None), store)
     stored = baseline(5)
     wanted = replace(NS, window="run", kernels="clipped")
     told = source._without("busy_ns", wanted, Path("b.json"), stored)
@@ -218,15 +218,15 @@ def test_a_row_without_value_or_limit_is_not_off_it() -> None:
 
 def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
     def capture(*ranks: int, **launches: int) -> dict[Item, int]:
-        kernels = {Item(Kind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
-        return {Item(Kind.RANK, "", rank): 1 for rank in ranks} | kernels
+        kernels = {Item(ContentKind.KERNEL, name, rank): n for name, n in launches.items() for rank in ranks}
+        return {Item(ContentKind.RANK, "", rank): 1 for rank in ranks} | kernels
 
     here, there = capture(0, 1, 2, gemm=3), capture(0, 1, gemm=3)
-    here[Item(Kind.KERNEL, "own", 2)] = 9
-    assert list(_only_in([here], [there])) == [Thing(Kind.RANK, "", (2,), False, 1, 1)]
+    here[Item(ContentKind.KERNEL, "own", 2)] = 9
+    assert list(_only_in([here], [there])) == [Thing(ContentKind.RANK, "", (2,), False, 1, 1)]
     assert list(_only_in([there], [here])) == []
-    here |= {Item(Kind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
-    assert list(_only_in([here, there], [there]))[1:] == [Thing(Kind.KERNEL, "norm", (0, 1), True, 5, 1)]
+    here |= {Item(ContentKind.KERNEL, name, rank): rank + 2 for name in ("norm",) for rank in (0, 1)}
+    assert list(_only_in([here, there], [there]))[1:] == [Thing(ContentKind.KERNEL, "norm", (0, 1), True, 5, 1)]
 
 
 def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
@@ -302,16 +302,16 @@ def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were
 ) -> None:
     metric = METRICS["collective_wait_ns"]
     labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
-    found = Measured(metric, tuple(Row(each, 5) for each in labels), tuple((each, "lost") for each in labels), "why")
+    found = MetricRows(metric, tuple(Row(each, 5) for each in labels), tuple((each, "lost") for each in labels), "why")
     monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
     capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
-    some = evaluation._run_rows(capture, metric, Pick(), frozenset({1, 2}))
+    some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}))
     assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.why) == (
         labels[1:],
         labels[1:],
         "why",
     )
-    assert evaluation._run_rows(capture, metric, Pick(), None) is found
+    assert evaluation._run_rows(capture, metric, WindowSpec(), None) is found
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
 class Captured:
     """A bench whose evidence is so many captures."""
 
-    evidence: Any
+    captures: Any
 
 
 @pytest.mark.parametrize(
@@ -359,32 +359,32 @@ class Captured:
 def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
 ) -> None:
-    bench: Any = Captured(SimpleNamespace(captures=range(traces)))
-    refresh = Refresh(cast(Any, None), bench, "why", Mode.CALIBRATE)
+    context: Any = Captured(SimpleNamespace(captures=range(traces)))
+    refresh = Refresh(cast(Any, None), context, "why", Mode.CALIBRATE)
     monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)
-    monkeypatch.setattr(Refresh, "_refusal_of", lambda _, of: gone if of.evidence == 2 else None)
+    monkeypatch.setattr(Refresh, "_refusal_of", lambda _, of: gone if of.captures == 2 else None)
     assert refresh.refusal == refusal
 
 
 def test_of_several_broken_baselines_the_first_is_told(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, "g.nsys.yaml")
+    store = BaselineStore(tmp_path, "g.nsys.yaml")
     for name in "abc":
         (tmp_path / f"{name}.json").write_text("{")
     with pytest.raises(BaselineError, match=r"a\.json"):
-        shelf.all()
+        store.all()
 
 
 def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file(tmp_path: Path) -> None:
     folder = tmp_path / "baselines"
-    shelf = Shelf(folder / "gone", "gone.nsys.yaml")
+    store = BaselineStore(folder / "gone", "gone.nsys.yaml")
     for name in ("b", "a"):
-        shelf.save(shelf.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
+        store.save(store.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
     (found,) = orphans(folder, tmp_path, ())
     assert (found.gate, [path.name for path in found.files]) == ("gone.nsys.yaml", ["a.json", "b.json"])
-    assert orphans(folder, tmp_path, [shelf.folder]) == []
-    (shelf.folder / "c.json").symlink_to(shelf.folder / "a.json")
+    assert orphans(folder, tmp_path, [store.folder]) == []
+    (store.folder / "c.json").symlink_to(store.folder / "a.json")
     assert orphans(folder, tmp_path, ()) == []
-    (shelf.folder / "c.json").unlink()
-    (shelf.folder / "notes.txt").write_text((shelf.folder / "a.json").read_text())
+    (store.folder / "c.json").unlink()
+    (store.folder / "notes.txt").write_text((store.folder / "a.json").read_text())
     assert orphans(folder, tmp_path, ()) == []

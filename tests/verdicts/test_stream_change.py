@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wall
-from pytest_nsys.analysis.causes import Kind, explain
+from pytest_nsys.analysis.causes import CauseKind, explain
 from pytest_nsys.reports.causes import cause_words
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Edit, Project
@@ -97,9 +97,9 @@ def test_communication_that_becomes_a_barrier_has_not_appeared() -> None:
         return Breakdown({"none": kernels}, own, {}, {wall: {} for wall in Wall})
 
     (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(2, 0), side(0, 2)).causes
-    assert cause.kind is Kind.BARRIER
+    assert cause.kind is CauseKind.BARRIER
     assert cause_words(cause) == "nccl became a barrier (0 → 2 kernels), 0 ns → 200 ns in all"
     (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(1, 0), side(0, 2)).causes
-    assert cause.kind is Kind.APPEARED
+    assert cause.kind is CauseKind.APPEARED
     (cause,) = explain("barrier_ns", {"rank": 0}, 200, side(0, 1), side(0, 3)).causes
-    assert cause.kind is Kind.APPEARED
+    assert cause.kind is CauseKind.APPEARED

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_nsys.reports.comparison import tables as tables
 from pytest_nsys.reports.comparison.tables import SHOWN_ROWS, Table
-from pytest_nsys.reports.tables import Column, Kind, as_markdown, escape_markdown
+from pytest_nsys.reports.tables import CellKind, Column, as_markdown, escape_markdown
 from pytest_nsys.verdicts.comparison import Comparison
 
 NUMERIC = ("base", "head", "change", "× tolerance", "launches", "rows")
@@ -44,7 +44,7 @@ def _section(table: Table, *, fold: bool = False) -> Iterator[str]:
         return
     values = table.caption.startswith(("What", "Side"))
     columns = [
-        Column(c or " ", Kind.NUMBER if c == "launches" or (values and c in NUMERIC) else Kind.TEXT)
+        Column(c or " ", CellKind.NUMBER if c == "launches" or (values and c in NUMERIC) else CellKind.TEXT)
         for c in table.columns
     ]
     text = as_markdown(columns, table.rows)

@@ -11,14 +11,14 @@ from hashlib import sha256
 from itertools import chain, zip_longest
 from typing import Any
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Scope
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
-from pytest_nsys.analysis.windows import STEADY, Pick, steady_indices
+from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.model import Label, Value, printable
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.text import row_to_name, rows_to_show
@@ -33,23 +33,23 @@ FEWEST_WINDOWS = 3
 
 
 def pictures_of(
-    verdict: Verdict, head: Evidence, base: Evidence | None = None, sent: set[str] | None = None
+    verdict: Verdict, head: Captures, base: Captures | None = None, sent: set[str] | None = None
 ) -> Pictures:
     """What is drawn of a verdict. ``sent`` are the keys of windows that were handed over; it gets those of this one."""
-    pick = pick_for(head.convention, verdict.assertion)
+    spec = spec_for(head.convention, verdict.assertion)
     sent = sent if sent is not None else set()
-    windows = [_picture(rank, pick, head, base, sent) for rank in ranks_of(verdict, head.captures[0])]
-    return Pictures(windows=windows, spread=_spread(verdict, pick, head), series=None)
+    windows = [_picture(rank, spec, head, base, sent) for rank in ranks_of(verdict, head.runs[0])]
+    return Pictures(windows=windows, spread=_spread(verdict, spec, head), series=None)
 
 
-def windows_of(judged: Sequence[tuple[Verdict, Evidence, Evidence | None]]) -> list[Picture]:
+def windows_of(judged: Sequence[tuple[Verdict, Captures, Captures | None]]) -> list[Picture]:
     """The windows behind verdicts (head, base): of what does not hold each one's worst rank, then each one's second.
 
     Where everything holds the window of the first.
     """
     looked_at = [each for each in judged if rows_to_show(each[0])] or [each for each in judged if each[0].rows][:1]
     ranks = [
-        [(rank, pick_for(head.convention, v.assertion), head, base) for rank in ranks_of(v, head.captures[0])]
+        [(rank, spec_for(head.convention, v.assertion), head, base) for rank in ranks_of(v, head.runs[0])]
         for v, head, base in looked_at
     ]
     sent: set[str] = set()
@@ -57,9 +57,9 @@ def windows_of(judged: Sequence[tuple[Verdict, Evidence, Evidence | None]]) -> l
     for each in chain.from_iterable(zip_longest(*ranks)):
         if each is None or len(found) == MOST_RANKS:
             continue
-        rank, pick, head, base = each
-        if _key(rank, pick, head, base) not in sent:
-            found.append(_picture(rank, pick, head, base, sent))
+        rank, spec, head, base = each
+        if _key(rank, spec, head, base) not in sent:
+            found.append(_picture(rank, spec, head, base, sent))
     return found
 
 
@@ -75,12 +75,12 @@ def ranks_of(verdict: Verdict, run: Run) -> list[int]:
     return (list(dict.fromkeys(own)) or sorted(known))[:MOST_RANKS]
 
 
-def series_of(verdict: Verdict, head: Evidence, stated: Mapping[str, Label], gate: str) -> dict[str, Any] | None:
+def series_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gate: str) -> dict[str, Any] | None:
     """The worst row's measurement as a history names it. ``gate`` is the gate file's path as its baselines know it."""
     labels, row = _own_labels(verdict), row_to_name(verdict)
     if labels is None or row is None:
         return None
-    sid = series_id(METRICS[verdict.assertion.metric], pick_for(head.convention, verdict.assertion))
+    sid = series_id(METRICS[verdict.assertion.metric], spec_for(head.convention, verdict.assertion))
     return {
         "gate": gate,
         "digest": head.key(stated).digest,
@@ -103,72 +103,72 @@ def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
     return tuple(labels[d] for d in metric.dimensions) if all(d in labels for d in metric.dimensions) else None
 
 
-def _picture(rank: int, pick: Pick, head: Evidence, base: Evidence | None, sent: set[str]) -> Picture:
-    key = _key(rank, pick, head, base)
+def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None, sent: set[str]) -> Picture:
+    key = _key(rank, spec, head, base)
     picture = Picture(key=key, rank=rank, base=None, head=None, why="")
     if key in sent:
         return picture
     sent.add(key)
     try:
-        picture["head"] = _timeline(head.captures[0], pick, rank)
-        if base is not None and rank in {each.number for each in base.captures[0].ranks}:
-            picture["base"] = _timeline(base.captures[0], pick, rank)
+        picture["head"] = _timeline(head.runs[0], spec, rank)
+        if base is not None and rank in {each.number for each in base.runs[0].ranks}:
+            picture["base"] = _timeline(base.runs[0], spec, rank)
     except NsysError as error:
         picture["why"] = printable(str(error), 400)
     return picture
 
 
-def _key(rank: int, pick: Pick, head: Evidence, base: Evidence | None) -> str:
+def _key(rank: int, spec: WindowSpec, head: Captures, base: Captures | None) -> str:
     paths = [str(path) for side in (head, base) for path in ("|", *(side.paths if side is not None else ()))]
-    parts = [*paths, head.convention.fingerprint(), pick.window, str(pick.span), str(pick.kernels), str(rank)]
+    parts = [*paths, head.convention.fingerprint(), spec.window, str(spec.span), str(spec.kernels), str(rank)]
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _timeline(run: Run, pick: Pick, rank: int) -> Timeline:
+def _timeline(run: Run, spec: WindowSpec, rank: int) -> Timeline:
     """Of several windows the one in their middle."""
-    windows = run.measured(pick).filled({rank})[rank]
+    windows = run.measured(spec).filled({rank})[rank]
     return timeline_of(windows[len(windows) // 2])
 
 
-def _spread(verdict: Verdict, pick: Pick, head: Evidence) -> Spread | None:
+def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None:
     """The value of the worst row in each steady window of its rank; None where there is no such thing."""
     metric, labels, row = METRICS[verdict.assertion.metric], _own_labels(verdict), row_to_name(verdict)
     if labels is None or row is None or metric.scope is Scope.RUN or "rank" not in metric.dimensions:
         return None
-    if pick.whole_run or pick.explicit is not None or pick.anchor is not None:
+    if spec.whole_run or spec.explicit is not None or spec.anchor is not None:
         return None
     rank = labels[metric.dimensions.index("rank")]
     if not isinstance(rank, int):
         return None
     words = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
     spread = Spread(row=printable(words), limit=exact_text(row.limit), values=[], median=0, why="")
-    run = head.captures[0]
+    run = head.runs[0]
     try:
-        spread["why"] = _why_not(run, pick, rank)
+        spread["why"] = _why_not(run, spec, rank)
         if not spread["why"]:
-            spread["values"], spread["median"] = _steady_values(run, metric, pick, labels, rank)
+            spread["values"], spread["median"] = _steady_values(run, metric, spec, labels, rank)
     except NsysError as error:
         spread["why"] = printable(str(error), 400)
     return spread
 
 
-def _why_not(run: Run, pick: Pick, rank: int) -> str:
+def _why_not(run: Run, spec: WindowSpec, rank: int) -> str:
     """Why the steady windows are not measured; empty where they are."""
     count = max((len(run.anchors(each)) for each in run.ranks if each.number == rank), default=0)
     steady = len(steady_indices(count))
     if steady < FEWEST_WINDOWS:
         return f"the middle half of {count} anchors is {steady}: too few to show a distribution"
-    kernels = steady * sum(len(windows[0]) for windows in run.measured(pick).ranks.values() if windows)
+    kernels = steady * sum(len(windows[0]) for windows in run.measured(spec).ranks.values() if windows)
     if kernels > MOST_STEADY_KERNELS:
         return f"about {kernels} kernels would have to be read, and {MOST_STEADY_KERNELS} are the most for this"
     return ""
 
 
 def _steady_values(
-    run: Run, metric: Metric, pick: Pick, labels: Sequence[Label], rank: int
+    run: Run, metric: Metric, spec: WindowSpec, labels: Sequence[Label], rank: int
 ) -> tuple[list[list[Any]], int]:
     values: list[list[Any]] = []
-    windows = run.measured(replace(pick, window=STEADY)).filled({rank})[rank]
+    windows = run.measured(replace(spec, window=STEADY)).filled({rank})[rank]
     for window in windows:
         found = _value(metric, window, tuple(labels))
         if found is not None:

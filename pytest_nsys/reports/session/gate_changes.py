@@ -7,9 +7,9 @@ from typing import Any
 
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
-from pytest_nsys.gates.loosening_rules import Kind
+from pytest_nsys.gates.loosening_rules import ChangeKind
 
-TITLES = {Kind.LOOSENED: "this PR loosens", Kind.CHANGED: "this PR changes, and may loosen"}
+TITLES = {ChangeKind.LOOSENED: "this PR loosens", ChangeKind.CHANGED: "this PR changes, and may loosen"}
 SHOWN = 20
 """Changes in a terminal, and in the message of a failure."""
 
@@ -62,7 +62,7 @@ def headline(changes: GateChanges) -> str:
     """How many, in a few words: ``this PR loosens its gate: 2 changes``."""
     if not changes.found:
         return UNTOLD
-    verb = "loosens" if any(each.change.kind is Kind.LOOSENED for each in changes.found) else "may loosen"
+    verb = "loosens" if any(each.change.kind is ChangeKind.LOOSENED for each in changes.found) else "may loosen"
     return f"this PR {verb} its gate: {counted(len(changes.found), 'change')}"
 
 

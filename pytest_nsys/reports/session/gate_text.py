@@ -16,7 +16,7 @@ from fractions import Fraction
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
 from pytest_nsys.core.model import printable
 from pytest_nsys.drafting.choice import Choice, candidate_words
-from pytest_nsys.drafting.sentences import Entry, Sentence
+from pytest_nsys.drafting.sentences import DraftSentence, Entry
 
 SCHEMA_NAME = "nsys-gate-file.schema.json"
 """The copy of the schema beside the gate file, which editors check it by."""
@@ -40,7 +40,7 @@ class Draft:
     tolerance: Fraction
     smallest: str
     tolerance_why: tuple[str, ...]
-    sentences: Sequence[Sentence] = field(default_factory=tuple)
+    sentences: Sequence[DraftSentence] = field(default_factory=tuple)
     allow_missing: str = ""
 
 
@@ -158,7 +158,7 @@ def _quoted(text: str) -> str:
     return plain if plain.startswith('"') else f'"{plain}"'
 
 
-def _assertion_lines(sentences: Sequence[Sentence]) -> Iterator[str]:
+def _assertion_lines(sentences: Sequence[DraftSentence]) -> Iterator[str]:
     group = ""
     for sentence in sentences:
         if sentence.group != group:

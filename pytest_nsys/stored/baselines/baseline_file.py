@@ -111,7 +111,9 @@ class Baseline:
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
         read = {
-            stored_breakdown.explaining(stored_breakdown.Measured(sid.window, sid.span, sid.kernels), series.dimensions)
+            stored_breakdown.explaining(
+                stored_breakdown.MeasuredAs(sid.window, sid.span, sid.kernels), series.dimensions
+            )
             for sid, series in self.series.items()
         }
         kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}

@@ -25,7 +25,7 @@ MEDIAN_PERIOD = "p50 period"
 """Under this instead of a window the breakdown of a median period is stored."""
 
 
-class Measured(NamedTuple):
+class MeasuredAs(NamedTuple):
     """How the windows of a breakdown were picked: as a series of rows has it."""
 
     window: str
@@ -33,13 +33,13 @@ class Measured(NamedTuple):
     kernels: str
 
 
-def explaining(how: Measured, dimensions: Sequence[str]) -> Measured:
+def explaining(how: MeasuredAs, dimensions: Sequence[str]) -> MeasuredAs:
     """What the rows of a series are explained by: of windows those windows, of periods the median one."""
     return how._replace(window=MEDIAN_PERIOD) if "quantile" in dimensions else how
 
 
-Breakdowns = Mapping[Measured, Mapping[int, Breakdown]]
-"""By pick and rank."""
+Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]
+"""By window spec and rank."""
 
 
 def by_sums(breakdowns: Breakdowns) -> bool:
@@ -62,7 +62,7 @@ def as_text(breakdowns: Breakdowns) -> str:
     return "[\n" + ",\n".join(_block(how, breakdowns[how]) for how in sorted(breakdowns)) + "\n]"
 
 
-def _block(how: Measured, ranks: Mapping[int, Breakdown]) -> str:
+def _block(how: MeasuredAs, ranks: Mapping[int, Breakdown]) -> str:
     names = sorted({name for breakdown in ranks.values() for name in _names(breakdown)})
     numbers = {name: number for number, name in enumerate(names)}
     head = json.dumps({**how._asdict(), "names": names}, ensure_ascii=False)[:-1]
@@ -98,15 +98,15 @@ def _kernel(kernel: Communication, numbers: Mapping[str, int]) -> list[object]:
     return [numbers[kernel.name], kernel.length_ns, kernel.exposed_ns, hidden, list(kernel.wait or ()), kernel.start_ns]
 
 
-def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[Measured, dict[int, Breakdown]]:
+def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dict[int, Breakdown]]:
     """What :func:`as_text` wrote. Raises ValueError, KeyError, IndexError or TypeError for anything else."""
-    found: dict[Measured, dict[int, Breakdown]] = {}
+    found: dict[MeasuredAs, dict[int, Breakdown]] = {}
     for block in blocks:
         names = [str(name) for name in block["names"]]
         ranks: dict[int, list[Sequence[Any]]] = {}
         for part in block["parts"]:
             ranks.setdefault(int(part[0]), []).append(part)
-        how = Measured(str(block["window"]), str(block["span"]), str(block["kernels"]))
+        how = MeasuredAs(str(block["window"]), str(block["span"]), str(block["kernels"]))
         found[how] = {rank: _breakdown(parts, names) for rank, parts in ranks.items()}
     return found
 

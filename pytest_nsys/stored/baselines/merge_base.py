@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.stored.baselines.shelf import Files, WorkTree
+from pytest_nsys.stored.baselines.store import Files, WorkTree
 from pytest_nsys.tools.git_files import Snapshot, snapshot_of
 
 

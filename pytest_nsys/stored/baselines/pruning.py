@@ -12,7 +12,7 @@ from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, load
 from pytest_nsys.stored.baselines.series import stale
-from pytest_nsys.stored.baselines.shelf import Shelf
+from pytest_nsys.stored.baselines.store import BaselineStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +34,39 @@ class Orphan:
     files: tuple[Path, ...]
 
 
-def prune(gate: GateFile, shelf: Shelf, *, dry_run: bool = False) -> tuple[list[Pruned], list[BaselineError]]:
+def prune(gate: GateFile, store: BaselineStore, *, dry_run: bool = False) -> tuple[list[Pruned], list[BaselineError]]:
     """Drop the series that no assertion reads from every baseline of a gate file.
 
     Returns what was dropped, and why a file was left as it is. ``dry_run`` writes nothing.
     """
     found: list[Pruned] = []
     errors: list[BaselineError] = []
-    if not shelf.folder.is_dir():
+    if not store.folder.is_dir():
         return found, errors
-    with contextlib.nullcontext() if dry_run else shelf.locked():
-        for name in shelf.files.names(shelf.folder):
+    with contextlib.nullcontext() if dry_run else store.locked():
+        for name in store.files.names(store.folder):
             try:
-                found += _prune_file(gate, shelf, shelf.folder / name, dry_run)
+                found += _prune_file(gate, store, store.folder / name, dry_run)
             except BaselineError as error:
                 errors.append(error)
     return found, errors
 
 
-def _prune_file(gate: GateFile, shelf: Shelf, path: Path, dry_run: bool) -> list[Pruned]:
-    stored = shelf.at(path)
+def _prune_file(gate: GateFile, store: BaselineStore, path: Path, dry_run: bool) -> list[Pruned]:
+    stored = store.at(path)
     dropped = stale(gate, stored) if stored is not None else []
     if stored is None or not dropped:
         return []
     rows = sum(len(stored.series.pop(sid).rows) for sid in dropped)
     if not dry_run and stored.series:
-        shelf.save(path, stored)
+        store.save(path, stored)
     elif not dry_run:
         _remove(path)
     return [Pruned(path, tuple(dropped), rows, not stored.series)]
 
 
 def orphans(folder: Path, root: Path, known: Collection[Path]) -> list[Orphan]:
-    """The folders below a baseline folder whose gate file is neither there any more nor among the ``known`` shelves.
+    """The folders below a baseline folder whose gate file is neither there any more nor among the ``known`` stores.
 
     A gate file's path is stored relative to what holds the baseline folder, or to ``root``. A folder with a file that
     is no baseline, or with baselines of several gate files, is nobody's to judge and is left out.

@@ -6,27 +6,27 @@ The gate file alone says it, without a trace: the metric with its definition, an
 from __future__ import annotations
 
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.windows import Pick
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId
-from pytest_nsys.stored.baselines.breakdowns import Measured, explaining
+from pytest_nsys.stored.baselines.breakdowns import MeasuredAs, explaining
 
 
-def series_id(metric: Metric, pick: Pick) -> SeriesId:
+def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
     """What the rows of a metric are stored under."""
-    return SeriesId(metric.name, metric.definition, pick.window, str(pick.span), str(pick.kernels))
+    return SeriesId(metric.name, metric.definition, spec.window, str(spec.span), str(spec.kernels))
 
 
-def explained_by(metric: Metric, pick: Pick) -> Measured:
+def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
     """What the breakdowns behind the rows of a metric are stored under."""
-    return explaining(Measured(pick.window, str(pick.span), str(pick.kernels)), metric.dimensions)
+    return explaining(MeasuredAs(spec.window, str(spec.span), str(spec.kernels)), metric.dimensions)
 
 
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
     """What an assertion of the gate file reads, or would read, of a baseline."""
-    return series_id(METRICS[assertion.metric], pick_for(gate.convention, assertion))
+    return series_id(METRICS[assertion.metric], spec_for(gate.convention, assertion))
 
 
 def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:

@@ -15,7 +15,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Coordinates, Table
 from pytest_nsys.analysis.uncounted import Uncounted
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.families import Known, known_communication
+from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.gates.absence import Absence, absences, excuse
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series
@@ -54,7 +54,7 @@ def _libraries(convention: Convention, baseline: Baseline, refresh: str) -> Iter
     """Kernels of known libraries that were compute when the baseline was stored."""
     times: Counter[str] = Counter()
     kernels = whole = 0
-    known: set[Known] = set()
+    known: set[KnownLibrary] = set()
     for breakdown in (each for ranks in baseline.breakdowns.values() for each in ranks.values()):
         whole += sum(kernel.length_ns for own in breakdown.communication.values() for kernel in own)
         whole += sum(barrier.length_ns for barrier in breakdown.barriers.values())

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.model import Label, Value, printable
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.picks import pick_for
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.stored.baselines.series import series_id
 
@@ -48,24 +48,24 @@ def exact_value(text: str) -> Value:
     return exact(Fraction(text))
 
 
-def run_facts(evidence: Evidence, stated: Mapping[str, Label]) -> Plain:
+def run_facts(captures: Captures, stated: Mapping[str, Label]) -> Plain:
     """What the traces say of the run, and the gate file where they do not. Raises TraceError."""
-    key = evidence.key(stated)
+    key = captures.key(stated)
     return {
         "key": key.as_json(),
         "digest": key.digest,
-        "facts": {name: None if found is None else list(found) for name, found in evidence.facts.items()},
-        "coordinates": {str(rank): dict(where) for rank, where in sorted(evidence.mesh.coordinates.items())},
-        "profiler": list(evidence.profilers()),
-        "captures": len(evidence.captures),
+        "facts": {name: None if found is None else list(found) for name, found in captures.facts.items()},
+        "coordinates": {str(rank): dict(where) for rank, where in sorted(captures.mesh.coordinates.items())},
+        "profiler": list(captures.profilers()),
+        "captures": len(captures.runs),
     }
 
 
-def series_facts(assertion: Assertion, evidence: Evidence) -> Plain:
+def series_facts(assertion: Assertion, captures: Captures) -> Plain:
     """The rows that an assertion reads, of every rank. Raises TraceError."""
     metric = METRICS[assertion.metric]
-    pick = pick_for(evidence.convention, assertion)
-    sid = series_id(metric, pick)
+    spec = spec_for(captures.convention, assertion)
+    sid = series_id(metric, spec)
     return {
         "metric": sid.metric,
         "definition": sid.definition,
@@ -75,7 +75,7 @@ def series_facts(assertion: Assertion, evidence: Evidence) -> Plain:
         "unit": str(metric.unit),
         "better": str(metric.better) if metric.better else None,
         "dimensions": list(metric.dimensions),
-        "rows": [[list(row.labels), exact_text(row.value)] for row in evidence.rows(metric, pick).rows],
+        "rows": [[list(row.labels), exact_text(row.value)] for row in captures.rows(metric, spec).rows],
     }
 
 

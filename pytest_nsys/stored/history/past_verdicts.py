@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Evidence
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.bad_runs import BadRuns
 from pytest_nsys.stored.history.reading import bad_in_a_row
@@ -20,7 +20,7 @@ class PastVerdicts:
     ``path`` is the history, None where there is none; ``ref`` what baselines are read from (empty: the work tree).
     """
 
-    evidence: Evidence
+    captures: Captures
     gate: GateFile
     name: str
     path: Path | None
@@ -51,5 +51,5 @@ class PastVerdicts:
     def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
         if self.path is None or branch is None or not self.path.exists():
             return None
-        key = {**self.evidence.key(self.gate.run).as_json(), **self.evidence.facts}
+        key = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
         return bad_in_a_row(self.path, self.name, key, assertion.name, branch, self.gate.comparable_on)

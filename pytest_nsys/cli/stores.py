@@ -1,7 +1,7 @@
 """Where do the baselines of gate files lie? Asked of pytest, whose settings a gate run goes by.
 
 This module is both sides of the question: the plugin that answers it inside a run that only collects, and
-:func:`shelves`, which starts that run.
+:func:`stores`, which starts that run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.finding import SUFFIXES
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.stored.baselines.shelf import Shelf, shelf_of
+from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 
 if TYPE_CHECKING:
     import pytest
 
-OPTION = "--nsys-shelves"
+OPTION = "--nsys-stores"
 NOTHING_SELECTED = 5
 """As pytest exits where the project's settings leave out every item."""
 
@@ -71,17 +71,17 @@ class Collected(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A gate file, the shelf of its baselines, and pytest's root directory."""
+    """A gate file, the store of its baselines, and pytest's root directory."""
 
     gate: GateFile
-    shelf: Shelf
+    store: BaselineStore
     root: Path
 
 
 def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list[Collected], str]:
     """The gate files that pytest finds in files and folders, sorted, and what it says where not all is well."""
     with tempfile.TemporaryDirectory() as folder:
-        answer = Path(folder, "shelves.json")
+        answer = Path(folder, "stores.json")
         words = gate_run(__name__, gate_files, baseline_dir)
         words += ["--collect-only", "-q", "--no-header", f"{OPTION}={answer}"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -90,8 +90,8 @@ def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list
     return [Collected(*map(Path, each)) for each in found], said
 
 
-def shelves(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
-    """Each gate file with the shelf of its baselines.
+def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
+    """Each gate file with the store of its baselines.
 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
     """
@@ -99,4 +99,4 @@ def shelves(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
     if said or not found:
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [Found(load_gate_file(path, METRICS), shelf_of(path, folder, root), root) for path, folder, root in found]
+    return [Found(load_gate_file(path, METRICS), store_of(path, folder, root), root) for path, folder, root in found]

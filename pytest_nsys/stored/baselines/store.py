@@ -61,7 +61,7 @@ class WorkTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class BaselineStore:
     """The folder of one gate file's baselines, one file a key.
 
     ``gate`` is the gate file's path as stored, relative to the folder that holds the baseline folder.
@@ -161,8 +161,8 @@ def _inside(path: Path) -> None:
         raise BaselineError(f"{path}: leads out of the baseline folder {root}: make it a plain file")
 
 
-def shelf_of(gate_file: Path, folder: Path, root: Path, files: Files | None = None) -> Shelf:
-    """The shelf of a gate file in a baseline folder.
+def store_of(gate_file: Path, folder: Path, root: Path, files: Files | None = None) -> BaselineStore:
+    """The store of a gate file in a baseline folder.
 
     Named by the gate file's path relative to what holds the baseline folder, so that it does not depend on where pytest
     was started; by the path relative to ``root`` where the gate file lies elsewhere.
@@ -174,4 +174,4 @@ def shelf_of(gate_file: Path, folder: Path, root: Path, files: Files | None = No
     else:
         relative = gate_file.name
     name = relative.removesuffix(GATE_SUFFIX).replace("/", "__")
-    return Shelf(folder / name, relative, files or WorkTree())
+    return BaselineStore(folder / name, relative, files or WorkTree())
