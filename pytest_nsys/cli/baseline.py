@@ -80,7 +80,7 @@ def refresh(
 @baseline.command()
 @click.argument("folder", default=BASELINES)
 @format_option
-def show(folder: str, format: str) -> None:
+def show(folder: str, format: Format) -> None:
     """The stored rows of every baseline below FOLDER (default: baselines/)."""
     root = Path(folder)
     if not root.exists():
@@ -90,7 +90,7 @@ def show(folder: str, format: str) -> None:
         raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines")
     loaded = [(path, load(path)) for path in paths]
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
-    print_rows(Format(format), COLUMNS, rows)
+    print_rows(format, COLUMNS, rows)
     for path, stored in loaded:
         key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
         click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}", err=True)

@@ -40,7 +40,7 @@ UNREADABLE = 2
 @click.option("--exit-code", is_flag=True, help="End with 1 where something differs, as git diff does.")
 @format_option
 @click.pass_context
-def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: str) -> None:
+def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: Format) -> None:
     """The rows of the baselines below FOLDER (default: baselines/) that differ between REF and the work tree.
 
     REF itself is meant, and with --merge-base the commit that REF and HEAD have in common. FOLDER may be gone by now.
@@ -51,12 +51,11 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     found = file_changes(root, snapshot)
     if not found and not _holds_baseline(root):
         raise UsageMistake(f"{folder}: there are no baselines here, and none at {snapshot.words}")
-    asked = Format(format)
-    for_people = asked in (Format.TABLE, Format.MARKDOWN)
+    for_people = format in (Format.TABLE, Format.MARKDOWN)
     rows = [_row(change, row, for_people) for change in found for row in change.rows]
-    if rows or asked is not Format.TABLE:
+    if rows or format is not Format.TABLE:
         about = {"since": snapshot.commit, "ref": ref, "merge_base": merge_base, "files": [_file(c) for c in found]}
-        print_rows(asked, COLUMNS, rows, about)
+        print_rows(format, COLUMNS, rows, about)
     for change in found:
         click.echo(_about(change), err=True)
     files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"

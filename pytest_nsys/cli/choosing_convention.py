@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.hints import did_you_mean
@@ -17,10 +15,9 @@ from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.traces.opening import find_traces, usual_convention
 
-convention_option = click.option(
-    "--convention",
-    help="A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: kineto for "
-    f"traces of torch.profiler, jax for those of JAX, that of a cut for a cut; else {DEFAULT}.",
+CONVENTION_HELP = (
+    "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: kineto for "
+    f"traces of torch.profiler, jax for those of JAX, that of a cut for a cut; else {DEFAULT}."
 )
 
 

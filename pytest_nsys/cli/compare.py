@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pytest_nsys.analysis.captures import CaptureCache, Captures, check_two_runs
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli.choosing_convention import check_named, convention_for
+from pytest_nsys.cli.choosing_convention import check_named
 from pytest_nsys.cli.gate_files import gate_files_of
-from pytest_nsys.cli.options import HOW_MEASURED, executor_option, opening_of, window_of
+from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import format_of
 from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
-from pytest_nsys.core.model import KernelsMode, Span, printable
+from pytest_nsys.core.model import printable
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
@@ -39,12 +37,6 @@ SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html",
 FORMATS = ("text", "markdown", "json", "html")
 
 
-def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(HOW_MEASURED):
-        command = option(command)
-    return command
-
-
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[BASE HEAD]")
 @click.option("--base", multiple=True, metavar="PATH", help="A capture of the base; repeated: all of its captures.")
@@ -62,12 +54,11 @@ def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--artifacts", metavar="DIR", help="Write both windows of each failed assertion into this folder.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, those within their limits as well.")
-@_how_measured
-@executor_option
+@measuring(without=["ranks", "format"])
 @click.pass_context
 def compare(
     context: click.Context,
-    /,
+    asked: MeasureOptions,
     paths: tuple[str, ...],
     base: tuple[str, ...],
     head: tuple[str, ...],
@@ -77,8 +68,6 @@ def compare(
     comparable_on: tuple[str, ...],
     artifacts: str | None,
     verbose: bool,
-    executor: str | None,
-    **how: Any,
 ) -> None:
     """Hold the run HEAD against the run BASE, row by row, worst first.
 
@@ -90,21 +79,21 @@ def compare(
     """
     sides = _sides(paths, base, head)
     _check_output(output, sides, gates)
-    asked = format_of(format, output, SUFFIXES, "text")
+    written = format_of(format, output, SUFFIXES, "text")
     gates = tuple(gate_files_of(gates))
     check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
-    files = _gate_files(context, gates, how, (*sides[0], *sides[1]))
+    files = _gate_files(context, gates, asked, (*sides[0], *sides[1]))
     if comparable_on:
         files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
     if artifacts is not None:
         _check_artifacts(artifacts, sides)
-    with contextlib.closing(CaptureCache(opening_of(executor, asked))) as library:
+    with reading(asked.executor, written) as library:
         pairs = [_pair(library, gate, *sides) for gate in files]
         found = compared(pairs, *sides)
         if artifacts is not None:
             _keep_windows(Path(artifacts), pairs, found)
-        windows = _windows(pairs, found) if asked == "html" else ()
-    _deliver(render(found, asked, verbose=verbose, windows=windows), output, headline(found))
+        windows = _windows(pairs, found) if written == "html" else ()
+    _deliver(render(found, written, verbose=verbose, windows=windows), output, headline(found))
     context.exit(EXIT_CODES[found.result])
 
 
@@ -193,10 +182,12 @@ def _check_output(output: str | None, sides: Sequence[Sequence[str]], gates: Seq
 
 
 def _gate_files(
-    context: click.Context, gates: Sequence[str], how: dict[str, Any], traces: Sequence[str]
+    context: click.Context, gates: Sequence[str], asked: MeasureOptions, traces: Sequence[str]
 ) -> list[GateFile]:
     """The gate files that judge; the built-in one is measured as the options say, or as such traces usually are."""
-    said = [name for name in how if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+    said = [
+        name for name in HOW_MEASURED if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
     if gates:
         if said:
             raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
@@ -206,10 +197,10 @@ def _gate_files(
     gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
     measured = measured_under(
         gate,
-        convention=convention_for(traces, how["convention"], how["anchor"]),
-        window=window_of(how["window"], how["start"], how["end"]),
-        span=Span(how["span"]) if how["span"] else None,
-        kernels=KernelsMode(how["kernels"]) if how["kernels"] else None,
+        convention=asked.convention_for(traces),
+        window=asked.window,
+        span=asked.span,
+        kernels=asked.kernels,
     )
     return [dataclasses.replace(measured, path=Path(BUILT_IN_GATE))]
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import spec_under
-from pytest_nsys.cli.choosing_convention import check_named, convention_for
-from pytest_nsys.cli.options import HOW_MEASURED, window_of
+from pytest_nsys.cli.choosing_convention import check_named
+from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import KernelsMode, Span, counted, printable
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
@@ -29,18 +27,11 @@ from pytest_nsys.traces.same_bytes import given_twice
 VIEWER = "https://ui.perfetto.dev"
 
 
-def _how_measured(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(HOW_MEASURED):
-        command = option(command)
-    return command
-
-
 @click.command()
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE", required=True, help="The file to write: NAME.json.gz, or NAME.json.")
-@click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable).")
-@_how_measured
-def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any) -> None:
+@measuring(without=["format", "executor"])
+def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
     """Write the measured window of a run as a small trace.
 
     TRACE is a file, folder or glob; several are the files of one run. The file opens in Perfetto and chrome://tracing,
@@ -48,17 +39,10 @@ def cut(traces: tuple[str, ...], output: str, ranks: tuple[int, ...], **how: Any
     """
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])
-    pick_words = window_of(how["window"], how["start"], how["end"])
-    convention = convention_for(traces, how["convention"], how["anchor"])
+    convention = asked.convention_for(traces)
     with _opened(paths, convention) as run:
-        span, kernels = how["span"], how["kernels"]
-        spec = spec_under(
-            convention, pick_words, Span(span) if span else None, KernelsMode(kernels) if kernels else None
-        )
-        known = [rank.number for rank in run.ranks]
-        if unknown := [number for number in ranks if number not in known]:
-            raise UsageMistake(f"there is no rank {unknown[0]}: the ranks are {', '.join(map(str, known))}")
-        found = cut_out(run, spec, frozenset(ranks or known))
+        spec = asked.spec(convention)
+        found = cut_out(run, spec, frozenset(asked.chosen(run.ranks)))
         _write(output, target, packed(chrome_trace([found]), target))
         doubts = note_lines(about_uncounted(run.measured(spec)))
     launched = sum(len(w) for one in found.ranks for w in one.windows)

@@ -21,7 +21,7 @@ COLUMNS = (
 
 @click.command()
 @format_option
-def metrics(format: str) -> None:
+def metrics(format: Format) -> None:
     """The metrics: name, unit, direction, dimensions, definition."""
     rows = [
         (
@@ -34,4 +34,4 @@ def metrics(format: str) -> None:
         )
         for m in METRICS.values()
     ]
-    print_rows(Format(format), COLUMNS, rows)
+    print_rows(format, COLUMNS, rows)

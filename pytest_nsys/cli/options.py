@@ -1,4 +1,8 @@
-"""What do the options that every measuring command shares ask for, and can it be meant?"""
+"""What do the options that every measuring command shares ask for, and can it be meant?
+
+A command takes them by :func:`measuring` and gets one :class:`MeasureOptions`. A new option of all of them is one line
+of ``_shared`` and one field.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,24 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pytest_nsys.analysis.captures import CaptureCache, Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
-from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, spec_under
-from pytest_nsys.cli.choosing_convention import convention_for, convention_option
+from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
+from pytest_nsys.cli.choosing_convention import CONVENTION_HELP, convention_for
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
+from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor
@@ -29,26 +37,39 @@ LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
 _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
 
 @dataclass(frozen=True)
-class Asked:
-    """What the shared options say. ``span`` and ``kernels`` None: as the convention has it; no ``ranks``: all."""
+class MeasureOptions:
+    """What the shared options say. ``convention`` None: the usual one of the traces; no ``ranks``: all.
 
-    format: Format
-    convention: Convention
-    window: str
-    span: Span | None
-    kernels: KernelsMode | None
-    ranks: tuple[int, ...]
+    ``span`` and ``kernels`` None: as the convention has it. ``window`` is in the words of a gate file.
+    """
+
+    window: str = MEDIAN
+    span: Span | None = None
+    kernels: KernelsMode | None = None
+    convention: str | None = None
+    anchor: str | None = None
+    ranks: tuple[int, ...] = ()
+    format: Format = Format.TABLE
     executor: str | None = None
 
+    def convention_for(self, traces: Sequence[str]) -> Convention:
+        """The convention that traces are measured under. Raises UsageMistake, and as opening the first one does."""
+        return convention_for(traces, self.convention, self.anchor)
+
+    def spec(self, convention: Convention, span: Span | None = None) -> WindowSpec:
+        """The windows that are asked for; ``span`` is taken where nobody asked for one."""
+        return spec_under(convention, self.window, self.span or span, self.kernels)
+
     @contextlib.contextmanager
-    def captures(
-        self, traces: Sequence[str], workload: Workload | None = None, *, metrics: Sequence[str] = ()
-    ) -> Iterator[Captures]:
+    def captures(self, traces: Sequence[str], *, metrics: Sequence[str] = ()) -> Iterator[Captures]:
         """A capture for each path, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
-        with contextlib.closing(CaptureCache(opening_of(self.executor, self.format))) as library:
-            yield library.captures(traces, Path(), self.convention, workload, self._asks(metrics))
+        convention = self.convention_for(traces)
+        with reading(self.executor, self.format) as library:
+            yield library.captures(traces, Path(), convention, None, self._requests(convention, metrics))
 
     @contextlib.contextmanager
     def one_run(
@@ -58,128 +79,139 @@ class Asked:
         *,
         metrics: Sequence[str] = (),
         span: Span | None = None,
+        convention: Convention | None = None,
     ) -> Iterator[Captures]:
         """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one."""
-        with contextlib.closing(CaptureCache(opening_of(self.executor, self.format))) as library:
-            yield library.one_run(traces, Path(), self.convention, workload, self._asks(metrics, span))
+        found = convention or self.convention_for(traces)
+        with reading(self.executor, self.format) as library:
+            yield library.one_run(traces, Path(), found, workload, self._requests(found, metrics, span))
 
-    def _asks(self, metrics: Sequence[str], span: Span | None = None) -> list[Request]:
-        spec = self.spec(span)
+    def _requests(self, convention: Convention, metrics: Sequence[str], span: Span | None = None) -> list[Request]:
+        spec = self.spec(convention, span)
         return [Request(metric, spec) for metric in metrics or (None,)]
-
-    def spec(self, span: Span | None = None) -> WindowSpec:
-        """The windows that are asked for; ``span`` is taken where nobody asked for one."""
-        return spec_under(self.convention, self.window, self.span or span, self.kernels)
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
         known = {rank.number: rank for rank in ranks}
-        chosen = chosen_of(self.ranks, known)
+        chosen = self.chosen_of(known)
         return {number: rank for number, rank in known.items() if number in chosen}
 
-
-def chosen_of(asked: Sequence[int], known: Collection[int]) -> frozenset[int]:
-    """The ranks that were asked for, all where none was. Raises UsageMistake for one that does not exist."""
-    for number in asked:
-        if number not in known:
-            raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
-    return frozenset(asked or known)
-
-
-executor_option = click.option(
-    "--executor", metavar="EXECUTOR", help=f"How the traces of a run are read: {WAYS}. Default: {SERIAL}."
-)
+    def chosen_of(self, known: Collection[int]) -> frozenset[int]:
+        """The ranks that were asked for, all where none was. Raises UsageMistake for one that does not exist."""
+        for number in self.ranks:
+            if number not in known:
+                raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
+        return frozenset(self.ranks or known)
 
 
-def opening_of(executor: str | None, format: Format | str) -> ReadAhead:
-    """How traces are opened; JSON is read by programs, to which a terminal shows nothing.
+def reading(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:
+    """What opens traces, each once; JSON is read by programs, to which a terminal shows nothing.
 
     Raises UsageMistake for what is no executor.
     """
     if executor is not None:
         check_executor(executor)
-    return ReadAhead(executor, shown=on_terminal(sys.stderr) and format != "json")
+    return contextlib.closing(CaptureCache(ReadAhead(executor, shown=on_terminal(sys.stderr) and format != "json")))
 
 
-def format_option(command: Callable[..., None]) -> Callable[..., None]:
-    """``--format``."""
-    choice = click.Choice([f.value for f in Format])
-    return click.option("--format", type=choice, default=Format.TABLE.value, help="How rows are printed.")(command)
+def choice(*names: str, kind: type[StrEnum], **more: Any) -> Decorator:
+    """An option whose values are those of ``kind``, in which the command gets it."""
+
+    def as_kind(_context: click.Context, _option: click.Parameter, value: str | None) -> StrEnum | None:
+        return None if value is None else kind(value)
+
+    return click.option(*names, type=click.Choice([str(each) for each in kind]), callback=as_kind, **more)
 
 
-WINDOW_OPTIONS = (
-    click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
-    click.option("--end", type=int, metavar="NS", help="End of that span."),
-    click.option("--span", type=click.Choice([s.value for s in Span]), help="The anchor's own range, or its period."),
-    click.option(
-        "--kernels",
-        type=click.Choice([m.value for m in KernelsMode]),
-        help="Which kernels are in the window: inside it on the GPU, cut at its edges, or launched in it.",
-    ),
+def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Decorator:
+    """An option that is a number with one of ``units``; the command gets the number, in the unit that counts 1."""
+
+    def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> Fraction | None:
+        if text is None:
+            return None
+        try:
+            quantity = parse_quantity(text)
+        except UnitMistake as mistake:
+            raise UsageMistake(f"{name}: {mistake}") from None
+        if quantity.unit not in units or not quantity.value:
+            raise UsageMistake(f"{name} is a {wanted}, not '{printable(text, 40)}'")
+        return quantity.value * units[quantity.unit]
+
+    return click.option(name, callback=parsed, **more)
+
+
+traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
+convention_option = click.option("--convention", help=CONVENTION_HELP)
+executor_option = click.option(
+    "--executor", metavar="EXECUTOR", help=f"How the traces of a run are read: {WAYS}. Default: {SERIAL}."
 )
-"""The options that say more of a window than which it is."""
-
-
-def window_option(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``--window``; ``default`` is told alone."""
-    return click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {default}.")
-
-
-HOW_MEASURED = (
-    window_option(MEDIAN),
-    *WINDOW_OPTIONS,
-    convention_option,
-    click.option(
-        "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
-    ),
+format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="How rows are printed.")
+peak_option = amount(
+    "--peak",
+    {"GB/s": 1},
+    "bandwidth, as in 400GB/s",
+    metavar="GB/s",
+    help="Bandwidth of the network per GPU, as in 400GB/s.",
 )
+HOW_MEASURED = ("window", "start", "end", "span", "kernels", "convention", "anchor")
 """The options that say what is measured, and how."""
 
-_OPTIONS = (
-    click.option("--rank", "ranks", type=int, metavar="N", multiple=True, help="This rank only (repeatable)."),
-    *HOW_MEASURED,
-    format_option,
-    executor_option,
-)
+
+def _shared(window: str, anchor: str) -> dict[str, Decorator]:
+    """Every shared option, under the name of its value."""
+    return {
+        "ranks": click.option(
+            *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="This rank only (repeatable)."
+        ),
+        "window": click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {window}."),
+        "start": click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
+        "end": click.option("--end", type=int, metavar="NS", help="End of that span."),
+        "span": choice("--span", kind=Span, help="The anchor's own range, or its period."),
+        "kernels": choice(
+            "--kernels",
+            kind=KernelsMode,
+            help="Which kernels are in the window: inside it on the GPU, cut at its edges, or launched in it.",
+        ),
+        "convention": convention_option,
+        "anchor": click.option("--anchor", help=f"Pattern (% is the wildcard) of {anchor}."),
+        "format": format_option,
+        "executor": executor_option,
+    }
 
 
-def measuring(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command of ``traces`` the shared options; it gets them as ``asked``."""
+def measuring(
+    *,
+    window: str = MEDIAN,
+    anchor: str = "the range that repeats, instead of the convention's",
+    without: Collection[str] = (),
+    no_steady: str = "",
+) -> Decorator:
+    """Give a command the shared options but those ``without``; it gets them as ``asked``.
 
-    @functools.wraps(command)
-    def with_asked(
-        format: str,
-        ranks: tuple[int, ...],
-        window: str | None,
-        start: int | None,
-        end: int | None,
-        span: str | None,
-        kernels: str | None,
-        convention: str | None,
-        anchor: str | None,
-        executor: str | None,
-        traces: tuple[str, ...],
-        **rest: object,
-    ) -> None:
-        """The options in one, and the rest as it is."""
-        asked = Asked(
-            format=Format(format),
-            convention=convention_for(traces, convention, anchor),
-            window=window_of(window, start, end),
-            span=Span(span) if span else None,
-            kernels=KernelsMode(kernels) if kernels else None,
-            ranks=ranks,
-            executor=executor,
-        )
-        command(asked, traces=traces, **rest)
+    ``window`` is the default, ``anchor`` says what the anchor is to the command. ``no_steady`` is said of many windows
+    by a command that measures one.
+    """
+    shared = {name: option for name, option in _shared(window, anchor).items() if name not in without}
 
-    found: Callable[..., None] = with_asked
-    for option in reversed(_OPTIONS):
-        found = option(found)
-    return found
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_asked(*args: object, **given: Any) -> None:
+            """The options in one, and the rest as it is."""
+            said = {name: given.pop(name) for name in shared}
+            said["window"] = window_of(said["window"], said.pop("start", None), said.pop("end", None), window)
+            if no_steady and said["window"] == STEADY:
+                raise UsageMistake(f"--window steady is many windows{no_steady}")
+            command(*args, asked=MeasureOptions(**said), **given)
+
+        found: Callable[..., None] = with_asked
+        for option in reversed(shared.values()):
+            found = option(found)
+        return found
+
+    return decorate
 
 
-def window_of(window: str | None, start: int | None, end: int | None) -> str:
+def window_of(window: str | None, start: int | None, end: int | None, default: str) -> str:
     """The window in the words of a gate file."""
     if start is not None or end is not None:
         if start is None or end is None:
@@ -188,7 +220,7 @@ def window_of(window: str | None, start: int | None, end: int | None) -> str:
             raise UsageMistake("--window and --start, --end exclude each other")
         window = f"{start}:{end}"
     elif window is None:
-        return MEDIAN
+        return default
     return _canonical(window.strip())
 
 

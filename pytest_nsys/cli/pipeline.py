@@ -11,8 +11,8 @@ import click
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
-from pytest_nsys.analysis.windows import STEADY, WindowSpec
-from pytest_nsys.cli.options import Asked, measuring
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Label, Note, Span, Value, printable
@@ -41,15 +41,15 @@ SPENDING = (
 
 
 @click.command()
-@click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
+@traces_argument
 @click.option("--stage0", metavar="PATTERN", multiple=True, help="Ranges (% is the wildcard) of the first stage.")
 @click.option("--stage1", metavar="PATTERN", multiple=True, help="Ranges of the second stage. All are repeatable.")
 @click.option("--warmup", type=click.IntRange(0), metavar="N", help="Units at the start to leave out. Default: 10.")
 @click.option("--block", "blocks", metavar="PATTERN", multiple=True, help="Ranges whose share of the period to tell.")
 @click.option("--gate", metavar="FILE", help="Take stages, warm-up and blocks from this gate file.")
-@measuring
+@measuring(no_steady=": pick one unit, of which launches and gaps are told")
 def pipeline(
-    asked: Asked,
+    asked: MeasureOptions,
     traces: tuple[str, ...],
     stage0: tuple[str, ...],
     stage1: tuple[str, ...],
@@ -62,13 +62,10 @@ def pipeline(
     TRACES (files, folders or globs) are one run together. A unit of work is the period of the anchor; launches, gaps
     and synchronisations are those of one unit, which --window picks.
     """
-    if asked.window == STEADY:
-        raise UsageMistake("--window steady is many windows: pick one unit, of which launches and gaps are told")
     workload = _stated(stage0, stage1, warmup, blocks, gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
     with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as captures:
-        ranks = frozenset(asked.chosen(captures.runs[0].ranks))
-        _print(asked, traces, captures, asked.spec(Span.PERIOD), ranks)
+        _print(asked, traces, captures)
 
 
 def _stated(
@@ -89,8 +86,9 @@ def _stated(
     return found._replace(pipeline=said._replace(warm_up=warm_up), blocks=blocks or found.blocks)
 
 
-def _print(asked: Asked, traces: Sequence[str], captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> None:
-    (run,) = captures.runs
+def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures) -> None:
+    spec, (run,) = asked.spec(captures.convention, Span.PERIOD), captures.runs
+    ranks = asked.chosen(run.ranks)
     (together,) = run.measured(spec).together()
     chosen = {number: found for number, found in sorted(pipelines(together).items()) if number in ranks}
     named = METRICS["overlap_score"], METRICS["share"]

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Selector, matches
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import NO_DATA
-from pytest_nsys.cli.options import Asked, measuring
+from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
@@ -53,7 +53,7 @@ OVERLAP = (
 
 
 def _primitive(command: Callable[..., None]) -> Any:
-    return click.command()(click.argument("traces", metavar="TRACES…", nargs=-1, required=True)(measuring(command)))
+    return click.command()(traces_argument(measuring()(command)))
 
 
 def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
@@ -61,7 +61,7 @@ def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def _print(
-    asked: Asked,
+    asked: MeasureOptions,
     traces: tuple[str, ...],
     spec: WindowSpec,
     columns: Sequence[Column],
@@ -82,7 +82,7 @@ def _print(
 
 
 @_primitive
-def setup(asked: Asked, traces: tuple[str, ...]) -> None:
+def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
     """The ranks of a run, and the setup label of each.
 
     TRACES (files, folders or globs) are one run together.
@@ -92,7 +92,7 @@ def setup(asked: Asked, traces: tuple[str, ...]) -> None:
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        spec = asked.spec()
+        spec = asked.spec(captures.convention)
         _print(asked, traces, spec, SETUP, rows, [], run.rank_notes)
 
 
@@ -105,14 +105,14 @@ def _setup_row(rank: Rank) -> Row:
 
 
 @_primitive
-def window(asked: Asked, traces: tuple[str, ...]) -> None:
+def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
     """The window that each rank is measured in.
 
     TRACES (files, folders or globs) are one run together.
     """
     with asked.one_run(traces) as captures:
         (run,) = captures.runs
-        spec = asked.spec()
+        spec = asked.spec(captures.convention)
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows, windows = [], []
         for rank in _by_pid(ranks.values()):
@@ -133,7 +133,7 @@ def _windows_of(run: Run, rank: Rank, spec: WindowSpec) -> Iterator[tuple[Window
             yield w, (w.start_ns, w.end_ns)
 
 
-def _measured(asked: Asked, run: Run, spec: WindowSpec) -> list[RankWindow]:
+def _measured(asked: MeasureOptions, run: Run, spec: WindowSpec) -> list[RankWindow]:
     """Every window of the ranks asked for, by process; none of them is empty."""
     ranks = asked.chosen(run.ranks)
     filled = run.measured(spec).filled(ranks)
@@ -149,13 +149,13 @@ def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
 
 
 @_primitive
-def streams(asked: Asked, traces: tuple[str, ...]) -> None:
+def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
     """What each stream did in the window, and what it is for.
 
     TRACES (files, folders or globs) are one run together.
     """
     with asked.one_run(traces, metrics=["comm_streams"]) as captures:
-        spec = asked.spec()
+        spec = asked.spec(captures.convention)
         windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
         _print(asked, traces, spec, STREAMS, rows, _json_windows(windows), _notes(captures, spec, "comm_streams"))
@@ -170,13 +170,13 @@ def _stream_rows(w: RankWindow) -> Iterator[Row]:
 
 @_primitive
 @click.option("--stage", "stages", multiple=True, help="This stage only (repeatable); 'none': kernels without one.")
-def overlap(asked: Asked, traces: tuple[str, ...], stages: tuple[str, ...]) -> None:
+def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, ...]) -> None:
     """How well each stage hides its communication.
 
     TRACES (files, folders or globs) are one run together.
     """
     with asked.one_run(traces, metrics=["overlap"]) as captures:
-        spec = asked.spec()
+        spec = asked.spec(captures.convention)
         windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]

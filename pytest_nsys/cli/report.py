@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import CaptureCache
-from pytest_nsys.analysis.reading_plan import Request
-from pytest_nsys.analysis.windows import RUN, STEADY, spec_under
-from pytest_nsys.cli.choosing_convention import convention_for, convention_option
-from pytest_nsys.cli.collectives import peak_option
-from pytest_nsys.cli.one_run import bandwidth_of
-from pytest_nsys.cli.options import executor_option, opening_of, window_of, window_option
+from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.workload import Workload
@@ -38,11 +32,13 @@ MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collecti
     help="Where the reports are written, - for standard output. Default: this folder.",
 )
 @peak_option
-@window_option(RUN)
-@convention_option
-@click.option("--anchor", help="Pattern (% is the wildcard) of the range that is a step.")
-@executor_option
-def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -> None:
+@measuring(
+    window=RUN,
+    anchor="the range that is a step",
+    without=["ranks", "start", "end", "span", "kernels", "format"],
+    no_steady=", and a report is of one",
+)
+def report(asked: MeasureOptions, runs: str, config: str, output: str, peak: Fraction | None) -> None:
     """Throughput, overlap, network load and traffic of a run, as a page of text.
 
     DIR is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or a folder each. A report
@@ -52,8 +48,8 @@ def report(runs: str, config: str, output: str, peak: str | None, **more: Any) -
         workload = read_config(Path(config))
     except ConfigMistake as mistake:
         raise UsageMistake(str(mistake)) from None
-    workload = workload._replace(peak_gb_per_s=None if peak is None else bandwidth_of(peak, "--peak"))
-    pages = _named([_page(folder, workload, **more) for folder in runs_in(runs)])
+    workload = workload._replace(peak_gb_per_s=peak)
+    pages = _named([_page(folder, workload, asked) for folder in runs_in(runs)])
     if output == "-":
         click.echo("\n".join(pages.values()), nl=False)
         return
@@ -85,26 +81,10 @@ def runs_in(value: str) -> list[Path]:
     return found or [path]
 
 
-def _page(
-    folder: Path,
-    workload: Workload,
-    *,
-    window: str | None,
-    convention: str | None,
-    anchor: str | None,
-    executor: str | None,
-) -> tuple[str, str, str]:
+def _page(folder: Path, workload: Workload, asked: MeasureOptions) -> tuple[str, str, str]:
     """Name of the file, of the folder, and the text. Raises UsageMistake where the configuration is of another run."""
-    traces = [str(folder)]
-    picked = window_of(window or RUN, None, None)
-    if picked == STEADY:
-        raise UsageMistake("--window steady is many windows, and a report is of one")
-    found = convention_for(traces, convention, anchor)
-    spec = spec_under(found, picked, None, None)
-    requests = [Request(name, spec) for name in MEASURED]
-    with contextlib.closing(CaptureCache(opening_of(executor, "text"))) as library:
-        captures = library.one_run(traces, Path(), found, workload, requests)
-        page = RunReport(folder.resolve().name, captures, spec)
+    with asked.one_run([str(folder)], workload, metrics=MEASURED) as captures:
+        page = RunReport(folder.resolve().name, captures, asked.spec(captures.convention))
         try:
             return page.file_stem, folder.resolve().name, page.text()
         except NoRows as why:

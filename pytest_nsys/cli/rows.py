@@ -11,7 +11,7 @@ from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.options import Asked, measuring
+from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
@@ -39,13 +39,13 @@ class Found:
     help="A capture: file, folder or glob. Repeated: values are medians over the captures.",
 )
 @where_option
-@measuring
-def rows(asked: Asked, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
+@measuring()
+def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
     """The rows of metrics."""
     metrics = [_metric(name) for name in dict.fromkeys(names)]
     selectors = selectors_of(where)
     with asked.captures(traces, metrics=[metric.name for metric in metrics]) as captures:
-        spec = asked.spec()
+        spec = asked.spec(captures.convention)
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
         _check_dimensions(captures, metrics, selectors)
         found = _find(captures, metrics, spec, ranks, selectors)
