@@ -195,7 +195,7 @@ def test_every_field_of_the_baseline_key() -> None:
 
 
 def test_every_junit_property() -> None:
-    full = Record("f", 1, "n", "o", "m", "fail", "v", "l", "m", "r", 2, "run", "b", "as", ("w",), ("n",))
+    full = Record("f", 1, "n", "o", "m", "fail", "v", "l", "m", "r", 2, "run", "b", "as", ("w",))
     text = by_hand("commands.md")
     assert [name for name, _ in full.properties() if f"`{name}`" not in text] == []
 

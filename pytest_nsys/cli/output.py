@@ -65,7 +65,7 @@ def mode_of(spec: WindowSpec) -> str:
 
 def note_lines(notes: Iterable[Note]) -> list[str]:
     """Each note as one line that says whether it casts doubt."""
-    return [("warning: " if note.warning else "note: ") + printable(note.text, LONGEST_NOTE) for note in notes]
+    return [Note(printable(note.text, LONGEST_NOTE), note.warning).labelled for note in notes]
 
 
 def print_notes(lines: Iterable[str]) -> None:

@@ -186,6 +186,28 @@ class Note(NamedTuple):
     text: str
     warning: bool = False
 
+    def __str__(self) -> str:
+        return f"warning: {self.text}" if self.warning else self.text
+
+    @property
+    def labelled(self) -> str:
+        """The same with a word before every note: ``note: …``, ``warning: …``."""
+        return str(self) if self.warning else f"note: {self.text}"
+
+    def printable(self, limit: int) -> Note:
+        """The note as a report may show it, cut at ``limit`` characters."""
+        return Note(printable(self.text, limit - len("warning: ") * self.warning), self.warning)
+
+
+class Step(NamedTuple):
+    """What to do next: a command to type or a key to set, and what it is for."""
+
+    command: str
+    what: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.command}  ({self.what})" if self.what else self.command
+
 
 class Diagnostic(NamedTuple):
     """A warning or error of the profiler: ``raw`` as it is stored, ``told`` without what names machine or user."""

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
-from pytest_nsys.core.model import Label, Value, counted
+from pytest_nsys.core.model import Label, Note, Value, counted
 from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.absence import absences, complete, told
@@ -63,7 +63,7 @@ class Reference:
     decisions: Mapping[RowKey, Decision] | None = None
     origin: str = ""
     warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def judge(
@@ -121,7 +121,7 @@ def _judge(
         runs = reference.runs if isinstance(reference, Reference) else ()
         if any(meant(table, assertion.where) for table in runs):
             return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
-        return Judgement(Outcome.PASSED, reason=str(nothing), warnings=(f"nothing was judged: {nothing}",))
+        return Judgement(Outcome.PASSED, reason=str(nothing))
     try:
         rows = fold(now, chosen, assertion)
     except NothingSelected as nothing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.gates.assertion import Assertion, Severity
 
 
@@ -74,10 +74,10 @@ class Difference:
 class Verdict:
     """The judgement of one assertion. ``rows`` come worst first. ``message`` is the one line that says it.
 
-    ``warnings`` belong to the line of the assertion. ``differences`` explain *incomparable*;
-    ``compared_with`` says where the baseline came from. ``details`` are lines on what changed behind the rows,
-    ``causes`` the kernels that account for those that are worse, in their order. ``delayed``: it is *inconclusive*
-    only because ``fail_after`` waits for more bad runs.
+    ``warnings`` belong to the line of the assertion: ``restated`` tell the outcome again, ``cautions`` something else.
+    ``differences`` explain *incomparable*; ``compared_with`` says where the baseline came from. ``details`` are lines
+    on what changed behind the rows, ``causes`` the kernels that account for those that are worse, in their order.
+    ``delayed``: it is *inconclusive* only because ``fail_after`` waits for more bad runs.
     """
 
     assertion: Assertion
@@ -87,14 +87,20 @@ class Verdict:
     rows: tuple[JudgedRow, ...] = ()
     windows: tuple[UsedWindow, ...] = ()
     measured_as: str = ""
-    warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    restated: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     next_step: str = ""
     differences: tuple[Difference, ...] = ()
     compared_with: str = ""
     details: tuple[str, ...] = ()
     causes: tuple[Explained, ...] = ()
     delayed: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that belongs to the line of the assertion."""
+        return (*self.restated, *self.cautions)
 
     @property
     def good(self) -> bool:

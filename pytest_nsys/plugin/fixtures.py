@@ -15,7 +15,7 @@ from pytest_nsys.analysis.table import NothingSelected, Selector
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import GateFileError, NsysError
 from pytest_nsys.core.hints import did_you_mean
-from pytest_nsys.core.model import KernelsMode, Label, Span, Value
+from pytest_nsys.core.model import KernelsMode, Label, Span, Step, Value
 from pytest_nsys.gates.absence import complete
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
@@ -131,8 +131,9 @@ class NsysGate:
             raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            steps = [verdict.next_step] if verdict.next_step else []
-            raise (GateFailed if failed else GateNotJudged)(explanation(verdict, "nsys_gate", steps))
+            steps = [Step(verdict.next_step)] if verdict.next_step else []
+            lines = [f"nsys_gate: {sentence}", *explanation(verdict, steps)]
+            raise (GateFailed if failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict

@@ -7,8 +7,8 @@ trace that cannot be judged is an error of the item's set-up; every other verdic
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,8 +17,9 @@ import pytest
 from pytest_nsys.analysis.kernel_families import PER_STEP
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import RANGES_ALONE
-from pytest_nsys.core.errors import BaselineError, GateFileError, NothingMeasured, NsysError
+from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.requests import spec_for
@@ -27,7 +28,7 @@ from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.plugin.artifacts import VIEWER, Artifact, keep
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.reports.page.drawn import Pictures
-from pytest_nsys.reports.session.record import Record, error_record, record_of
+from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
 from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.stored.history.entries import REFRESH
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -35,7 +36,9 @@ from pytest_nsys.verdicts.refresh import Refusal
 
 
 class GateFileNode(pytest.File):
-    """A ``*.nsys.yaml`` file."""
+    """A ``*.nsys.yaml`` file. ``mistakes`` are what is wrong in it: file, line, column and text of each."""
+
+    mistakes: Sequence[tuple[str, int, int, str]] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each assertion. All mistakes of the file are one collection error.
@@ -47,14 +50,15 @@ class GateFileNode(pytest.File):
             raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
         try:
             gate = load_gate_file(self.path, METRICS, display=shown)
+            for assertion in gate.assertions:
+                # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
+                own_id = f"{self.nodeid}::{assertion.name}"
+                item = GateItem.from_parent(self, name=assertion.name, nodeid=own_id, gate=gate, assertion=assertion)
+                item.mark()
+                yield item
         except GateFileError as error:
+            self.mistakes = [(str(shown), *found) for found in error.found]
             raise self.CollectError(str(error)) from error
-        for assertion in gate.assertions:
-            # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
-            own_id = f"{self.nodeid}::{assertion.name}"
-            item = GateItem.from_parent(self, name=assertion.name, nodeid=own_id, gate=gate, assertion=assertion)
-            item.mark()
-            yield item
 
 
 class GateItem(pytest.Item):
@@ -78,7 +82,8 @@ class GateItem(pytest.Item):
             try:
                 self.add_marker(name)
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
-                raise GateFileNode.CollectError(f"{self.assertion.location}: {error}") from error
+                path, line, column = astuple(self.assertion.location)
+                raise GateFileError(str(path), [Mistake(line, column, str(error))]) from error
         updates = session_of(self.config).updates(self.assertion)
         if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
@@ -115,7 +120,8 @@ class GateItem(pytest.Item):
             if self._context is not None:
                 key = self._context.captures.key(self._context.stated).as_json()
         told = session_of(self.config).told
-        record = replace(record, message=told(record.message), explanation=told(record.explanation))
+        lines = tuple(map(told, record.explanation))
+        record = replace(record, message=told(record.message), explanation=lines)
         self.record = replace(record, traces=self._traces(), key=key)
         self.user_properties.extend(record.properties())
         self._remember(record.outcome, record.message, verdict)
@@ -153,8 +159,8 @@ class GateItem(pytest.Item):
         if verdict.outcome is not Outcome.PASSED:
             artifact = self._artifact(verdict)
             steps = self._next_steps(verdict)
-            steps += [f"{VIEWER} opens {artifact.path}  (the window alone)"] if artifact.path else []
-            explained = explanation(verdict, self.assertion.location.at_line, steps)
+            steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
+            explained = tuple(explanation(verdict, steps))
             record = replace(record, next_steps=tuple(steps), explanation=explained)
             record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
         self._keep(record, verdict)
@@ -164,7 +170,7 @@ class GateItem(pytest.Item):
             self.pictures = draw(session, self.gate, verdict, self._context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
-            raise (GateFailed if failed else GateNotJudged)(record.explanation)
+            raise (GateFailed if failed else GateNotJudged)(explanation_of(record.plain()))
         self._warn(verdict)
 
     def _artifact(self, verdict: Verdict) -> Artifact:
@@ -175,12 +181,12 @@ class GateItem(pytest.Item):
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
         if verdict.outcome is Outcome.FAILED:
             assert self.record is not None
-            details = self.record.explanation.split("\n", 2)[2]  # pytest names the item and its line by itself
-            self.warn(NsysWarning(f"{verdict.message} (severity: warn)\n{details}"))
+            said = [f"{verdict.message} (severity: warn)", *self.record.explanation[1:]]  # below the outcome
+            self.warn(NsysWarning("\n".join(said)))
         for text in verdict.warnings:
             self.warn(NsysWarning(f"{self.assertion.name}: {text}"))
 
-    def _next_steps(self, verdict: Verdict) -> list[str]:
+    def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
         worst = next(iter(rows_to_show(verdict)), None)
         rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
@@ -194,18 +200,16 @@ class GateItem(pytest.Item):
                 command = "pipeline"
             if self._straggles(verdict):
                 command, rank = "collectives", None
-            steps.append(
-                session.look_command(self.gate, self.assertion, command, rank if isinstance(rank, int) else None)
-            )
+            rank = rank if isinstance(rank, int) else None
+            steps.append(Step(session.look_command(self.gate, self.assertion, command, rank)))
         if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
-            steps.append(
-                "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
-            )
+            says = "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
+            steps.append(Step(says))
         if verdict.next_step:
             accepts = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             what = "accept this run as the new normal" if accepts else "store a baseline"
             nothing_stored = verdict.outcome is Outcome.NO_DATA and not verdict.compared_with
-            steps.insert(0 if nothing_stored else len(steps), f"{verdict.next_step}  ({what})")
+            steps.insert(0 if nothing_stored else len(steps), Step(verdict.next_step, what))
         return steps
 
     def _straggles(self, verdict: Verdict) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -41,6 +41,13 @@ class Selection:
         assertion = getattr(item, "assertion", None)
         if assertion is not None and item.path.name.endswith(GATE_SUFFIX):
             self.fates[item.nodeid] = (str(assertion.location.path), item.name, DROPPED)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
+        """The mistakes of a gate file go with its report, also from an xdist worker."""
+        report = yield
+        report.nsys_mistakes = list(getattr(collector, "mistakes", ()))
+        return report
 
     def look(self, items: Iterable[pytest.Item]) -> None:
         """Called before and after pytest's own options choose."""

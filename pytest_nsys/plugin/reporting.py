@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +25,8 @@ from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,
     Digest,
+    FileMistake,
     LeftOut,
-    Mistake,
     keep,
     left_out_groups,
     left_out_words,
@@ -123,7 +122,7 @@ class Reporting:
     selection: Selection
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
-    mistakes: dict[Mistake, None] = field(default_factory=dict)
+    mistakes: dict[FileMistake, None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     not_written: list[str] = field(default_factory=list)
     full: str = ""
@@ -143,12 +142,12 @@ class Reporting:
             self._keep_pictures(report)
         elif record is not None:
             kept = {**record, "good": not report.failed}
-            if report.failed and not record["explanation"] and record["outcome"] == "passed":
+            if report.failed and record["outcome"] == "passed":
                 kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
             keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)
         elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
-            self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+            self.mistakes[FileMistake(report.nodeid, _reason(report.longreprtext))] = None
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
 
@@ -163,7 +162,11 @@ class Reporting:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the mistakes of files that could not be collected."""
         if report.failed:
-            self.mistakes |= dict.fromkeys(_mistakes(report.nodeid, report.longreprtext))
+            found = [
+                FileMistake(file, printable(text, 2000), *at)
+                for file, *at, text in getattr(report, "nsys_mistakes", ())
+            ]
+            self.mistakes |= dict.fromkeys(found or [FileMistake(report.nodeid, _reason(report.longreprtext))])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -277,16 +280,6 @@ def _reason(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
     marked = [line[1:] for line in lines if line.startswith("E ")]
     return printable((marked or lines)[-1].strip(), 2000)
-
-
-_MISTAKE = re.compile(r"(?P<file>.+?):(?P<line>[0-9]+):(?P<column>[0-9]+): (?P<text>.+)")
-
-
-def _mistakes(nodeid: str, text: str) -> list[Mistake]:
-    """Each mistake of a gate file; of anything else the reason that pytest gives."""
-    matches = [_MISTAKE.fullmatch(line) for line in text.splitlines()] if _of_gate_file(nodeid) else []
-    found = [Mistake(m["file"], printable(m["text"], 2000), int(m["line"]), int(m["column"])) for m in matches if m]
-    return found or [Mistake(nodeid, _reason(text))]
 
 
 def _size(path: Path) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Note, Step, Value, printable
 from pytest_nsys.core.statistics import distance
 from pytest_nsys.core.units import BARE, HASH, format_apart, format_tolerance, format_value
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
@@ -199,9 +199,9 @@ def rank_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
 
 
-def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> str:
-    """A bad verdict, whole: the sentence with its line, what was decided, the rows, the window, the next command."""
-    lines = [f"{location}: {verdict.assertion.sentence}", f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
+def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
+    """A bad verdict below its sentence: what was decided, then the rows, the window, the next command."""
+    lines = [f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
     lines += [f"  {line}" for line in (*row_table(verdict), *difference_table(verdict.differences))]
     more = len(verdict.details) - SHOWN_DETAILS
     shown = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
@@ -212,12 +212,11 @@ def explanation(verdict: Verdict, location: str, next_steps: Sequence[str]) -> s
     worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):
         lines.append(f"  {'window:' if number == 0 else '       '} {line}")
-    for note in (*(f"warning: {text}" for text in verdict.warnings), *verdict.notes):
-        label = "" if note.startswith("warning: ") else "note:   "
-        lines.append(f"  {label}{printable(note, 400)}")
+    for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
+        lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
     for number, step in enumerate(next_steps):
         lines.append(f"  {'next:  ' if number == 0 else '       '} {step}")
-    return "\n".join(lines)
+    return lines
 
 
 def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, naming
-from pytest_nsys.core.model import KernelsMode, Span, Value
+from pytest_nsys.core.model import KernelsMode, Note, Span, Value
 from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity
 from pytest_nsys.gates.comparability import differences
@@ -59,7 +59,7 @@ class Side:
     ranks: tuple[int, ...]
     profilers: tuple[str, ...]
     windows: tuple[tuple[str, tuple[UsedWindow, ...]], ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     @property
     def captures(self) -> int:
@@ -307,7 +307,7 @@ _MUCH = 1_000_000
 def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side:
     """What a side is. Constants are judged on head alone, so only its windows are told for them."""
     windows: dict[str, tuple[UsedWindow, ...]] = {}
-    notes: dict[str, None] = {}
+    notes: dict[Note, None] = {}
     for pair, captures in judged:
         by_pick: dict[WindowSpec, list[str]] = {}
         for assertion in pair.gate.assertions:
@@ -315,8 +315,7 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
                 by_pick.setdefault(spec_for(captures.convention, assertion), []).append(assertion.metric)
         for spec, metrics in by_pick.items():
             windows.setdefault(str(spec), captures.windows(spec))
-            for note in captures.notes(spec, *(METRICS[name] for name in dict.fromkeys(metrics))):
-                notes[("warning: " if note.warning else "") + note.text] = None
+            notes |= dict.fromkeys(captures.notes(spec, *(METRICS[name] for name in dict.fromkeys(metrics))))
     pair, first = judged[0]
     return Side(
         paths=tuple(paths),

@@ -9,7 +9,7 @@ from functools import cached_property
 from pytest_nsys.analysis.captures import Captures, MetricRows
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.core.model import Label, counted, printable
+from pytest_nsys.core.model import Label, Note, counted, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.bad_runs import BadRuns, delayed
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
@@ -76,7 +76,7 @@ class GateContext:
         return RunBreakdowns(self.captures)
 
     @cached_property
-    def disagreements(self) -> tuple[str, ...]:
+    def disagreements(self) -> tuple[Note, ...]:
         """What the gate file states of the run while the traces say something else, which counts."""
         key = self.captures.key(self.stated).as_json()
         known = {**(key["mesh"] or {}), **key}
@@ -85,7 +85,7 @@ class GateContext:
             found = known.get(name)
             same = str(stated).lower() in str(found).lower() if name == "gpu" else stated == found
             if found is not None and not same:
-                said.append(f"warning: the gate file states {name} {stated}, the traces say {found}, which counts")
+                said.append(Note(f"the gate file states {name} {stated}, the traces say {found}, which counts", True))
         return tuple(said)
 
 
@@ -102,7 +102,6 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
     message = _message(assertion, judged) + (_of_earlier_runs(assertion, context.past, before) if bad else "")
-    notes = context.captures.notes(spec, metric)
     source = context.source(assertion)
     return Verdict(
         assertion=assertion,
@@ -112,14 +111,15 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
-        warnings=(
-            *_warnings(assertion, judgement, message, waits=waits),
+        restated=_restated(judgement, message, waits=waits),
+        cautions=(
+            *_early(assertion, judgement),
             *judgement.warnings,
             *_of(reference),
             *context.captures.outlying(metric, spec),
         ),
         notes=(
-            *(("warning: " if note.warning else "") + note.text for note in notes),
+            *context.captures.notes(spec, metric),
             *context.disagreements,
             *(reference.notes if isinstance(reference, Reference) else ()),
         ),
@@ -236,16 +236,21 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _warnings(assertion: Assertion, judgement: Judgement, message: str, *, waits: bool) -> list[str]:
-    said = []
-    if judgement.outcome is Outcome.IMPROVED:
-        said.append(f"the baseline is stale: {message}; refresh it")
-    if judgement.outcome is Outcome.INCONCLUSIVE:
-        said.append(f"inconclusive: {message}" + ("" if waits else "; take more captures"))
-    early = [row for row in judgement.rows if row.early_warning]
-    if early and assertion.warn is not None:
-        said.append(f"{len(early)} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}")
-    return said
+def _restated(judgement: Judgement, message: str, *, waits: bool) -> tuple[str, ...]:
+    """The outcome as a warning, where pytest may take it for passed."""
+    match judgement.outcome:
+        case Outcome.IMPROVED:
+            return (f"the baseline is stale: {message}; refresh it",)
+        case Outcome.INCONCLUSIVE:
+            return (f"inconclusive: {message}" + ("" if waits else "; take more captures"),)
+    return (message,) if judgement.outcome is Outcome.PASSED and judgement.reason else ()
+
+
+def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
+    early = sum(row.early_warning for row in judgement.rows)
+    if not early or assertion.warn is None:
+        return []
+    return [f"{early} of {len(judgement.rows)} rows do not reach the early warning {assertion.warn.text}"]
 
 
 def rows_now(assertion: Assertion, context: GateContext) -> Judgement:

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
@@ -243,14 +243,14 @@ class StoredBaseline:
         rank = labels.get("rank") if labels.get("quantile", MEDIAN_PERIOD) == MEDIAN_PERIOD else None
         return found.get(rank) if found is not None and isinstance(rank, int) else None
 
-    def _narrowed(self, baseline: Baseline) -> tuple[str, ...]:
+    def _narrowed(self, baseline: Baseline) -> tuple[Note, ...]:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
         now = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
         fields = differences(now, {**baseline.key, **baseline.facts})
         how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in fields)
-        return (f"compared with another run, as comparable_on says: {how}",) if fields else ()
+        return (Note(f"compared with another run, as comparable_on says: {how}"),) if fields else ()
 
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]
@@ -332,9 +332,9 @@ class OtherRun:
             labels, why = measured.missing[0]
             place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
             return NotComparable(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
-        outlying = tuple(f"warning: {self.name}: {line}" for line in self.before.outlying(metric, spec))
+        outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
-        bases = tuple(dict.fromkeys(found.basis for found in own.values()))
+        bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
         return Reference(
             runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=(*bases, *outlying)
         )

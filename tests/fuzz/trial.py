@@ -128,7 +128,7 @@ def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows 
         try:
             verdict = evaluate(assertion, context)
             record_of(verdict, "run", verdict.compared_with)
-            explanation(verdict, assertion.location.at_line, ())
+            explanation(verdict, ())
             good = good and verdict.good
             measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}

@@ -67,7 +67,7 @@ def _side(side: Side) -> Mapping[str, object]:
             for measured_as, windows in side.windows
             for used in windows
         ],
-        "notes": list(side.notes),
+        "notes": list(map(str, side.notes)),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.analysis.causes import Explanation
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
@@ -345,20 +345,15 @@ def windows_table(comparison: Comparison) -> Table:
 def notes_table(comparison: Comparison) -> Table:
     """What casts doubt on what was measured, or should be known of it."""
     rows = [
-        (name, printable(note, 400))
+        (name, str(note.printable(400)))
         for name, side in (("base", comparison.base), ("head", comparison.head))
         for note in side.notes
     ]
-    said = [(gate, warning) for gate, verdict in comparison.verdicts for warning in verdict.warnings if _said(warning)]
-    rows += [("head", printable(f"warning: {warning}", 400)) for _, warning in dict.fromkeys(said)]
+    said = dict.fromkeys((gate, caution) for gate, verdict in comparison.verdicts for caution in verdict.cautions)
+    rows += [("head", str(Note(caution, True).printable(400))) for _, caution in said]
     rows = list(dict.fromkeys(rows))
     rows += [("", f"held against the history, not judged here: {_cell(name)}") for name in comparison.not_held]
     return Table("Notes", ("side", "note"), tuple(rows))
-
-
-def _said(warning: str) -> bool:
-    """Whether a warning says what no table does: no stored baseline is stale here, and no row is told twice."""
-    return not warning.startswith(("the baseline is stale", "inconclusive: ", "nothing was judged"))
 
 
 def _cell(text: str) -> str:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import Any
 
-from pytest_nsys.core.model import counted
+from pytest_nsys.core.model import Step, counted
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import shared_words, signed
 from pytest_nsys.reports.page.drawn import Picture, Pictures
@@ -18,7 +18,7 @@ from pytest_nsys.reports.page.spread_view import SpreadView, spread_view
 from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, timeline_view
 from pytest_nsys.reports.session.digest import Digest, ordered_states, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import state
+from pytest_nsys.reports.session.record import notes_of, state, steps_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
@@ -47,6 +47,8 @@ class AssertionView:
     causes: tuple[CauseView, ...]
     spread: SpreadView | None
     windows: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _file(name: str, records: Sequence[Mapping[str, Any]], drawn: Drawn, views: 
     shown = [_assertion(record, drawn.pictures.get(name_of(record)), views) for record in ranked]
     counts = {word: sum(state(record) == word for record in records) for word in map(state, records)}
     windows = dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records if r["measured_as"])
-    notes = dict.fromkeys(note for r in records if not is_open(r) for note in (*r["warnings"], *r["notes"]))
+    notes = dict.fromkeys(note for r in records if not is_open(r) for note in _notes(r))
     return FileView(
         name=name,
         run=next((r["run"] for r in records if r["run"]), ""),
@@ -163,7 +165,13 @@ def _assertion(
         causes=tuple(_cause(each) for each in record.get("causes") or ()),
         spread=spread_view(spread, record["unit"]) if spread is not None else None,
         windows=tuple((views[key].id, views[key].title) for key in keys if key in views),
+        steps=tuple(steps_of(record)),
+        notes=tuple(_notes(record)) if is_open(record) else (),
     )
+
+
+def _notes(record: Mapping[str, Any]) -> list[str]:
+    return [*record["warnings"], *map(str, notes_of(record))]
 
 
 def _cause(explained: Mapping[str, Any]) -> CauseView:

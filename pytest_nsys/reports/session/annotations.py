@@ -99,9 +99,7 @@ def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Itera
 def _of_record(record: Mapping[str, Any], file: str) -> Iterator[Annotation]:
     how = state(record)
     title = printable(f"{how}: {record['name']}", 300)
-    # The explanation begins with the place and the sentence, which the annotation has already.
-    text = record["explanation"].partition("\n")[2] or record["message"]
-    text = "\n".join(printable(line, 1000) for line in text.splitlines())[:SHOWN_TEXT]
+    text = "\n".join(printable(line, 1000) for line in record["explanation"] or [record["message"]])[:SHOWN_TEXT]
     if not record["good"]:
         yield Annotation("error", file, record["line"], title, text)
     elif how in KIND_OF_GOOD:

@@ -33,7 +33,7 @@ NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class FileMistake:
     """Why a file could not be collected; ``line`` and ``column`` count from 1, None where nobody knows."""
 
     file: str
@@ -71,7 +71,7 @@ class Digest:
     """
 
     records: tuple[Mapping[str, Any], ...]
-    mistakes: tuple[Mistake, ...] = ()
+    mistakes: tuple[FileMistake, ...] = ()
     exit_status: int = 0
     baseline_changes: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()

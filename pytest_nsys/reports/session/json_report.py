@@ -17,7 +17,7 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.reports.session.digest import STATES, Digest
 from pytest_nsys.reports.session.gate_changes import plain
-from pytest_nsys.reports.session.record import Exact, from_exact, state
+from pytest_nsys.reports.session.record import Exact, explanation_of, from_exact, notes_of, state, steps_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words
 
@@ -83,7 +83,7 @@ _AS_THEY_ARE = (
     "baseline",
     "artifact",
 )
-_LISTS = ("differences", "details", "causes", "notes", "warnings", "next_steps")
+_LISTS = ("differences", "details", "causes")
 
 
 def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,10 @@ def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
         "measured_as": record["measured_as"],
         "worst": {name: record[name] for name in ("row", "value", "limit", "margin", "ceiling", "sees")},
         **{name: list(record[name]) for name in _LISTS},
-        "explanation": record["explanation"],
+        "notes": list(map(str, notes_of(record))),
+        "warnings": list(record["warnings"]),
+        "next_steps": list(map(str, steps_of(record))),
+        "explanation": explanation_of(record),
         "rows": [_row(row, record["unit"]) for row in record["judged"]],
     }
 

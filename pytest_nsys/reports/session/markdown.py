@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import labels_words, shared_words, signed
 from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
 from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
-from pytest_nsys.reports.session.record import state
+from pytest_nsys.reports.session.record import notes_of, state, steps_of
 from pytest_nsys.reports.tables import escape_markdown
 
 AT_MOST_BYTES = 900 * 1024
@@ -170,7 +170,7 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
         if not record["good"] or record["outcome"] in ("failed", "inconclusive", "improved"):
             yield from _details(record)
     yield from _about_windows(records)
-    notes = dict.fromkeys(note for r in records for note in (*r["notes"], *r["warnings"]))
+    notes = dict.fromkeys(note for r in records for note in (*map(str, notes_of(r)), *r["warnings"]))
     if notes:
         said = "\n".join(f"- {prose(note)}" for note in notes)
         yield f"<details><summary>Notes ({len(notes)})</summary>\n\n{said}\n\n</details>\n"
@@ -202,7 +202,7 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
         yield from _table(("differs", "now", "baseline"), rows)
     yield from _causes(record)
     if record["next_steps"]:
-        yield from ("Next:", "", *(f"- {_step(step)}" for step in record["next_steps"]), "")
+        yield from ("Next:", "", *(f"- {_step(step)}" for step in steps_of(record)), "")
 
 
 def _causes(record: Mapping[str, Any]) -> Iterator[str]:
@@ -225,10 +225,9 @@ def _causes(record: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
 
 
-def _step(step: str) -> str:
+def _step(step: Step) -> str:
     """A command, and behind it in brackets what it is for."""
-    command, _, what = step.partition("  (")
-    return code(command) + (f" ({prose(what)}" if what else "")
+    return code(step.command) + (f" ({prose(step.what)})" if step.what else "")
 
 
 def _judged(record: Mapping[str, Any]) -> Iterator[str]:

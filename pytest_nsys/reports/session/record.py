@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.model import Label, Value, printable
+from pytest_nsys.core.model import Label, Note, Step, Value, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
@@ -37,7 +37,7 @@ class Record:
     The texts up to ``warnings`` are of the row that is nearest to failing, or fails worst; ``judged`` holds them all,
     worst first, in numbers. ``sees`` is the smallest change that the gate can see, with what stands behind it;
     ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
-    window, ``artifact_lost`` why there is none where it was asked for.
+    window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence.
     """
 
     file: str
@@ -55,7 +55,7 @@ class Record:
     baseline: str = ""
     measured_as: str = ""
     windows: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     warnings: tuple[str, ...] = ()
     sees: str = ""
     sentence: str = ""
@@ -67,8 +67,8 @@ class Record:
     differences: tuple[Mapping[str, str], ...] = ()
     traces: tuple[str, ...] = ()
     key: Mapping[str, Any] = field(default_factory=dict)
-    next_steps: tuple[str, ...] = ()
-    explanation: str = ""
+    next_steps: tuple[Step, ...] = ()
+    explanation: tuple[str, ...] = ()
     ceiling: str = ""
     details: tuple[str, ...] = ()
     causes: tuple[Mapping[str, Any], ...] = ()
@@ -76,9 +76,10 @@ class Record:
     artifact_lost: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """The record as a dictionary of text, numbers, lists and dictionaries."""
+        """The record as a dictionary of text, numbers, lists and dictionaries; a Note and a Step are tuples."""
         values = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        found = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        return found | {name: [tuple(each) for each in getattr(self, name)] for name in ("notes", "next_steps")}
 
     def properties(self) -> list[tuple[str, object]]:
         """What JUnit shows of it; what is empty is left out."""
@@ -118,6 +119,22 @@ def state(record: Mapping[str, Any]) -> str:
     return "warned" if outcome == Outcome.PASSED and record["warnings"] else outcome
 
 
+def notes_of(record: Mapping[str, Any]) -> list[Note]:
+    """The notes of a plain record."""
+    return [Note(*each) for each in record["notes"]]
+
+
+def steps_of(record: Mapping[str, Any]) -> list[Step]:
+    """What a plain record says to do next."""
+    return [Step(*each) for each in record["next_steps"]]
+
+
+def explanation_of(record: Mapping[str, Any]) -> str:
+    """A bad verdict, whole: the sentence with its line, and what stands below it; empty where nothing does."""
+    head = f"{record['file']}:{record['line']}: {record['sentence']}"
+    return "\n".join([head, *record["explanation"]]) if record["explanation"] else ""
+
+
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
     """The record of an assertion that could not be judged."""
     return Record(
@@ -153,7 +170,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         baseline=baseline,
         measured_as=verdict.measured_as,
         windows=window_lines(verdict.windows),
-        notes=tuple(printable(note, 400) for note in verdict.notes),
+        notes=tuple(note.printable(400) for note in verdict.notes),
         warnings=verdict.warnings,
         sees=sees_words(worst, verdict) if worst is not None else "",
         sentence=verdict.assertion.sentence,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytest_nsys.reports.causes import shared_words
 from pytest_nsys.reports.session.digest import shared_causes
-from pytest_nsys.reports.session.record import state
+from pytest_nsys.reports.session.record import notes_of, state
 from pytest_nsys.reports.text import aligned
 
 SHOWN_WINDOWS = 4
@@ -33,8 +33,8 @@ def summary_lines(
         lines += [f"  {line}" for line in _windows(own, verbose)]
         lines += [f"  baseline {path}" for path in dict.fromkeys(r["baseline"] for r in own if r["baseline"])]
         lines += [f"  {line}" for line in _fitted(_table(own), width - 2 if width is not None else None)]
-        notes = list(dict.fromkeys(note for r in own for note in r["notes"]))
-        lines += [f"  {note if note.startswith('warning: ') else 'note: ' + note}" for note in notes[:SHOWN_NOTES]]
+        notes = list(dict.fromkeys(note for r in own for note in notes_of(r)))
+        lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
             lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
     return lines + _shared(ordered)
