@@ -18,6 +18,7 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.cli.output import format_of, print_notes
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.exact import exact_text
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.statistics import median
@@ -28,7 +29,6 @@ from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.reports.text import change
-from pytest_nsys.stored.history.entries import exact_text
 from pytest_nsys.stored.history.reading import History, StoredRun, branches_in, gates_in, load
 from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, tracks_of, wide
 from pytest_nsys.tools.whole_file import write_whole

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.core.exact import exact_value
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
@@ -21,7 +22,6 @@ from pytest_nsys.reports.page.plots import Panel, Point, panel_svg
 from pytest_nsys.reports.page.session_page import Drawn, name_of, session_page, worst_first
 from pytest_nsys.reports.session.digest import Digest
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
-from pytest_nsys.stored.history.entries import exact_value
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.exact import as_exact
 from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.reports.text import change_words
@@ -66,14 +67,10 @@ def _plain(row: Change) -> dict[str, Any]:
         "metric": row.series.metric,
         "unit": unit,
         "labels": {d: x if isinstance(x, int) else printable(str(x), 2000) for d, x in row.labels.items()},
-        "old": None if old is None else {"exact": _exact(old), "text": was},
-        "new": None if new is None else {"exact": _exact(new), "text": now},
+        "old": None if old is None else {"exact": as_exact(old), "text": was},
+        "new": None if new is None else {"exact": as_exact(new), "text": now},
         "change": change_words(new, old, unit),
     }
-
-
-def _exact(value: Value) -> int | str:
-    return value if isinstance(value, int) else f"{value.numerator}/{value.denominator}"
 
 
 def _row_words(row: Mapping[str, Any]) -> str:

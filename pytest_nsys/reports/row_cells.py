@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.units import RATIO, format_apart, format_value
-from pytest_nsys.reports.session.record import from_exact
 from pytest_nsys.reports.text import change_words
 
 NO_VALUE = "–"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.model import counted
 from pytest_nsys.reports.row_cells import margin_cell, number_cells
-from pytest_nsys.reports.session.record import from_exact
 
 WIDTH, MIDDLE = 140, 70
 """Of a bar's picture in pixels: its length, and where the limit is."""

@@ -17,13 +17,13 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
+from pytest_nsys.core.exact import exact_text
 from pytest_nsys.core.model import Label, Value, printable
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.text import row_to_name, rows_to_show
 from pytest_nsys.stored.baselines.series import series_id
-from pytest_nsys.stored.history.entries import exact_text
 
 MOST_RANKS = 8
 MOST_STEADY_KERNELS = 200_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.statistics import median, percentile
 from pytest_nsys.core.units import format_value
 from pytest_nsys.reports.page.drawn import Spread
 from pytest_nsys.reports.page.timeline_view import percent
-from pytest_nsys.stored.history.entries import exact_value
 
 EDGE = Fraction(4, 100)
 """Of the width, left free at either side."""

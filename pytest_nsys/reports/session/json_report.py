@@ -13,11 +13,12 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
+from pytest_nsys.core.exact import Exact, from_exact
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.reports.session.digest import STATES, Digest
 from pytest_nsys.reports.session.gate_changes import plain
-from pytest_nsys.reports.session.record import Exact, explanation_of, from_exact, notes_of, state, steps_of
+from pytest_nsys.reports.session.record import explanation_of, notes_of, state, steps_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words
 

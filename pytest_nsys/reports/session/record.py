@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.model import Label, Note, Step, Value, printable
+from pytest_nsys.core.exact import as_exact
+from pytest_nsys.core.model import Label, Note, Step, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
@@ -25,9 +25,6 @@ from pytest_nsys.reports.text import (
     sees_words,
     window_lines,
 )
-
-Exact = int | str | None
-"""A value in the base of its unit as JSON has it: a whole number, or ``"a/b"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,16 +193,16 @@ def _plain(row: JudgedRow, source: str) -> dict[str, Any]:
     return {
         "labels": {dimension: _label(label) for dimension, label in row.labels.items()},
         "outcome": str(row.outcome),
-        "value": _exact(row.value),
-        "limit": _exact(row.limit),
+        "value": as_exact(row.value),
+        "limit": as_exact(row.limit),
         "limit_source": source,
-        "baseline": _exact(row.baseline),
-        "tolerance": _exact(row.tolerance),
-        "noise": _exact(row.noise),
-        "sees": _exact(row.sees),
-        "margin": _exact(row.margin),
-        "ceiling": _exact(row.ceiling),
-        "serialization": _exact(row.serialization),
+        "baseline": as_exact(row.baseline),
+        "tolerance": as_exact(row.tolerance),
+        "noise": as_exact(row.noise),
+        "sees": as_exact(row.sees),
+        "margin": as_exact(row.margin),
+        "ceiling": as_exact(row.ceiling),
+        "serialization": as_exact(row.serialization),
         "test": printable(row.test),
         "waived": row.waived,
         "early_warning": row.early_warning,
@@ -214,15 +211,6 @@ def _plain(row: JudgedRow, source: str) -> dict[str, Any]:
 
 def _label(label: Label) -> Label:
     return label if isinstance(label, int) else printable(label, 2000)
-
-
-def _exact(value: Value | None) -> Exact:
-    return value if value is None or isinstance(value, int) else f"{value.numerator}/{value.denominator}"
-
-
-def from_exact(value: Exact) -> Value | None:
-    """The value that :class:`Record` wrote down."""
-    return value if value is None or isinstance(value, int) else Fraction(value)
 
 
 @lru_cache(maxsize=256)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.exact import as_exact, exact_value
 from pytest_nsys.core.model import Label, Value, counted, printable
-from pytest_nsys.core.statistics import exact, median
+from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
@@ -28,7 +27,6 @@ from pytest_nsys.stored.baselines import kernel_order
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns
 
 FORMAT = 1
-_RATIO = re.compile(r"(-?\d{1,40})/([1-9]\d{0,40})")
 
 RowLabels = tuple[Label, ...]
 
@@ -139,20 +137,8 @@ def _series_text(sid: SeriesId, series: Series) -> str:
 
 
 def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
-    numbers = [[_written(v) for v in each] for each in (values, calibration) if each is not None]
+    numbers = [[as_exact(v) for v in each] for each in (values, calibration) if each is not None]
     return json.dumps([*labels, *numbers], ensure_ascii=False)
-
-
-def _written(value: Value) -> int | str:
-    return value if isinstance(value, int) else f"{value.numerator}/{value.denominator}"
-
-
-def _value(text: object) -> Value:
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text
-    if isinstance(text, str) and (match := _RATIO.fullmatch(text)):
-        return exact(Fraction(int(match[1]), int(match[2])))
-    raise ValueError(f'{text!r} is no value: a whole number or "a/b"')
 
 
 def load(path: Path) -> Baseline:
@@ -233,7 +219,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is no text or number")
         if tuple(labels) in series.rows:
             raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
-        series.rows[tuple(labels)], *calibration = ([_value(v) for v in each] for each in numbers)
+        series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in each] for each in numbers)
         if calibration and len(calibration[0]) < FEWEST_TRACES:
             few = counted(len(calibration[0]), "calibration value")
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has {few}, and {FEWEST_TRACES} are the fewest")

@@ -1,20 +1,14 @@
-"""What is kept of one judged assertion? Plain data, which survives the way from an xdist worker: no Fraction, no enum.
-
-Exact values are text: ``123`` or ``a/b``.
-"""
+"""What is kept of one judged assertion? Plain data that survives the way from an xdist worker: no Fraction, no enum."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.core.model import Label, Value, printable
-from pytest_nsys.core.statistics import exact
+from pytest_nsys.core.exact import exact_text
+from pytest_nsys.core.model import Label, printable
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow
@@ -26,26 +20,12 @@ REFRESH = "refresh"
 DELAYED = "delayed"
 """Stands where an outcome does, for a bad run that ``fail_after`` left *inconclusive*: the next one counts it."""
 
-_EXACT = re.compile(r"-?[0-9]{1,40}(?:/[1-9][0-9]{0,40})?")
-
 Plain = dict[str, Any]
 
 
 def storable(text: str) -> str:
     """``text`` as UTF-8 can hold it: a file name need not be text at all."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def exact_text(value: Value | None) -> str | None:
-    """``123`` or ``a/b``."""
-    return None if value is None else str(value)
-
-
-def exact_value(text: str) -> Value:
-    """The value that :func:`exact_text` wrote. Raises HistoryError."""
-    if not isinstance(text, str) or _EXACT.fullmatch(text) is None:
-        raise HistoryError(f"{printable(str(text), 40)!r} is no value: the history is damaged; restore it")
-    return exact(Fraction(text))
 
 
 def run_facts(captures: Captures, stated: Mapping[str, Label]) -> Plain:

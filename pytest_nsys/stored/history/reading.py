@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.bad_runs import BadRuns, PastRun
@@ -22,7 +23,7 @@ from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
-from pytest_nsys.stored.history.entries import DELAYED, REFRESH, exact_value, storable
+from pytest_nsys.stored.history.entries import DELAYED, REFRESH, storable
 
 _SERIES = ("metric", "definition", "window", "span", "kernels")
 _BAD = (Outcome.FAILED, DELAYED)
@@ -293,8 +294,8 @@ def _coordinates(text: str | None, path: Path) -> dict[int, dict[str, int]]:
 def _value(text: str, path: Path) -> Value:
     try:
         return exact_value(text)
-    except HistoryError as error:
-        raise HistoryError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise HistoryError(f"{path}: is damaged: {error}; restore it") from None
 
 
 def _labels(text: str, path: Path) -> RowLabels:

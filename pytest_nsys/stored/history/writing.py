@@ -10,9 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_nsys.core.exact import exact_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, writing
-from pytest_nsys.stored.history.entries import DELAYED, REFRESH, Plain, exact_value, storable
+from pytest_nsys.stored.history.entries import DELAYED, REFRESH, Plain, storable
 from pytest_nsys.tools.revision import Revision
 
 if TYPE_CHECKING:

@@ -1,0 +1,25 @@
+"""What is stored of an exact value is read back as it was, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.core.exact import as_exact, exact_text, exact_value, from_exact
+
+
+@given(st.integers() | st.fractions())
+def test_a_value_is_read_as_it_was_written(value: int | Fraction) -> None:
+    assert from_exact(json.loads(json.dumps(as_exact(value)))) == value
+    assert exact_value(exact_text(value)) == value
+
+
+@pytest.mark.parametrize("stored", ["1/0", "nan", "1.5", " 1", "", "1/-2", "٣", True, None, 1.5, [1], "1" * 401])
+def test_what_is_no_value(stored: object) -> None:
+    with pytest.raises(ValueError, match="is no value: a whole number"):
+        exact_value(stored)
+    assert from_exact(None) is None
