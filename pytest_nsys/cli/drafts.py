@@ -16,7 +16,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.gate_text import Draft, gate_text
@@ -82,25 +82,19 @@ def checked(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str
 def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> Draft:
     """The draft, which lets those ranks lack rows that do."""
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        gate = _loaded(draft, Path(folder).resolve() / name)
-        captures = evidence_of(gate)
-        for assertion in gate.assertions:
-            with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-                measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
-                found += absences(measured.table(captures.mesh), assertion.where)
+    gate = loads_gate_file(gate_text(draft), METRICS, path=Path(name))
+    captures = evidence_of(gate)
+    for assertion in gate.assertions:
+        with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
+            measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+            found += absences(measured.table(captures.mesh), assertion.where)
     return replace(draft, allow_missing=excuse(found)) if found else draft
-
-
-def _loaded(draft: Draft, path: Path) -> GateFile:
-    path.write_text(gate_text(draft), encoding="utf-8")
-    return load_gate_file(path, METRICS)
 
 
 def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).resolve() / name
-        gate = _loaded(draft, path)
+        gate = loads_gate_file(gate_text(draft), METRICS, path=path)
         captures = evidence_of(gate)
         store = store_of(path, path.parent / "baselines", path.parent)
         store_rows(gate, captures, store)

@@ -103,7 +103,7 @@ def errors_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except GateFileError as error:
-        _end(MISTAKE, *error.mistakes)
+        _end(MISTAKE, *map(str, error.mistakes))
     except NothingMeasured as error:
         _end(NO_DATA, str(error))
     except NsysError as error:

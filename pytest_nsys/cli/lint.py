@@ -22,6 +22,7 @@ from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
 CHANGED, MISTAKEN = 1, 2
 GATE_SUFFIX, MISNAMED = SUFFIXES
+NAMED = f"pytest takes gate files by their name: end it in {GATE_SUFFIX}"
 
 
 class Linted(NamedTuple):
@@ -94,11 +95,11 @@ def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[C
 def _linted(one: Collected, *, upgrade: bool) -> Linted:
     shown = _shown(one.path)
     if shown.name.endswith(MISNAMED):
-        return Linted(shown, None, [Mistake(1, 1, f"pytest takes gate files by their name: end it in {GATE_SUFFIX}")])
+        return Linted(shown, None, [Mistake(str(shown), NAMED, 1, 1)])
     try:
         gate = load_gate_file(one.path, METRICS, display=shown)
     except GateFileError as error:
-        return Linted(shown, None, error.found)
+        return Linted(shown, None, error.mistakes)
     return _upgraded(one, gate, shown) if upgrade else Linted(shown, len(gate.assertions))
 
 
@@ -114,7 +115,7 @@ def _upgraded(one: Collected, gate: GateFile, shown: Path) -> Linted:
 def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:
     lines = []
     for each in linted:
-        lines += [f"{each.path}:{m.line}:{m.column}: {m.text}" for m in each.mistakes]
+        lines += [str(m) for m in each.mistakes]
         lines += [f"{each.path}:{u.line}: {u.what}; {u.remedy}" for u in each.upgrades]
         lines += [f"{each.path}: {each.unread}"] if each.unread else []
         if each.code == 0 and each.assertions is not None:

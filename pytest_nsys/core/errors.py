@@ -40,20 +40,23 @@ class HistoryError(NsysError):
 
 
 class Mistake(NamedTuple):
-    """What is wrong in a file, at a line and column that count from 1."""
+    """What is wrong with a file; ``line`` and ``column`` count from 1, None where nobody knows."""
 
-    line: int
-    column: int
+    file: str
     text: str
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.text}"
 
 
 class GateFileError(NsysError):
-    """All mistakes of one gate file together; ``mistakes`` are lines, ``file:line:column: what (did you mean …)``."""
+    """All mistakes of one gate file together, in its order."""
 
-    def __init__(self, path: str, found: Sequence[Mistake]) -> None:
-        self.found = found
-        self.mistakes = [f"{path}:{m.line}:{m.column}: {m.text}" for m in found]
-        super().__init__("\n".join(self.mistakes))
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = mistakes
+        super().__init__("\n".join(map(str, mistakes)))
 
 
 GOES_ON = "\n         "

@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening import Changed, compared
 from pytest_nsys.gates.loosening_rules import GONE, Change, ChangeKind
 from pytest_nsys.tools.git_files import LINK, Entry, Snapshot
@@ -115,7 +115,10 @@ class _WorkTree:
             yield _of_file(ChangeKind.CHANGED, f"not understood by this version: {_first(error)}", "another one")
 
     def _load(self, path: Path, content: bytes | None = None) -> GateFile:
-        return load_gate_file(path, METRICS, display=Path(self._shown(path)), content=content)
+        display = Path(self._shown(path))
+        if content is None:
+            return load_gate_file(path, METRICS, display=display)
+        return loads_gate_file(content, METRICS, path=path, display=display)
 
     def _moved_to(self, path: Path) -> Path | None:
         """The new gate file that holds what this one held, or the most of its assertions; None: there is none."""

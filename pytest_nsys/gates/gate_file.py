@@ -26,7 +26,7 @@ from pytest_nsys.gates.quality_keys import read_quality
 from pytest_nsys.gates.setting_keys import read_allow_missing, read_tolerance, read_window
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
+from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose, read
 
 GATE_FILE_KEYS = (
     *("version", "trace", "convention", "window", "span", "kernels", "tolerance", "run"),
@@ -42,17 +42,21 @@ RUN_KEYS = ("gpu", *RUN_NUMBERS)
 VERSION = 1
 
 
-def load_gate_file(
-    path: Path, metrics: Mapping[str, MetricSpec], *, display: Path | None = None, content: bytes | None = None
-) -> GateFile:
+def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Path | None = None) -> GateFile:
     """The gate file at ``path``; GateFileError holds all of its mistakes.
 
-    ``metrics`` are those that an assertion may name. Mistakes and locations show ``display`` as the file. ``content``
-    is read in place of the file's own: what it held at a commit.
+    ``metrics`` are those that an assertion may name. Mistakes and locations show ``display`` as the file.
     """
+    return loads_gate_file(read(path, Mistakes(display or path)), metrics, path=path, display=display)
+
+
+def loads_gate_file(
+    content: str | bytes, metrics: Mapping[str, MetricSpec], *, path: Path, display: Path | None = None
+) -> GateFile:
+    """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
     shown = display or path
     mistakes = Mistakes(shown)
-    root = compose_file(path, mistakes, content)
+    root = compose(content.encode() if isinstance(content, str) else content, mistakes)
     reader = Reader(mistakes)
     fields = reader.mapping(root, "a gate file", GATE_FILE_KEYS)
     _check_version(reader, root, fields)

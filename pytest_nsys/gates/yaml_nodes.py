@@ -37,12 +37,12 @@ class Mistakes:
     """All mistakes of one file, each with its place."""
 
     def __init__(self, shown_path: Path) -> None:
-        self._path = shown_path
-        self._found: set[Mistake] = set()
+        self._file = printable(str(shown_path), 1000)
+        self._found: set[tuple[int, int, str]] = set()
 
     def add(self, line: int, column: int, text: str) -> None:
         """Notes a mistake; ``line`` and ``column`` count from 1."""
-        self._found.add(Mistake(line, column, text))
+        self._found.add((line, column, text))
 
     def at(self, node: Node, text: str, offset: int = 0) -> None:
         """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
@@ -50,7 +50,7 @@ class Mistakes:
 
     def error(self) -> GateFileError:
         """All of them, in the order of the file."""
-        return GateFileError(printable(str(self._path), 1000), sorted(self._found))
+        return GateFileError([Mistake(self._file, text, line, column) for line, column, text in sorted(self._found)])
 
     def raise_any(self) -> None:
         if self._found:
@@ -66,12 +66,14 @@ def _shift(node: Node, offset: int) -> int:
     return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
 
 
-def compose_file(path: Path, mistakes: Mistakes, content: bytes | None = None) -> MappingNode:
-    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle.
+def compose_file(path: Path, mistakes: Mistakes) -> MappingNode:
+    """The mapping that the file at ``path`` holds."""
+    return compose(read(path, mistakes), mistakes)
 
-    ``content`` is what the file held once, None what it holds.
-    """
-    text = _text(_read(path, mistakes) if content is None else content, mistakes)
+
+def compose(content: bytes, mistakes: Mistakes) -> MappingNode:
+    """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
+    text = _text(content, mistakes)
     try:
         _check_depth(text, mistakes)
         root = yaml.compose(text, Loader=_LOADER)
@@ -91,7 +93,8 @@ def compose_file(path: Path, mistakes: Mistakes, content: bytes | None = None) -
     return root
 
 
-def _read(path: Path, mistakes: Mistakes) -> bytes:
+def read(path: Path, mistakes: Mistakes) -> bytes:
+    """What the file holds, no more of it than may be."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)

@@ -36,9 +36,9 @@ from pytest_nsys.verdicts.refresh import Refusal
 
 
 class GateFileNode(pytest.File):
-    """A ``*.nsys.yaml`` file. ``mistakes`` are what is wrong in it: file, line, column and text of each."""
+    """A ``*.nsys.yaml`` file. ``mistakes`` are what is wrong with it, once it was collected."""
 
-    mistakes: Sequence[tuple[str, int, int, str]] = ()
+    mistakes: Sequence[Mistake] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each assertion. All mistakes of the file are one collection error.
@@ -57,7 +57,7 @@ class GateFileNode(pytest.File):
                 item.mark()
                 yield item
         except GateFileError as error:
-            self.mistakes = [(str(shown), *found) for found in error.found]
+            self.mistakes = error.mistakes
             raise self.CollectError(str(error)) from error
 
 
@@ -83,7 +83,7 @@ class GateItem(pytest.Item):
                 self.add_marker(name)
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
                 path, line, column = astuple(self.assertion.location)
-                raise GateFileError(str(path), [Mistake(line, column, str(error))]) from error
+                raise GateFileError([Mistake(str(path), str(error), line, column)]) from error
         updates = session_of(self.config).updates(self.assertion)
         if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))

@@ -46,7 +46,7 @@ class Selection:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """The mistakes of a gate file go with its report, also from an xdist worker."""
         report = yield
-        report.nsys_mistakes = list(getattr(collector, "mistakes", ()))
+        report.nsys_mistakes = [list(mistake) for mistake in getattr(collector, "mistakes", ())]
         return report
 
     def look(self, items: Iterable[pytest.Item]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Account, Selection
@@ -25,7 +26,6 @@ from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,
     Digest,
-    FileMistake,
     LeftOut,
     keep,
     left_out_groups,
@@ -122,7 +122,7 @@ class Reporting:
     selection: Selection
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
-    mistakes: dict[FileMistake, None] = field(default_factory=dict)
+    mistakes: dict[Mistake, None] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     not_written: list[str] = field(default_factory=list)
     full: str = ""
@@ -147,7 +147,7 @@ class Reporting:
             keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)
         elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
-            self.mistakes[FileMistake(report.nodeid, _reason(report.longreprtext))] = None
+            self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
 
@@ -162,11 +162,8 @@ class Reporting:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Keep the mistakes of files that could not be collected."""
         if report.failed:
-            found = [
-                FileMistake(file, printable(text, 2000), *at)
-                for file, *at, text in getattr(report, "nsys_mistakes", ())
-            ]
-            self.mistakes |= dict.fromkeys(found or [FileMistake(report.nodeid, _reason(report.longreprtext))])
+            found = [Mistake(*mistake) for mistake in getattr(report, "nsys_mistakes", ())]
+            self.mistakes |= dict.fromkeys(found or [Mistake(report.nodeid, _reason(report.longreprtext))])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -24,7 +24,7 @@ from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Difference, Outcome
@@ -191,7 +191,7 @@ class StoredBaseline:
         assert isinstance(self.store.files, AtMergeBase)
         text = self.store.files.snapshot.gate_file(self.gate.path)
         try:
-            before = load_gate_file(self.gate.path, METRICS, content=text or b"")
+            before = loads_gate_file(text or b"", METRICS, path=self.gate.path)
         except GateFileError:  # of another version, perhaps: then nothing is taken for new
             return frozenset(METRICS)
         return frozenset(a.metric for a in before.assertions if a.reads_stored)

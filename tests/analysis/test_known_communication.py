@@ -15,11 +15,11 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.demangled import short_name
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication
-from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
+from tests.support.gate_files import loaded
 from tests.support.gates import Project
 from tests.support.measure import captures, rows_of
 from tests.support.reference_data import DEEPSEEK, MORE, needs_reference_data
@@ -102,10 +102,8 @@ def test_every_built_in_convention_but_pithtrain_counts_them(name: str) -> None:
     ("written", "communicates"),
     [("{extends: generic, anchor: step%}", True), ("{extends: pithtrain}", False), ("{anchor: step%}", False)],
 )
-def test_conventions_of_a_gate_file(tmp_path: Path, written: str, communicates: bool) -> None:
-    path = tmp_path / "a.nsys.yaml"
-    path.write_text(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n")
-    convention = load_gate_file(path, METRICS).convention
+def test_conventions_of_a_gate_file(written: str, communicates: bool) -> None:
+    convention = loaded(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n", METRICS).convention
     assert convention.is_communication("dispatch", DISPATCH) is communicates
 
 

@@ -24,13 +24,13 @@ from pytest_nsys.analysis.pipeline import PipelineUnit
 from pytest_nsys.cli import main
 from pytest_nsys.cli.pipeline import reading
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.errors import GateFileError, NothingMeasured, UsageMistake
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.formats import Format
 from pytest_nsys.samples.two_stages import TwoStageShape, write_two_stages
+from tests.support.gate_files import mistakes
 from tests.support.gates import Project
 
 CONVENTION = replace(BUILT_IN["generic"], anchor="unit %")
@@ -460,20 +460,14 @@ def test_other_stages_or_blocks_are_incomparable(project: Project, was: str, now
         (54, "{metric: overlap_score, require: '>= 1', pipeline: yes}", "pipeline is true or false, not 'yes'"),
     ],
 )
-def test_mistakes(tmp_path: Path, column: int, sentence: str, what: str) -> None:
-    path = tmp_path / "gate.nsys.yaml"
-    path.write_text(f"version: 1\nassertions:\n- {sentence}\n")
-    with pytest.raises(GateFileError) as caught:
-        load_gate_file(path, METRICS, display=Path("gate.nsys.yaml"))
-    assert any(m.startswith(f"gate.nsys.yaml:3:{column}: {what}") for m in caught.value.mistakes), caught.value.mistakes
+def test_mistakes(column: int, sentence: str, what: str) -> None:
+    found = mistakes(f"version: 1\nassertions:\n- {sentence}\n", METRICS)
+    assert any(mistake.startswith(f"3:{column}: {what}") for mistake in found), found
 
 
-def test_a_mistake_in_the_stages_is_told_once(tmp_path: Path) -> None:
-    path = tmp_path / "gate.nsys.yaml"
-    path.write_text("version: 1\npipeline: {stage0: encode}\nassertions: [pipeline overlap_score >= 0.3]\n")
-    with pytest.raises(GateFileError) as caught:
-        load_gate_file(path, METRICS)
-    (mistake,) = caught.value.mistakes
+def test_a_mistake_in_the_stages_is_told_once() -> None:
+    text = "version: 1\npipeline: {stage0: encode}\nassertions: [pipeline overlap_score >= 0.3]\n"
+    (mistake,) = mistakes(text, METRICS)
     assert "pipeline needs stage1" in mistake
 
 

@@ -13,7 +13,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.workload import Parallel, Workload
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.titan_config import ConfigMistake, read_config
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project, write_trace
@@ -251,8 +251,8 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: bytes | None, 
 def gate_workload(tmp_path: Path, text: str) -> Workload:
     path = tmp_path / "gates" / "a.nsys.yaml"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"version: 1\n{text}\nassertions: [tokens_per_s >= 1tokens/s]\n")
-    return load_gate_file(path, METRICS).workload
+    content = f"version: 1\n{text}\nassertions: [tokens_per_s >= 1tokens/s]\n"
+    return loads_gate_file(content, METRICS, path=path).workload
 
 
 def test_the_gate_file_names_a_configuration_beside_it(tmp_path: Path) -> None:
@@ -276,8 +276,8 @@ def test_a_mistake_in_the_configuration_is_one_of_the_gate_file(tmp_path: Path) 
     with pytest.raises(GateFileError) as caught:
         gate_workload(tmp_path, "workload: {config: missing.toml}")
     (mistake,) = caught.value.mistakes
-    assert mistake.endswith("missing.toml: cannot be read: No such file or directory")
-    assert mistake.startswith(f"{tmp_path / 'gates' / 'a.nsys.yaml'}:2:20: ")
+    assert mistake.text.endswith("missing.toml: cannot be read: No such file or directory")
+    assert (mistake.file, mistake.line, mistake.column) == (str(tmp_path / "gates" / "a.nsys.yaml"), 2, 20)
 
 
 def test_a_gate_on_throughput(project: Project) -> None:

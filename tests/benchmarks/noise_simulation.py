@@ -24,24 +24,22 @@ import argparse
 import math
 import multiprocessing
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from random import Random
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import Series
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
+from tests.support.gate_files import loaded
 
 DRIFT_BETWEEN, DRIFT_WITHIN = 0.02, 0.03
 
@@ -193,10 +191,7 @@ TARGETS = (
 @lru_cache(maxsize=64)
 def gate_of(subject: str, tolerance: str) -> GateFile:
     """A gate file of one sentence."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "gate.nsys.yaml"
-        path.write_text(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n")
-        return load_gate_file(path, METRICS)
+    return loaded(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n", METRICS)
 
 
 def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequence[Values]) -> Outcome:

@@ -109,7 +109,7 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
             captures = library.captures([str(trace)], Path(), loaded.convention, loaded.workload)
             finding.green = _judged(loaded, captures, history)
         except GateFileError as error:
-            for line in error.mistakes:
+            for line in map(str, error.mistakes):
                 if not line.startswith(f"{path}:") or "\n" in line or len(line) > LONGEST:
                     finding.fail(f"no clear line: {line[:500]!r}")
         except NsysError as error:

@@ -16,13 +16,11 @@ from pytest_nsys.gates.assertion import (
     Constant,
     FromBaseline,
     FromHistory,
-    GateFile,
     Location,
     Severity,
     Tolerance,
 )
-from pytest_nsys.gates.gate_file import load_gate_file
-from tests.support.fake_metrics import METRICS
+from tests.support.gate_files import PATH, loaded
 
 DESIGN = """\
 version: 1
@@ -52,34 +50,20 @@ assertions:
 """
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Loader:
-    return Loader(tmp_path / "gates.nsys.yaml")
+def entries(entry: str, head: str = "") -> tuple[Assertion, ...]:
+    """The assertions of one entry, indented below ``- ``."""
+    body = entry.replace("\n", "\n    ")
+    return loaded(f"version: 1\n{head}assertions:\n  - {body}\n").assertions
 
 
-class Loader:
-    """Writes a gate file and loads it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __call__(self, text: str) -> GateFile:
-        self.path.write_text(text, encoding="utf-8")
-        return load_gate_file(self.path, METRICS, display=Path("gates.nsys.yaml"))
-
-    def assertions(self, entry: str, head: str = "") -> tuple[Assertion, ...]:
-        """The assertions of one entry, indented below ``- ``."""
-        body = entry.replace("\n", "\n    ")
-        return self(f"version: 1\n{head}assertions:\n  - {body}\n").assertions
-
-    def one(self, entry: str, head: str = "") -> Assertion:
-        (assertion,) = self.assertions(entry, head)
-        return assertion
+def one(entry: str, head: str = "") -> Assertion:
+    (assertion,) = entries(entry, head)
+    return assertion
 
 
-def test_the_file_of_the_design(load: Loader) -> None:
-    gates = load(DESIGN)
-    assert gates.path == load.path
+def test_the_file_of_the_design() -> None:
+    gates = loaded(DESIGN)
+    assert gates.path == PATH
     assert gates.traces == ("traces/*.sqlite",)
     assert gates.convention is not None
     assert gates.convention == BUILT_IN["pithtrain"]
@@ -106,8 +90,8 @@ def test_the_file_of_the_design(load: Loader) -> None:
     assert combine.needs_baseline
 
 
-def test_what_is_not_said_has_defaults(load: Loader) -> None:
-    gates = load("version: 1\nassertions: [no syncs]\n")
+def test_what_is_not_said_has_defaults() -> None:
+    gates = loaded("version: 1\nassertions: [no syncs]\n")
     (assertion,) = gates.assertions
     assert (gates.traces, gates.run, gates.convention.name) == ((), {}, "pithtrain")
     assert (assertion.window, assertion.span, assertion.kernels) == ("median", None, None)
@@ -115,11 +99,11 @@ def test_what_is_not_said_has_defaults(load: Loader) -> None:
     assert assertion.location == Location(Path("gates.nsys.yaml"), 2, 14)
 
 
-def test_settings_of_the_file_hold_unless_the_assertion_has_its_own(load: Loader) -> None:
+def test_settings_of_the_file_hold_unless_the_assertion_has_its_own() -> None:
     head = "window: steady\nspan: period\nkernels: clipped\ntolerance: {rel: 5%}\n"
-    plain = load.one("no syncs", head)
+    plain = one("no syncs", head)
     assert (plain.window, plain.span, plain.kernels) == ("steady", Span.PERIOD, KernelsMode.CLIPPED)
-    own = load.one(
+    own = one(
         "assert: exposed_ns below baseline plus tolerance\nwindow: 3\nspan: range\nkernels: launched\n"
         "tolerance: {abs: 1ms}",
         head,
@@ -138,12 +122,12 @@ def test_settings_of_the_file_hold_unless_the_assertion_has_its_own(load: Loader
         ("no", "no"),
     ],
 )
-def test_windows_are_canonical_text(load: Loader, written: str, window: str) -> None:
-    assert load.one("no syncs", f"window: {written}\n").window == window
+def test_windows_are_canonical_text(written: str, window: str) -> None:
+    assert one("no syncs", f"window: {written}\n").window == window
 
 
-def test_a_tolerance_has_an_amount_for_each_kind(load: Loader) -> None:
-    assertion = load.one("overlap above baseline minus tolerance", "tolerance: {rel: 0.5%, abs: [50us, 1pp, 2]}\n")
+def test_a_tolerance_has_an_amount_for_each_kind() -> None:
+    assertion = one("overlap above baseline minus tolerance", "tolerance: {rel: 0.5%, abs: [50us, 1pp, 2]}\n")
     assert assertion.require.limit == FromBaseline(
         Tolerance(
             Fraction(1, 200),
@@ -152,21 +136,21 @@ def test_a_tolerance_has_an_amount_for_each_kind(load: Loader) -> None:
     )
 
 
-def test_scalars_are_text_until_a_key_types_them(load: Loader) -> None:
-    gates = load("version: 01\nrun: {world: 010, gpu: no}\nassertions: [{id: no, assert: no syncs}]\n")
+def test_scalars_are_text_until_a_key_types_them() -> None:
+    gates = loaded("version: 01\nrun: {world: 010, gpu: no}\nassertions: [{id: no, assert: no syncs}]\n")
     assert gates.run == {"world": 10, "gpu": "no"}
     assert gates.assertions[0].name == "no"
 
 
-def test_traces_may_be_several_captures(load: Loader) -> None:
-    assert load("version: 1\ntrace: [a/, b/*.sqlite]\nassertions: [no syncs]\n").traces == (
+def test_traces_may_be_several_captures() -> None:
+    assert loaded("version: 1\ntrace: [a/, b/*.sqlite]\nassertions: [no syncs]\n").traces == (
         "a/",
         "b/*.sqlite",
     )
 
 
-def test_a_convention_may_extend_another(load: Loader) -> None:
-    gates = load(
+def test_a_convention_may_extend_another() -> None:
+    gates = loaded(
         "version: 1\n"
         "convention:\n"
         "  extends: pithtrain\n"
@@ -195,11 +179,11 @@ def test_a_convention_may_extend_another(load: Loader) -> None:
     )
 
 
-def test_mesh_axes_come_from_the_setup_label_and_from_run(load: Loader) -> None:
-    assert load.one("balance of compute_ns across pp <= 1.1").balance_across == "pp"
+def test_mesh_axes_come_from_the_setup_label_and_from_run() -> None:
+    assert one("balance of compute_ns across pp <= 1.1").balance_across == "pp"
     head = "convention: generic\nrun: {tp: 4}\n"
-    assert load.one("balance of compute_ns across tp <= 1.1", head).balance_across == "tp"
-    balanced = load.one("{metric: compute_ns, balance: tp, require: <= 1.1, where: {tp: 01}}", head)
+    assert one("balance of compute_ns across tp <= 1.1", head).balance_across == "tp"
+    balanced = one("{metric: compute_ns, balance: tp, require: <= 1.1, where: {tp: 01}}", head)
     assert balanced.balance_across == "tp"
     assert balanced.where["tp"].values == ("1",)
     assert balanced.name == "tp 1 balance of compute_ns across tp <= 1.1"
@@ -215,9 +199,9 @@ def test_mesh_axes_come_from_the_setup_label_and_from_run(load: Loader) -> None:
 )
 @pytest.mark.parametrize("empty", ["", " null", " {}"])
 def test_an_empty_baseline_takes_the_files_tolerance_on_the_worse_side(
-    load: Loader, metric: str, comparator: Comparator | None, text: str, empty: str
+    metric: str, comparator: Comparator | None, text: str, empty: str
 ) -> None:
-    assertion = load.one(f"metric: {metric}\nbaseline:{empty}", "tolerance: {rel: 5%, abs: 50us}\n")
+    assertion = one(f"metric: {metric}\nbaseline:{empty}", "tolerance: {rel: 5%, abs: 50us}\n")
     assert (assertion.require.comparator, assertion.require.text) == (comparator, text)
     assert assertion.name == f"{metric} {text}"
 
@@ -231,19 +215,17 @@ def test_an_empty_baseline_takes_the_files_tolerance_on_the_worse_side(
     ],
 )
 @pytest.mark.parametrize("head", ["tolerance: noise\n", ""])
-def test_the_noise_is_a_tolerance_of_the_file_or_of_an_assertion(
-    load: Loader, metric: str, text: str, head: str
-) -> None:
+def test_the_noise_is_a_tolerance_of_the_file_or_of_an_assertion(metric: str, text: str, head: str) -> None:
     own = "" if head else "\ntolerance: noise"
-    assertion = load.one(f"metric: {metric}\nbaseline:{own}", head)
+    assertion = one(f"metric: {metric}\nbaseline:{own}", head)
     assert assertion.require.text == text
     assert assertion.require.limit == FromBaseline(Tolerance(noise=True))
 
 
-def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise(load: Loader) -> None:
+def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise() -> None:
     own = FromBaseline(Tolerance(Fraction(1, 20)))
-    assert load.one("metric: overlap\nbaseline: {rel: 5%}", "tolerance: noise\n").require.limit == own
-    beside = load.one("metric: overlap\nbaseline:\ntolerance: {rel: 5%}", "tolerance: noise\n")
+    assert one("metric: overlap\nbaseline: {rel: 5%}", "tolerance: noise\n").require.limit == own
+    beside = one("metric: overlap\nbaseline:\ntolerance: {rel: 5%}", "tolerance: noise\n")
     assert beside.require.limit == own
 
 
@@ -268,36 +250,32 @@ def test_a_tolerance_of_its_own_stands_in_place_of_the_files_noise(load: Loader)
         ("launches", "{history: 2}", FromHistory(2), "within noise of the median of the last 2 runs"),
     ],
 )
-def test_the_history_stands_for_the_baseline(
-    load: Loader, metric: str, keys: str, history: FromHistory, text: str
-) -> None:
-    assertion = load.one(f"metric: {metric}\nbaseline: {keys}", "tolerance: noise\n")
+def test_the_history_stands_for_the_baseline(metric: str, keys: str, history: FromHistory, text: str) -> None:
+    assertion = one(f"metric: {metric}\nbaseline: {keys}", "tolerance: noise\n")
     assert isinstance(assertion.require.limit, FromBaseline)
     assert assertion.require.limit.history == history
     assert (assertion.require.text, assertion.name) == (text, f"{metric} {text}")
     assert assertion.needs_baseline
 
 
-def test_how_many_bad_runs_in_a_row_it_takes(load: Loader) -> None:
-    assert load.one("assert: overlap >= baseline - 5%\nfail_after: 003").fail_after == 3
-    assert load.one("assert: overlap >= baseline - 5%").fail_after == 1
+def test_how_many_bad_runs_in_a_row_it_takes() -> None:
+    assert one("assert: overlap >= baseline - 5%\nfail_after: 003").fail_after == 3
+    assert one("assert: overlap >= baseline - 5%").fail_after == 1
 
 
-def test_the_history_takes_the_tolerance_of_its_assertion(load: Loader) -> None:
-    assertion = load.one("metric: overlap\nbaseline: {history: 5}\ntolerance: {abs: 1pp}", "tolerance: noise\n")
+def test_the_history_takes_the_tolerance_of_its_assertion() -> None:
+    assertion = one("metric: overlap\nbaseline: {history: 5}\ntolerance: {abs: 1pp}", "tolerance: noise\n")
     assert assertion.require.limit == FromBaseline(Tolerance(absolute={"%": Fraction(1, 100)}), FromHistory(5))
 
 
-def test_what_a_baseline_must_agree_on_can_be_narrowed(load: Loader) -> None:
-    gates = load("version: 1\ncomparable_on: [gpu, mesh]\nassertions: [no syncs]\n")
+def test_what_a_baseline_must_agree_on_can_be_narrowed() -> None:
+    gates = loaded("version: 1\ncomparable_on: [gpu, mesh]\nassertions: [no syncs]\n")
     assert gates.comparable_on == ("mesh", "gpu")
-    assert load("version: 1\nassertions: [no syncs]\n").comparable_on is None
+    assert loaded("version: 1\nassertions: [no syncs]\n").comparable_on is None
 
 
-def test_for_makes_every_combination(load: Loader) -> None:
-    made = load.assertions(
-        "assert: overlap >= 60%\nfor: {stage: [stage2_f, stage2_b], rank: [0, 1]}\nwhere: {pp: [0, 1]}"
-    )
+def test_for_makes_every_combination() -> None:
+    made = entries("assert: overlap >= 60%\nfor: {stage: [stage2_f, stage2_b], rank: [0, 1]}\nwhere: {pp: [0, 1]}")
     assert [a.name for a in made] == [
         f"overlap >= 60% where pp 0|1[stage={stage},rank={rank}]"
         for stage in ("stage2_f", "stage2_b")
@@ -311,13 +289,13 @@ def test_for_makes_every_combination(load: Loader) -> None:
     }
 
 
-def test_aggregates_keep_their_order(load: Loader) -> None:
-    assertion = load.one('{metric: overlap, across: {stage: min, pp: p90}, require: ">= 60%"}')
+def test_aggregates_keep_their_order() -> None:
+    assertion = one('{metric: overlap, across: {stage: min, pp: p90}, require: ">= 60%"}')
     assert assertion.aggregates == (Aggregate("min", ("stage",)), Aggregate("p90", ("pp",)))
 
 
-def test_behaviour_of_the_item(load: Loader) -> None:
-    assertion = load.one(
+def test_behaviour_of_the_item() -> None:
+    assertion = one(
         "assert: overlap >= 60%\nxfail: known, see 12\nallow_no_data: true\non_improvement: fail\n"
         "severity: warn\nmarks: [slow, nightly]"
     )
@@ -326,11 +304,11 @@ def test_behaviour_of_the_item(load: Loader) -> None:
     assert assertion.on_improvement is Severity.FAIL
     assert assertion.severity is Severity.WARN
     assert assertion.marks == ("slow", "nightly")
-    assert load.one("assert: no syncs\ninconclusive: fail").inconclusive is Severity.FAIL
-    assert load.one("assert: no syncs\ninconclusive: pass").inconclusive is Severity.WARN
-    assert load.one("assert: no syncs").inconclusive is Severity.WARN
-    assert load.one("assert: no syncs\non_improvement: pass").on_improvement is Severity.WARN
-    assert not load.one("assert: no syncs\nallow_no_data: False").allow_no_data
+    assert one("assert: no syncs\ninconclusive: fail").inconclusive is Severity.FAIL
+    assert one("assert: no syncs\ninconclusive: pass").inconclusive is Severity.WARN
+    assert one("assert: no syncs").inconclusive is Severity.WARN
+    assert one("assert: no syncs\non_improvement: pass").on_improvement is Severity.WARN
+    assert not one("assert: no syncs\nallow_no_data: False").allow_no_data
 
 
 @pytest.mark.parametrize(
@@ -344,12 +322,12 @@ def test_behaviour_of_the_item(load: Loader) -> None:
         ("{id: a  b, assert: no syncs}", "a b"),
     ],
 )
-def test_names_are_one_clean_line(load: Loader, entry: str, name: str) -> None:
-    assert load.one(entry).name == name
+def test_names_are_one_clean_line(entry: str, name: str) -> None:
+    assert one(entry).name == name
 
 
-def test_a_few_aliases_are_fine(load: Loader) -> None:
-    gates = load(
+def test_a_few_aliases_are_fine() -> None:
+    gates = loaded(
         "version: 1\nassertions:\n"
         "- {metric: overlap, where: &w {stage: stage2_f}, require: '>= 60%'}\n"
         "- {metric: exposed_ns, where: *w, require: < 2ms}\n"
@@ -357,7 +335,6 @@ def test_a_few_aliases_are_fine(load: Loader) -> None:
     assert [a.where["stage"].values for a in gates.assertions] == [("stage2_f",)] * 2
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_no_mistakes(load: Loader) -> None:
-    load.path.write_bytes(b"\xef\xbb\xbfversion: 1\r\nassertions: [no syncs]\r\n")
-    (assertion,) = load_gate_file(load.path, METRICS).assertions
-    assert assertion.location == Location(load.path, 2, 14)
+def test_a_byte_order_mark_and_carriage_returns_are_no_mistakes() -> None:
+    (assertion,) = loaded(b"\xef\xbb\xbfversion: 1\r\nassertions: [no syncs]\r\n").assertions
+    assert assertion.location == Location(PATH, 2, 14)

@@ -10,23 +10,13 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
 from tests.support.fake_metrics import METRICS
+from tests.support.gate_files import mistakes
 
 HEAD = "version: 1\nassertions:\n"
 ENTRY = HEAD + "  - metric: overlap\n"
 NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as in tolerance: {rel: 5%, abs: 50us}"
 QUOTE_BLOCK = 'YAML reads > and | as the start of a block: quote it, as in ">= 60%"'
 QUOTE_GLOB = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
-
-
-def mistakes(tmp_path: Path, content: str | bytes) -> list[str]:
-    path = tmp_path / "gates.nsys.yaml"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(GateFileError) as caught:
-        load_gate_file(path, METRICS, display=Path("g.yaml"))
-    found = caught.value.mistakes
-    assert str(caught.value) == "\n".join(found)
-    assert all(mistake.isprintable() for mistake in found)
-    return [mistake.removeprefix("g.yaml:") for mistake in found]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +43,8 @@ def mistakes(tmp_path: Path, content: str | bytes) -> list[str]:
         ("a: " + "[" * 60 + "]" * 60 + "\n", "1:53: nested deeper than 50 levels"),
     ],
 )
-def test_what_cannot_be_read(tmp_path: Path, content: str | bytes, mistake: str) -> None:
-    (found,) = mistakes(tmp_path, content)
+def test_what_cannot_be_read(content: str | bytes, mistake: str) -> None:
+    (found,) = mistakes(content)
     assert found.startswith(mistake)
 
 
@@ -63,20 +53,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_gate_file(tmp_path / "none.yaml", METRICS)
 
 
-def test_a_file_that_is_too_large(tmp_path: Path) -> None:
-    assert mistakes(tmp_path, "#" * (1 << 20) + "\n") == ["1:1: the file is larger than 1 048 576 bytes"]
+def test_a_file_that_is_too_large() -> None:
+    assert mistakes("#" * (1 << 20) + "\n") == ["1:1: the file is larger than 1 048 576 bytes"]
 
 
-def test_an_alias_bomb(tmp_path: Path) -> None:
+def test_an_alias_bomb() -> None:
     lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
     lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi", strict=True)]
-    found = mistakes(tmp_path, "\n".join(lines))
+    found = mistakes("\n".join(lines))
     assert found == ["1:1: the file holds more than 20 000 nodes, its aliases expanded"]
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
-def test_nesting_without_end_is_no_crash(tmp_path: Path, opening: str) -> None:
-    assert len(mistakes(tmp_path, opening * 100_000)) == 1
+def test_nesting_without_end_is_no_crash(opening: str) -> None:
+    assert len(mistakes(opening * 100_000)) == 1
 
 
 @pytest.mark.parametrize(
@@ -201,8 +191,8 @@ def test_nesting_without_end_is_no_crash(tmp_path: Path, opening: str) -> None:
         ),
     ],
 )
-def test_mistakes_of_the_file(tmp_path: Path, content: str, expected: list[str]) -> None:
-    assert mistakes(tmp_path, content) == expected
+def test_mistakes_of_the_file(content: str, expected: list[str]) -> None:
+    assert mistakes(content) == expected
 
 
 @pytest.mark.parametrize(
@@ -218,8 +208,8 @@ def test_mistakes_of_the_file(tmp_path: Path, content: str, expected: list[str])
         ("assert: stage3 overlp >= 60%", "3:20: unknown metric 'overlp' (did you mean 'overlap'?)"),
     ],
 )
-def test_mistakes_of_a_sentence(tmp_path: Path, entry: str, mistake: str) -> None:
-    assert mistakes(tmp_path, f"{HEAD}  - {entry}\n") == [mistake]
+def test_mistakes_of_a_sentence(entry: str, mistake: str) -> None:
+    assert mistakes(f"{HEAD}  - {entry}\n") == [mistake]
 
 
 @pytest.mark.parametrize(
@@ -322,8 +312,8 @@ def test_mistakes_of_a_sentence(tmp_path: Path, entry: str, mistake: str) -> Non
         ),
     ],
 )
-def test_mistakes_of_a_limit(tmp_path: Path, keys: str, expected: list[str]) -> None:
-    assert mistakes(tmp_path, f"{ENTRY}    {keys}\n") == expected
+def test_mistakes_of_a_limit(keys: str, expected: list[str]) -> None:
+    assert mistakes(f"{ENTRY}    {keys}\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -386,8 +376,8 @@ def test_mistakes_of_a_limit(tmp_path: Path, keys: str, expected: list[str]) -> 
         ("window: {from: 1}", None),
     ],
 )
-def test_mistakes_of_other_keys(tmp_path: Path, keys: str, expected: list[str] | None) -> None:
-    found = mistakes(tmp_path, f"{ENTRY}    require: '>= 60%'\n    {keys}\n")
+def test_mistakes_of_other_keys(keys: str, expected: list[str] | None) -> None:
+    found = mistakes(f"{ENTRY}    require: '>= 60%'\n    {keys}\n")
     assert found == (
         expected
         or [
@@ -397,17 +387,16 @@ def test_mistakes_of_other_keys(tmp_path: Path, keys: str, expected: list[str] |
     )
 
 
-def test_names_are_unique(tmp_path: Path) -> None:
-    found = mistakes(tmp_path, f"{HEAD}- no syncs\n- no  syncs\n- {{id: no syncs, assert: no barrier_ns}}\n")
+def test_names_are_unique() -> None:
+    found = mistakes(f"{HEAD}- no syncs\n- no  syncs\n- {{id: no syncs, assert: no barrier_ns}}\n")
     assert found == [
         "4:3: 'no syncs' is the name of the assertion on line 3 already: give it another id",
         "5:3: 'no syncs' is the name of the assertion on line 3 already: give it another id",
     ]
 
 
-def test_all_mistakes_come_together_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_mistakes_come_together_in_the_order_of_the_file() -> None:
     found = mistakes(
-        tmp_path,
         "version: 3\nwindow: []\nassertions:\n- overlp >= 60%\n- no syncs\n- {metric: x}\nrun: {world: a}\n",
     )
     assert [mistake.split(": ")[0] for mistake in found] == ["1:10", "2:9", "4:3", "6:3", "6:12", "7:14"]

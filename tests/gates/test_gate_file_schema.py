@@ -18,12 +18,12 @@ from pytest_nsys.gates.assertion_keys import ASSERTION_KEYS, FORBIDDEN_MARKS, SE
 from pytest_nsys.gates.baseline_keys import BASELINE_KEYS, MAX_RUNS
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import CONVENTION_KEYS, PURPOSE_KEYS
-from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS, load_gate_file
+from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS
 from pytest_nsys.gates.quality_keys import QUALITY_KEYS
 from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, WINDOW_KEYS
 from pytest_nsys.gates.waiver_keys import REQUIRED_KEYS, WAIVER_KEYS
 from pytest_nsys.gates.workload_keys import PIPELINE_KEYS, WORKLOAD_KEYS
-from tests.support.fake_metrics import METRICS
+from tests.support.gate_files import loaded
 
 SCHEMA: dict[str, Any] = json.loads(
     Path(gate_file.__file__).with_name("gate_file.schema.json").read_text(encoding="utf-8")
@@ -306,11 +306,9 @@ def in_file(entry: str) -> str:
     return f"version: 1\nassertions:\n- {entry}\n"
 
 
-def loads(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "gates.nsys.yaml"
-    path.write_text(text, encoding="utf-8")
+def loads(text: str) -> str:
     try:
-        load_gate_file(path, METRICS)
+        loaded(text)
     except GateFileError as error:
         return str(error)
     return ""
@@ -325,14 +323,14 @@ def test_the_schema_is_a_schema() -> None:
 
 
 @pytest.mark.parametrize("text", [*ACCEPTED, *map(in_file, ACCEPTED_ENTRIES)])
-def test_both_accept(tmp_path: Path, text: str) -> None:
-    assert loads(tmp_path, text) == ""
+def test_both_accept(text: str) -> None:
+    assert loads(text) == ""
     assert validates(text) == ""
 
 
 @pytest.mark.parametrize("text", [*REFUSED, *map(in_file, REFUSED_ENTRIES)])
-def test_both_refuse(tmp_path: Path, text: str) -> None:
-    assert loads(tmp_path, text)
+def test_both_refuse(text: str) -> None:
+    assert loads(text)
     assert validates(text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -12,16 +11,16 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
-from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.loosening import ASSERTION_RULES, GATE_RULES, Changed, compared
 from pytest_nsys.gates.quality_keys import QUALITY_KEYS
+from tests.support.gate_files import loaded
 
 
 def gate(text: str) -> GateFile:
     """A gate file of this text, to which ``version`` and, where there is no list, ``assertions`` are added."""
     text = dedent(text).strip("\n")
     text = text if "assertions:" in text else f"assertions:\n{text}"
-    return load_gate_file(Path("g.nsys.yaml"), METRICS, content=f"version: 1\n{text}\n".encode())
+    return loaded(f"version: 1\n{text}\n", METRICS)
 
 
 def said(old: str, new: str) -> list[str]:

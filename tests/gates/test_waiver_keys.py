@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.errors import GateFileError
+from tests.support import gate_files
 from tests.support.waivers import ENTRY, FOR, MS, ON_TIME, assertion, load
 
 
-def mistakes(folder: Path, text: str) -> list[str]:
-    with pytest.raises(GateFileError) as caught:
-        load(folder, text)
-    return [mistake.removeprefix("g.yaml:") for mistake in caught.value.mistakes]
+def mistakes(text: str) -> list[str]:
+    return gate_files.mistakes(f"version: 1\n{text}")
 
 
-def test_every_key_of_a_waiver(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, f"{ENTRY}, where: {{stage: [stage2, stage4_b], pp: 01}}")
+def test_every_key_of_a_waiver() -> None:
+    gate = assertion(f"{ENTRY}, where: {{stage: [stage2, stage4_b], pp: 01}}")
     (waiver,) = gate.waivers
     assert (waiver.ceiling, waiver.expires) == (Fraction(3 * MS), ON_TIME)
     assert (waiver.reason, waiver.link) == ("a new driver", "https://example.org/12")
     assert {d: s.values for d, s in waiver.where.items()} == {"stage": ("stage2", "stage4_b"), "pp": ("1",)}
-    assert str(waiver.location) == "g.yaml:5:3"
+    assert str(waiver.location) == "gates.nsys.yaml:5:3"
     assert not waiver.shared
 
 
-def test_a_sentence_is_the_name_of_its_assertion(tmp_path: Path) -> None:
+def test_a_sentence_is_the_name_of_its_assertion() -> None:
     gates = load(
-        tmp_path,
         "assertions: [stage3  overlap >= 60%, 'stage[24]_* overlap >= 60%', no syncs]\n"
         "waivers:\n"
         "- {assertion: stage3 overlap  >= 60%, ceiling: 50%, expires: 2026-12-31, reason: x}\n"
@@ -38,17 +34,16 @@ def test_a_sentence_is_the_name_of_its_assertion(tmp_path: Path) -> None:
     assert [[w.ceiling for w in a.waivers] for a in gates.assertions] == [[Fraction(1, 2)], [Fraction(111, 200)], []]
 
 
-def test_an_id_alone_stands_for_all_items_of_a_for(tmp_path: Path) -> None:
-    gates = load(tmp_path, f"{FOR}- {{assertion: a, {ENTRY}}}\n- {{assertion: 'a[stage=stage4]', {ENTRY}}}\n")
+def test_an_id_alone_stands_for_all_items_of_a_for() -> None:
+    gates = load(f"{FOR}- {{assertion: a, {ENTRY}}}\n- {{assertion: 'a[stage=stage4]', {ENTRY}}}\n")
     assert [[(w.location.line, w.shared) for w in a.waivers] for a in gates.assertions] == [
         [(5, True)],
         [(5, True), (6, False)],
     ]
 
 
-def test_a_balance_has_a_ceiling_without_unit(tmp_path: Path) -> None:
+def test_a_balance_has_a_ceiling_without_unit() -> None:
     gate = assertion(
-        tmp_path,
         "ceiling: 1.3, expires: 2026-12-31, reason: x",
         entry="{id: gate, assert: balance of compute_ns across pp <= 1.1}",
     )
@@ -123,9 +118,9 @@ def test_a_balance_has_a_ceiling_without_unit(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, waiver: str, expected: list[str]) -> None:
+def test_a_mistake_is_one_line_with_its_place(waiver: str, expected: list[str]) -> None:
     text = f"assertions: [{{id: gate, assert: exposed_ns < 2ms}}]\nwaivers:\n- {{{waiver}}}\n"
-    assert mistakes(tmp_path, text) == expected
+    assert mistakes(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -136,12 +131,12 @@ def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, waiver: str, expec
         ("assert: comm_streams != 3", "4", "!= has no ceiling"),
     ],
 )
-def test_what_cannot_be_waived(tmp_path: Path, entry: str, ceiling: str, why: str) -> None:
+def test_what_cannot_be_waived(entry: str, ceiling: str, why: str) -> None:
     text = (
         f"assertions: [{{id: gate, {entry}}}]\n"
         f"waivers: [{{assertion: gate, ceiling: {ceiling}, expires: 2026-12-31, reason: x}}]\n"
     )
-    assert mistakes(tmp_path, text) == [f"3:23: 'gate' cannot be waived: {why}"]
+    assert mistakes(text) == [f"3:23: 'gate' cannot be waived: {why}"]
 
 
 @pytest.mark.parametrize(
@@ -160,15 +155,15 @@ def test_what_cannot_be_waived(tmp_path: Path, entry: str, ceiling: str, why: st
         ("exposed_ns <= baseline", "0ns", True),
     ],
 )
-def test_a_ceiling_lies_outside_a_constant_limit(tmp_path: Path, sentence: str, ceiling: str, good: bool) -> None:
+def test_a_ceiling_lies_outside_a_constant_limit(sentence: str, ceiling: str, good: bool) -> None:
     text = (
         f"assertions: [{sentence}]\n"
         f"waivers: [{{assertion: {sentence}, ceiling: {ceiling}, expires: 2026-12-31, reason: x}}]\n"
     )
     if good:
-        assert load(tmp_path, text).assertions[0].waivers
+        assert load(text).assertions[0].waivers
     else:
-        (mistake,) = mistakes(tmp_path, text)
+        (mistake,) = mistakes(text)
         assert f"ceiling {ceiling} waives nothing" in mistake
 
 
@@ -207,13 +202,13 @@ def test_a_ceiling_lies_outside_a_constant_limit(tmp_path: Path, sentence: str, 
         ),
     ],
 )
-def test_a_dimension_that_is_gone_cannot_be_selected(tmp_path: Path, entry: str, where: str, what: str) -> None:
+def test_a_dimension_that_is_gone_cannot_be_selected(entry: str, where: str, what: str) -> None:
     ceiling = "3" if "balance" in entry else "3ms"
     text = (
         f"assertions:\n- {{id: gate, {entry}}}\n"
         f"waivers:\n- {{assertion: gate, ceiling: {ceiling}, expires: 2026-12-31, reason: x, where: {{{where}}}}}\n"
     )
-    (mistake,) = mistakes(tmp_path, text)
+    (mistake,) = mistakes(text)
     assert mistake.endswith(f": {what}")
     assert mistake.startswith("5:")
 
@@ -228,15 +223,14 @@ def test_a_dimension_that_is_gone_cannot_be_selected(tmp_path: Path, entry: str,
         ("assert: exposed_ns < 2ms", "ep: 0"),
     ],
 )
-def test_a_dimension_that_is_left_can_be_selected(tmp_path: Path, entry: str, where: str) -> None:
+def test_a_dimension_that_is_left_can_be_selected(entry: str, where: str) -> None:
     gates = load(
-        tmp_path,
         f"assertions:\n- {{id: gate, {entry}}}\nwaivers:\n- {{assertion: gate, {ENTRY}, where: {{{where}}}}}\n",
     )
     assert all(list(a.waivers[0].where) == [where.split(":")[0]] for a in gates.assertions)
 
 
-def test_a_waiver_is_not_blamed_for_an_assertion_that_could_not_be_read(tmp_path: Path) -> None:
+def test_a_waiver_is_not_blamed_for_an_assertion_that_could_not_be_read() -> None:
     text = f"assertions: [{{id: gate, assert: exposd_ns < 2ms}}]\nwaivers: [{{assertion: gate, {ENTRY}}}]\n"
-    (mistake,) = mistakes(tmp_path, text)
+    (mistake,) = mistakes(text)
     assert "unknown metric 'exposd_ns'" in mistake

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -38,8 +37,8 @@ def waived(gate: Assertion, *rows: JudgedRow, unit: str = "ns", today: date = ON
     return outcomes(kept), list(said)
 
 
-def test_rows_within_the_ceiling_pass_until_the_end_of_the_day(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, ENTRY)
+def test_rows_within_the_ceiling_pass_until_the_end_of_the_day() -> None:
+    gate = assertion(ENTRY)
     rows = row(3 * MS), row(2_500_000, rank=1)
     assert waived(gate, *rows) == (
         ["waived passed"] * 2,
@@ -51,8 +50,8 @@ def test_rows_within_the_ceiling_pass_until_the_end_of_the_day(tmp_path: Path) -
     )
 
 
-def test_a_row_beyond_the_ceiling_stays_red_beside_one_within_it(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, ENTRY)
+def test_a_row_beyond_the_ceiling_stays_red_beside_one_within_it() -> None:
+    gate = assertion(ENTRY)
     assert waived(gate, row(3 * MS + 1, rank=1), row(2_500_000)) == (
         ["failed", "waived passed"],
         [
@@ -62,23 +61,22 @@ def test_a_row_beyond_the_ceiling_stays_red_beside_one_within_it(tmp_path: Path)
     )
 
 
-def test_only_the_rows_that_it_selects_are_waived(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, f"{ENTRY}, where: {{stage: stage2, pp: 1}}")
+def test_only_the_rows_that_it_selects_are_waived() -> None:
+    gate = assertion(f"{ENTRY}, where: {{stage: stage2, pp: 1}}")
     rows = row(3 * MS, rank=1), row(3 * MS, rank=0), row(3 * MS, rank=1, stage="stage4_f")
     assert waived(gate, *rows)[0] == ["waived passed", "failed", "failed"]
 
 
-def test_a_rank_without_mesh_is_not_selected_by_an_axis(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, f"{ENTRY}, where: {{pp: 1}}")
+def test_a_rank_without_mesh_is_not_selected_by_an_axis() -> None:
+    gate = assertion(f"{ENTRY}, where: {{pp: 1}}")
     assert waived(gate, row(3 * MS, rank=7)) == (
         ["failed"],
         ["the waiver on line 5 means no row of this assertion: mend its 'where', or remove it"],
     )
 
 
-def test_where_more_is_better_the_ceiling_is_a_floor(tmp_path: Path) -> None:
+def test_where_more_is_better_the_ceiling_is_a_floor() -> None:
     gate = assertion(
-        tmp_path,
         "ceiling: 50%, expires: 2026-12-31, reason: x",
         entry="{id: gate, assert: overlap >= 60%}",
     )
@@ -110,9 +108,9 @@ def test_where_more_is_better_the_ceiling_is_a_floor(tmp_path: Path) -> None:
     [("assert: comm_streams == 2", None), ("metric: launches, baseline: {abs: 0}", 2)],
 )
 def test_a_limit_with_two_sides_is_waived_on_the_side_of_the_ceiling(
-    tmp_path: Path, ceiling: int, value: int, outcome: str, entry: str, baseline: int | None
+    ceiling: int, value: int, outcome: str, entry: str, baseline: int | None
 ) -> None:
-    gate = assertion(tmp_path, f"ceiling: {ceiling}, expires: 2026-12-31, reason: x", entry=f"{{id: gate, {entry}}}")
+    gate = assertion(f"ceiling: {ceiling}, expires: 2026-12-31, reason: x", entry=f"{{id: gate, {entry}}}")
     found, said = waived(gate, row(value, limit=2, baseline=baseline), unit="count")
     assert found == [outcome]
     if (value - 2) * (ceiling - 2) < 0:
@@ -120,15 +118,15 @@ def test_a_limit_with_two_sides_is_waived_on_the_side_of_the_ceiling(
         assert f"waived {way} to {ceiling} until 2026-12-31 (line 5), not {other} to {value}" in said[0]
 
 
-def test_what_could_not_be_judged_is_never_waived(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, ENTRY)
+def test_what_could_not_be_judged_is_never_waived() -> None:
+    gate = assertion(ENTRY)
     lost = row(3 * MS, outcome=Outcome.NO_DATA, margin=None)
     unsure = row(3 * MS, rank=1, outcome=Outcome.INCONCLUSIVE)
     assert waived(gate, lost, unsure) == (["no data", "inconclusive"], [])
 
 
-def test_a_waiver_that_is_not_needed_says_so(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, ENTRY)
+def test_a_waiver_that_is_not_needed_says_so() -> None:
+    gate = assertion(ENTRY)
     good = row(MS, outcome=Outcome.PASSED, margin=MS)
     assert waived(gate, good) == (["passed"], ["the waiver on line 5 is not needed: remove it"])
     assert waived(gate, good, today=TOO_LATE) == (
@@ -137,8 +135,8 @@ def test_a_waiver_that_is_not_needed_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_a_waiver_of_several_items_does_not_ask_for_its_removal_in_one(tmp_path: Path) -> None:
-    gate = load(tmp_path, f"{FOR}- {{assertion: a, {ENTRY}}}\n").assertions[0]
+def test_a_waiver_of_several_items_does_not_ask_for_its_removal_in_one() -> None:
+    gate = load(f"{FOR}- {{assertion: a, {ENTRY}}}\n").assertions[0]
     good = row(MS, outcome=Outcome.PASSED, margin=MS)
     assert waived(gate, good)[1] == ["the waiver on line 5 is not needed here: let it name the items that need it"]
     assert waived(gate, good, today=TOO_LATE)[1] == [
@@ -146,10 +144,10 @@ def test_a_waiver_of_several_items_does_not_ask_for_its_removal_in_one(tmp_path:
     ]
 
 
-def test_the_first_waiver_in_force_that_reaches_covers_a_row(tmp_path: Path) -> None:
+def test_the_first_waiver_in_force_that_reaches_covers_a_row() -> None:
     expired = ENTRY.replace("2026", "2025")
     wider = ENTRY.replace("3ms", "5ms").replace("a new driver", "a bad link")
-    gate = assertion(tmp_path, expired, ENTRY, wider)
+    gate = assertion(expired, ENTRY, wider)
     assert waived(gate, row(4 * MS), row(3 * MS, rank=1)) == (
         ["waived passed"] * 2,
         [
@@ -160,13 +158,13 @@ def test_the_first_waiver_in_force_that_reaches_covers_a_row(tmp_path: Path) -> 
     )
 
 
-def test_without_waivers_rows_stay_as_they_are(tmp_path: Path) -> None:
-    (gate,) = load(tmp_path, "assertions: [exposed_ns < 2ms]\n").assertions
+def test_without_waivers_rows_stay_as_they_are() -> None:
+    (gate,) = load("assertions: [exposed_ns < 2ms]\n").assertions
     assert waived(gate, row(3 * MS)) == (["failed"], [])
 
 
-def test_a_reason_is_one_line_fit_for_a_terminal(tmp_path: Path) -> None:
-    gate = assertion(tmp_path, 'ceiling: 3ms, expires: 2026-12-31, reason: "\\e[31mred\\n  and more"')
+def test_a_reason_is_one_line_fit_for_a_terminal() -> None:
+    gate = assertion('ceiling: 3ms, expires: 2026-12-31, reason: "\\e[31mred\\n  and more"')
     (said,) = waived(gate, row(3 * MS))[1]
     assert said.isprintable()
     assert "red and more" in said

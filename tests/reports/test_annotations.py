@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
-from pytest_nsys.reports.session.digest import FileMistake
 from tests.support.gates import Project
 from tests.support.reports import digest, record
 
@@ -120,7 +120,7 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
 
 
 def test_a_mistake_without_a_line_and_a_baseline_that_changes() -> None:
-    found = of(mistakes=(FileMistake("test_it.py", "no GPU"),), baseline_changes=("baselines/a.json: 3 rows",))
+    found = of(mistakes=(Mistake("test_it.py", "no GPU"),), baseline_changes=("baselines/a.json: 3 rows",))
     assert found == [
         {"kind": "error", "file": "test_it.py", "title": "nsys gate: not judged", "text": "no GPU"},
         {"kind": "notice", "title": "nsys gate: a baseline changes", "text": "baselines/a.json: 3 rows"},

@@ -10,7 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pytest_nsys.reports.session.digest import STATES, FileMistake
+from pytest_nsys.core.errors import Mistake
+from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
 from pytest_nsys.tools.whole_file import write_whole
 from tests.support.gates import Project
@@ -372,7 +373,7 @@ def test_the_verdict_is_the_worst_one() -> None:
     assert verdict("error", "incomparable") == "error"
     assert verdict("passed", "improved") == "improved"
     assert verdict("passed", "passed") == "passed"
-    assert verdict("passed", mistakes=(FileMistake("a", "wrong"),)) == "error"
+    assert verdict("passed", mistakes=(Mistake("a", "wrong"),)) == "error"
     assert verdict("passed", exit_status=3) == "error"
     assert digest(record("a", "inconclusive", good=True), record("b", "improved", good=True)).verdict == "inconclusive"
     assert digest(record("a", "failed", good=True, severity="warn")).verdict == "passed"

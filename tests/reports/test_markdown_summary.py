@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Note
-from pytest_nsys.reports.session.digest import FileMistake
 from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, SHOWN_ROWS, cell, code, cut, prose, summary
 from tests.support.gates import Project
 from tests.support.reports import digest, record
@@ -215,7 +215,7 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
     hostile |= {"judged": [row(9, labels={"stage": text})], "unit": "count", "comparator": "<=", "file": text}
     hostile |= {"differences": [{"name": text, "now": text, "baseline": text}], "next_steps": [(text, text)]}
     hostile |= {"measured_as": text, "windows": [text]}
-    shown = summary(digest(hostile, mistakes=(FileMistake(text, text, 1, 1),), baseline_changes=(text,)))
+    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), baseline_changes=(text,)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{7}, {3}, {3}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")

@@ -13,7 +13,6 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.history.entries import run_facts, series_facts
 from pytest_nsys.stored.history.reading import last_runs, load
@@ -22,6 +21,7 @@ from pytest_nsys.tools.revision import Revision
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
+from tests.support.gate_files import loaded
 from tests.support.gates import Project, write_trace
 from tests.support.histories import KEY, SID, ask, entry
 
@@ -111,9 +111,7 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
     """Of 1 % a run: half a window of ten later is 5.6 % above its median, ten runs more are 16.7 %."""
     limits = {"follows": "{history: 10, rel: 10%}", "lags": "{history: 10, lag: 10, rel: 10%}"}
     text = "".join(f"- {{id: {name}, metric: exposed_ns, baseline: {limit}}}\n" for name, limit in limits.items())
-    path = tmp_path / "gate.nsys.yaml"
-    path.write_text(f"version: 1\nassertions:\n{text}")
-    gate = load_gate_file(path, METRICS)
+    gate = loaded(f"version: 1\nassertions:\n{text}", METRICS)
     found: dict[str, list[Outcome]] = {name: [] for name in limits}
     for night in range(30):
         trace = write_trace(tmp_path / "run.sqlite", round(200 * 1.01**night), ranks=1)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.gate_file import load_gate_file
-from tests.support.fake_metrics import METRICS
+from tests.support.gate_files import loaded
 
 MS = 1_000_000
 ON_TIME = date(2026, 12, 31)
@@ -16,13 +14,11 @@ ENTRY = "ceiling: 3ms, expires: 2026-12-31, reason: a new driver, link: 'https:/
 FOR = "assertions:\n- {id: a, assert: exposed_ns < 2ms, for: {stage: [stage2, stage4]}}\nwaivers:\n"
 
 
-def load(folder: Path, text: str) -> GateFile:
-    path = folder / "gates.nsys.yaml"
-    path.write_text("version: 1\n" + text, encoding="utf-8")
-    return load_gate_file(path, METRICS, display=Path("g.yaml"))
+def load(text: str) -> GateFile:
+    return loaded(f"version: 1\n{text}")
 
 
-def assertion(folder: Path, *waivers: str, entry: str = "{id: gate, assert: exposed_ns < 2ms}") -> Assertion:
+def assertion(*waivers: str, entry: str = "{id: gate, assert: exposed_ns < 2ms}") -> Assertion:
     written = "".join(f"- {{assertion: gate, {waiver}}}\n" for waiver in waivers)
-    (found,) = load(folder, f"assertions:\n- {entry}\nwaivers:\n{written}").assertions
+    (found,) = load(f"assertions:\n- {entry}\nwaivers:\n{written}").assertions
     return found

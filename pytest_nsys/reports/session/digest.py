@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import counted
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.verdict import Outcome
@@ -30,16 +31,6 @@ BROKEN_OFF = (2, 3, 4)
 
 NEVER_GOOD = frozenset(map(str, (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.FAILED)))
 """States that no plugin can make good: what a person allows to fail has a state of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileMistake:
-    """Why a file could not be collected; ``line`` and ``column`` count from 1, None where nobody knows."""
-
-    file: str
-    text: str
-    line: int | None = None
-    column: int | None = None
 
 
 class By(enum.StrEnum):
@@ -71,7 +62,7 @@ class Digest:
     """
 
     records: tuple[Mapping[str, Any], ...]
-    mistakes: tuple[FileMistake, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
     exit_status: int = 0
     baseline_changes: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
