@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.gates import Project
 from tests.support.quick_python import import_everything, quick_python
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.support.marks"]
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")  # a machine that is busy with something else fails no test

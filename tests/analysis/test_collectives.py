@@ -34,7 +34,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 KINETO = BUILT_IN["kineto"]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -928,7 +928,7 @@ def test_a_gate_without_sizes_is_no_data_and_says_why(project: Project) -> None:
 # -- real traces
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_sums_of_a_real_trace() -> None:
     """Against a sum over the file's events that shares no code with the reader."""
     path = REAL / "hta_nccl_data.json.gz"
@@ -952,7 +952,7 @@ def test_sums_of_a_real_trace() -> None:
         }
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_real_traces_without_sizes_have_counts_and_times() -> None:
     from tests.support.reference_data import expected_chrome_traces
 

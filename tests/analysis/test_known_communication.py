@@ -22,7 +22,7 @@ from pytest_nsys.traces.opening import open_trace
 from tests.support.gate_files import loaded
 from tests.support.gates import Project
 from tests.support.measure import captures, rows_of
-from tests.support.reference_data import DEEPSEEK, MORE, needs_reference_data
+from tests.support.reference_data import DEEPSEEK, MORE
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)"
 NCCL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -228,7 +228,7 @@ def test_communication_and_its_helpers_are_told_apart(project: Project) -> None:
 # -- a published profile whose communication is all DeepEP's
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_the_published_dualpipe_profile() -> None:
     expected: Mapping[str, int] = json.loads((MORE / "expected.json").read_text())[DEEPSEEK.name]
     with captures(DEEPSEEK, convention=BUILT_IN["kineto"]) as run:

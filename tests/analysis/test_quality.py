@@ -10,7 +10,7 @@ from pytest_nsys.analysis.quality import tells_of_loss
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import ANCHOR, MS, Edit, Project
-from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, needs_reference_data
+from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS
 
 OVERLAP = "overlap >= 60%"
 LAUNCHES = "{metric: launches, where: {stage: none}, require: '>= 1'}"
@@ -456,7 +456,7 @@ def test_mistakes_stand_at_their_line(project: Project, written: str, said: str)
     assert said in told
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_real_traces_keep_the_defaults(project: Project, name: str) -> None:
     sentences = ("no mixed comm streams", "window_ns <= 1s", "median overlap >= 1%", "launches >= 1", "compute_ns > 0")

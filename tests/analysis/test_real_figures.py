@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
 from tests.support.fake_nsys import needs_nsys
-from tests.support.reference_data import REAL, expected_figures, needs_reference_data
+from tests.support.reference_data import REAL, expected_figures
 
-pytestmark = needs_reference_data
+pytestmark = pytest.mark.reference
 
 EXPORTS = {name: figures for name, figures in expected_figures().items() if "result" in figures}
 TORCH = {name: figures for name, figures in expected_figures().items() if "full" in figures}

@@ -12,7 +12,7 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gates import Project
 from tests.support.measure import notes
-from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures, needs_reference_data
+from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"
 NCCL = "ncclDevKernel_SendRecv"
@@ -116,20 +116,20 @@ def test_every_command_that_measures_warns(tmp_path: Path, command: str) -> None
     assert 'communication: ["*deep_ep::*"]' in said
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces_are_not_doubted(name: str) -> None:
     assert doubts(DUALPIPE / f"{name}.sqlite", BUILT_IN["pithtrain"]) == []
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", [name for name, figures in expected_figures().items() if "full" in figures])
 def test_real_traces_are_not_doubted(name: str) -> None:
     """Under any convention: NCCL and RCCL are all that communicates there."""
     assert doubts(REAL / name, Convention("own"), window="run") == []
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> None:
     (said,) = doubts(DEEPSEEK, Convention("own"), window="run")
     assert said.startswith("36 kernels of DeepEP count as compute, 46.5 % of the kernel time (dpsk::ep::")

@@ -14,7 +14,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 MS = 1_000_000
 NOON = 1_767_355_200_000_000_000
@@ -285,7 +285,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, config: Path) -> None:
     assert "Permission denied" in done.output
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_a_real_trace(tmp_path: Path, config: Path) -> None:
     report(REAL / "hta_nccl_data.json.gz", "--config", config, "-o", tmp_path)
     (path,) = tmp_path.glob("*.txt")

@@ -14,7 +14,7 @@ from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import Families, classifier, zero_filled
 from tests.support.kernel_traces import sums
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 
 def counted_by_hand(path: Path) -> tuple[dict[str, int], int]:
@@ -55,7 +55,7 @@ REAL_TRACES = {
 }
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", REAL_TRACES)
 def test_real_traces_sum_to_what_their_files_hold(name: str) -> None:
     by_name, count = counted_by_hand(REAL / name)
@@ -75,7 +75,7 @@ def family_by_hand(full: str, table: Families, found: FamilySums) -> str:
     return classifier(table)(shorts[full], full)
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_the_jax_trace_gives_the_sum_of_its_stream_lanes_alone() -> None:
     expected = json.loads((REAL / "expected.json").read_text())["traces"]["jax_te_attn.trace.json.gz"]
     (lanes,) = expected.values()

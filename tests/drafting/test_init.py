@@ -42,7 +42,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.gates import MS, Project, write_trace
 from tests.support.many_traces import write_nodes
-from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, needs_reference_data
+from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
 
 GATES = "gates.nsys.yaml"
 GREEN = ("-W", "error::pytest_nsys.outcomes.NsysWarning")
@@ -218,7 +218,7 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
     assert "  failed    wall_exposed_all_ns below baseline plus tolerance  1 720 us  " in said
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_the_published_profile_of_deepseek(project: Project) -> None:
     """The same with the kernels of its stream 7 under communication cut to 60 %."""
     (project.root / DEEPSEEK.name).symlink_to(DEEPSEEK)
@@ -639,7 +639,7 @@ def test_values_that_yaml_would_take_for_something_else() -> None:
 # Real traces
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", DUALPIPE_RUNS)
 def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     names = {assertion.name for assertion in real(tmp_path, DUALPIPE / f"{name}.sqlite").assertions}
@@ -647,7 +647,7 @@ def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     assert ("balance of compute_ns across pp <= 1.11" in names) is (name == "pp2_ep2")
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize(
     ("name", "anchor"),
     [
@@ -662,7 +662,7 @@ def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:
     assert real(tmp_path, REAL / name).convention.anchor == anchor
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", ["jax_cpu_0.10.2.trace.json.gz", "torch_2.13.0_cpu_gloo.pt.trace.json.gz"])
 def test_real_traces_without_a_gpu(tmp_path: Path, name: str) -> None:
     with pytest.raises(NothingMeasured, match="no kernels"):

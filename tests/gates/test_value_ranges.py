@@ -24,7 +24,7 @@ from pytest_nsys.gates.value_range import out_of_reach, tolerates_all
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gates import MS, Project
 from tests.support.measure import STEP
-from tests.support.reference_data import REAL, expected_figures, needs_reference_data
+from tests.support.reference_data import REAL, expected_figures
 
 FALLS = "higher overlap is better, so this passes however far it falls: write "
 RISES = "lower exposed_ns is better, so this passes however far it rises: write "
@@ -288,7 +288,7 @@ def chrome_or_nsys(name: str) -> Convention:
     return BUILT_IN[chosen]
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize("name", sorted(name for name in expected_figures() if (REAL / name).is_file()))
 def test_no_value_of_a_real_trace_is_beyond_its_range(name: str) -> None:
     assert outside(REAL / name, chrome_or_nsys(name), (RUN, "median")) == []

@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 DATA = Path(__file__).parents[3] / "shared" / "data"
 DUALPIPE = DATA / "dualpipe"
 REAL = DATA / "real"
@@ -16,8 +14,6 @@ MORE = DATA / "more"
 DEEPSEEK = MORE / "deepseek_dualpipe_train.json.gz"
 
 DUALPIPE_RUNS = ("pp1_cp2_ep2", "pp2_ep2")
-
-needs_reference_data = pytest.mark.skipif(not DATA.is_dir(), reason="the reference traces are not beside the checkout")
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.chrome import chrome, nanoseconds
 from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
-from tests.support.reference_data import DUALPIPE, REAL, needs_reference_data
+from tests.support.reference_data import DUALPIPE, REAL
 
 NCCL = "ncclDevKernel_SendRecv"
 EPOCH_NS = 1_763_000_000_123_456_789
@@ -199,7 +199,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     assert cut(trace).read_bytes() == cut(trace, name="again.json.gz").read_bytes()
 
 
-@needs_reference_data
+@pytest.mark.reference
 @pytest.mark.parametrize(
     ("path", "convention", "window"),
     [

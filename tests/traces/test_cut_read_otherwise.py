@@ -14,7 +14,7 @@ from pytest_nsys.core.model import Interval, Kernels, Lane
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from tests.support.gates import MS, Project
-from tests.support.reference_data import DUALPIPE, needs_reference_data
+from tests.support.reference_data import DUALPIPE
 from tests.traces.test_cut import cut, jax, kineto, measured, nsys
 
 WAYS = [
@@ -58,7 +58,7 @@ def test_each_way_of_a_cut_in_each_way(convention: str, window: str, tmp_path: P
     assert check(trace, convention, window) >= 2  # contained as clipped, and the other way round
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_each_way_of_a_real_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.sqlite"
     trace.symlink_to(next(iter(sorted(DUALPIPE.glob("*.sqlite")))))

@@ -17,7 +17,7 @@ from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 JAX = BUILT_IN["jax"]
 AT = 9_716_533_018
@@ -253,7 +253,7 @@ def test_a_run_of_two_profilers(tmp_path: Path) -> None:
 # -- real traces
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_every_kernel_of_the_real_trace_has_its_launch() -> None:
     trace = Jax(REAL / "jax_te_attn.trace.json.gz")
     (lane,) = trace.lanes()

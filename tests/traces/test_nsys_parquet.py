@@ -19,7 +19,7 @@ from pytest_nsys.traces.nsys.parquet import exported
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.fake_nsys import needs_nsys
 from tests.support.gates import Project, write_trace
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow, the extra `parquet`, is not there")
 
@@ -127,7 +127,7 @@ def test_a_folder_of_that_name_without_tables(project: Project) -> None:
 
 @needs_nsys
 @needs_pyarrow
-@needs_reference_data
+@pytest.mark.reference
 def test_what_a_real_nsys_writes(project: Project) -> None:
     words = ["nsys", "export", "--type=parquetdir", "--output=mordred_pqtdir", str(REAL / "mordred.qdrep")]
     done = subprocess.run(words, cwd=project.root, capture_output=True, check=False)

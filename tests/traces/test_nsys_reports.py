@@ -34,7 +34,7 @@ from tests.support.fake_nsys import (
     write_report,
 )
 from tests.support.gates import Project, write_trace
-from tests.support.reference_data import REAL, needs_reference_data
+from tests.support.reference_data import REAL
 
 GATE = "- {id: hidden, assert: stage2 overlap >= 60%}\n- {id: exposed, assert: exposed_ns < 1ms}"
 
@@ -247,7 +247,7 @@ def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) ->
     assert line in project.command("overlap", "run.nsys-rep", code=0)
 
 
-@needs_reference_data
+@pytest.mark.reference
 def test_real_reports_state_their_session(tmp_path: Path) -> None:
     path = shutil.copy(REAL / "mordred.qdrep", tmp_path / "run.qdrep")
     assert _of_report(Path(path)) == {248_600_000}
@@ -442,7 +442,7 @@ def test_collecting_exports_nothing(project: Project, nsys: FakeNsys) -> None:
 
 
 @needs_nsys
-@needs_reference_data
+@pytest.mark.reference
 def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None:
     shutil.copyfile(REAL / "mordred.qdrep", project.root / "mordred.qdrep")
     said = project.command(
@@ -455,7 +455,7 @@ def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None
 
 
 @needs_nsys
-@needs_reference_data
+@pytest.mark.reference
 def test_the_real_nsys_says_what_the_fake_says(tmp_path: Path) -> None:
     whole = (REAL / "mordred.qdrep").read_bytes()
     assert whole.startswith(MAGIC)
@@ -470,7 +470,7 @@ def test_the_real_nsys_says_what_the_fake_says(tmp_path: Path) -> None:
 
 
 @needs_nsys
-@needs_reference_data
+@pytest.mark.reference
 def test_a_report_of_an_nsys_newer_than_the_one_at_hand(tmp_path: Path) -> None:
     report = tmp_path / "jtb.nsys-rep"
     shutil.copyfile(REAL / "jtb_pdl_2p2c.nsys-rep", report)

@@ -15,9 +15,9 @@ from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import NO_LAUNCH
 from pytest_nsys.traces.opening import open_trace
-from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces, needs_reference_data
+from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces
 
-pytestmark = needs_reference_data
+pytestmark = pytest.mark.reference
 
 COMMANDS = {
     "setup": "show_setup",

@@ -479,7 +479,7 @@ def test_an_empty_window_is_no_data(project: Project) -> None:
     assert "base.sqlite" in said or "head.sqlite" in said
 
 
-@pytest.mark.skipif(not DUALPIPE.is_dir(), reason="the reference data is not here")
+@pytest.mark.reference
 def test_real_traces_of_two_meshes_are_not_comparable() -> None:
     first, second = sorted(DUALPIPE.glob("*.sqlite"))
     assert answer(first, second, code=3)["result"] == "incomparable"
