@@ -1,4 +1,7 @@
-"""Performance gates for GPU training: YAML assertions on Nsight Systems traces, as pytest items."""
+"""Performance gates for GPU training: YAML assertions on Nsight Systems traces, as pytest items.
+
+pytest has no assertion to rewrite here (PYTEST_DONT_REWRITE), so it may be imported before pytest starts.
+"""
 
 from __future__ import annotations
 

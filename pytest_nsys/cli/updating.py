@@ -1,28 +1,72 @@
-"""How does a command write baselines? Through a run of pytest, which takes the settings that a gate run takes."""
+"""How does a command ask pytest? In a session of its own, which takes the settings that a gate run takes.
+
+Files of the project decide what these are: those of pytest, and conftest files with their hooks. Nobody but pytest
+reads them all.
+"""
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 
-from pytest_nsys.cli.exit_status import NOT_JUDGED
+from pytest_nsys.core.errors import IncomparableError
 
-PYTEST_TO_COMMAND = {0: 0, 1: 1, NOT_JUDGED: 3}
-"""Every other end of pytest is a mistake or an unreadable file (2)."""
+if TYPE_CHECKING:
+    import pytest
+
+UNREADABLE, NOT_JUDGED = 2, 3
 
 folder_option = click.option("--baseline-dir", metavar="DIR", help="Folder of the baselines, as in the gate run.")
 
 
-def gate_run(plugin: str, gate_files: Sequence[str], baseline_dir: str | None) -> list[str]:
-    """The command that runs pytest on gate files alone, in one process, whatever the project's settings ask for."""
-    # A process of its own: pytest warns about plugins that were imported before it started, as the commands were.
-    words = [sys.executable, "-m", "pytest", "-p", plugin, *gate_files, "-m", "nsys"]
-    words += [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
-    return words + (["-n", "0"] if find_spec("xdist") else [])
+class Asking:
+    """A plugin of the session. After it, ``interrupted`` tells Ctrl-C from a mistake, which are one to pytest."""
+
+    interrupted = False
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """pytest calls it for kinds of its own, too."""
+        self.interrupted = excinfo.type is KeyboardInterrupt
+
+
+def ask_pytest(asking: Asking, gate_files: Sequence[str], baseline_dir: str | None, *words: str) -> int:
+    """Run pytest on gate files alone, in one process, whatever the project's settings ask for; its exit code.
+
+    Raises KeyboardInterrupt.
+    """
+    import pytest
+
+    if (here := os.getcwd()) not in sys.path:  # as `python -m pytest` has it
+        sys.path.insert(0, here)
+    given = [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
+    alone = ["-n", "0"] if find_spec("xdist") else []
+    code = pytest.main([*gate_files, "-m", "nsys", *given, *alone, *words], plugins=[asking])
+    if asking.interrupted:
+        raise KeyboardInterrupt
+    return int(code)
+
+
+class Updating(Asking):
+    """Tells the bad verdicts apart, which all are 1 to pytest."""
+
+    def __init__(self) -> None:
+        self.outcomes: set[str] = set()
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """See what became of each assertion and each baseline. Last of all, as this plugin is the first there is."""
+        from pytest_nsys.plugin.session import session_of
+
+        for item in session.items:
+            record = getattr(item, "record", None)
+            if record is not None:
+                self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
+        for error in session_of(session.config).not_written:
+            self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 
 def update(
@@ -35,11 +79,18 @@ def update(
     baseline_dir: str | None = None,
     executor: str | None = None,
 ) -> int:
-    """Write baselines of the gate files; the exit code of the command."""
-    words = gate_run("pytest_nsys.cli.exit_status", gate_files, baseline_dir)
-    words += ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
+    """Write baselines of the gate files; the exit code of the command.
+
+    An error weighs more than a verdict without data, which weighs more than a failure.
+    """
+    words = ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
     words += [f"--nsys-update-only={name}" for name in only]
     words += [f"--nsys-trace={trace}" for trace in traces]
     words += [f"--nsys-executor={executor}"] if executor is not None else []
-    done = subprocess.run(words, check=False)
-    return PYTEST_TO_COMMAND.get(done.returncode, 2)
+    asking = Updating()
+    code = ask_pytest(asking, gate_files, baseline_dir, *words)
+    if code not in (0, 1):
+        return UNREADABLE
+    if code == 1 and "error" in asking.outcomes:
+        return UNREADABLE
+    return NOT_JUDGED if code == 1 and asking.outcomes & {"no data", "incomparable"} else code

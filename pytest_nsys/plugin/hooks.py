@@ -17,6 +17,24 @@ if TYPE_CHECKING:
 
     from pytest_nsys.plugin.fixtures import NsysGate, NsysRun
 
+__all__ = [
+    "nsys_gate",
+    "nsys_run",
+    "pytest_addoption",
+    "pytest_collect_file",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_nsys_after_options",
+    "pytest_nsys_before_options",
+    "pytest_report_collectionfinish",
+    "pytest_report_header",
+    "pytest_runtest_makereport",
+    "pytest_runtestloop",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+]
+
 GATE_SUFFIX = ".nsys.yaml"
 _REPORTS = ("nsys_json", "nsys_summary", "nsys_html", "nsys_annotate")
 UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
@@ -27,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
     https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_addoption
     """
+    from pytest_nsys.plugin import import_ordinarily
+
+    import_ordinarily()  # also in a later session of this process
     group = parser.getgroup("nsys", "performance gates on Nsight Systems traces")
     group.addoption(
         "--nsys-trace",
