@@ -32,7 +32,7 @@ import click
 import pytest
 import yaml
 
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.cli.init import Asking, Trial, drafted

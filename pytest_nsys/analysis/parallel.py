@@ -8,17 +8,17 @@ twice costs little: nearly all time goes into reading.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.model import Trace
@@ -60,7 +60,9 @@ def read(job: Job) -> ReadResult:
         except NsysError as error:
             return ReadResult(None, _elsewhere(job.path, error))
         captures = Captures([Run([cast(Trace, trace)], job.convention, job.workload)])
-        _measure(captures, job.requests)
+        for question in _questions(captures, job.requests):
+            with contextlib.suppress(Exception):  # goes wrong once more where the run is judged, and is told there
+                question()
         return ReadResult(trace.recording())
 
 
@@ -71,35 +73,26 @@ def _elsewhere(path: Path, error: NsysError) -> NsysError:
     return TraceError(f"{path}: is not there for {this_worker()}: traces must lie on a disk that all readers share")
 
 
-def _measure(captures: Captures, requests: Sequence[Request]) -> None:
-    """What a gate or a command does with a run, in the order in which it does it."""
-    (run,) = captures.runs
-    # What goes wrong here goes wrong once more where the run is judged, and is told there.
-    with contextlib.suppress(Exception):
-        captures.key({})
-    with contextlib.suppress(Exception):
-        _ = captures.facts
-    for ask in requests:
-        metric = METRICS.get(ask.metric or "")
-        with contextlib.suppress(Exception):
-            run.measured(ask.spec)
+def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Callable[[], object]]:
+    """What a gate or a command asks of a run, in the order in which it does it."""
+    yield partial(captures.key, {})
+    yield lambda: captures.facts
+    for request in requests:
+        metric = METRICS.get(request.metric or "")
+        yield partial(captures.runs[0].measured, request.spec)
         if metric is not None:
-            with contextlib.suppress(Exception):
-                _measure_rows(captures, metric, ask.spec)
-            with contextlib.suppress(Exception):
-                captures.check(ask.bounds, ask.spec, metric)
-        with contextlib.suppress(Exception):
-            captures.notes(ask.spec, *([metric] if metric is not None else []))
+            yield partial(_measure, captures, request)
+        yield partial(captures.notes, request.spec, *filter(None, [metric]))
 
 
-def _measure_rows(captures: Captures, metric: Metric, spec: WindowSpec) -> None:
+def _measure(captures: Captures, request: Request) -> None:
     """The rows of all ranks; where one of them has an empty window, also those of each other rank by itself."""
     try:
-        captures.rows(metric, spec)
+        captures.measure(request)
     except NothingMeasured:
         for rank in captures.runs[0].ranks:
             with contextlib.suppress(NothingMeasured):
-                captures.rows(metric, spec, frozenset({rank.number}))
+                captures.rows(METRICS[request.metric or ""], request.spec, frozenset({rank.number}))
 
 
 Opener = Callable[[Path], Trace]

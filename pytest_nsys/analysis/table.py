@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.hints import did_you_mean
-from pytest_nsys.core.model import Label, Value, counted
+from pytest_nsys.core.model import Label, Row, Value, counted
 
 Labelled = tuple[Mapping[str, Label], Value]
 """A value with its dimensions by name."""
@@ -42,15 +42,16 @@ class Table:
     """Rows of one metric, as measured or as stored.
 
     ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
-    row.
+    row. ``missing`` are the rows that some capture or window lacks, with why.
     """
 
     dimensions: tuple[str, ...]
-    rows: Sequence[tuple[tuple[Label, ...], Value]]
+    rows: Sequence[Row]
     coordinates: Coordinates
     sizes: Mapping[str, int] = field(default_factory=dict)
     every_stage: bool = False
     without: str = ""
+    missing: Sequence[tuple[tuple[Label, ...], str]] = ()
 
     def labelled(self) -> list[Labelled]:
         """The rows with their dimensions by name, in order."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import CaptureCache, Captures, check_two_runs
+from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.choosing_convention import check_named
 from pytest_nsys.cli.gate_files import gate_files_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file

@@ -86,8 +86,8 @@ def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: st
     captures = evidence_of(gate)
     for assertion in gate.assertions:
         with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-            measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
-            found += absences(measured.table(captures.mesh), assertion.where)
+            table = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+            found += absences(table, assertion.where)
     return replace(draft, allow_missing=excuse(found)) if found else draft
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.candidates import Candidate
-from pytest_nsys.analysis.captures import CaptureCache, Captures
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.choosing_convention import check_named, convention_of

@@ -19,7 +19,8 @@ from typing import Any
 
 import click
 
-from pytest_nsys.analysis.captures import CaptureCache, Captures
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under

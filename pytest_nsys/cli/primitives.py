@@ -220,7 +220,7 @@ def _overlap_rows(w: RankWindow, shown: set[str]) -> Iterator[Row]:
 def _absent(captures: Captures, spec: WindowSpec, windows: Sequence[RankWindow], shown: set[str]) -> Iterator[Note]:
     """The ranks of the table that lack a row which others of it have."""
     ranks = frozenset(w.rank.number for w in windows)
-    table = captures.rows(METRICS["overlap"], spec, ranks).table(captures.mesh)
+    table = captures.rows(METRICS["overlap"], spec, ranks)
     for each in absences(table, {"stage": Selector(tuple(sorted(shown)))}):
         if each.rank in ranks:
             yield Note(f"overlap: {each}", True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from pytest_nsys.analysis.captures import Captures, MetricRows
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
@@ -85,10 +85,9 @@ def _find(
     """The rows of every metric. Raises NothingMeasured where none of them has one."""
     found = Found()
     for metric in metrics:
-        measured = captures.rows(metric, spec, ranks)
-        found.absent += [_missing(measured, labels, why) for labels, why in measured.missing]
+        table = captures.rows(metric, spec, ranks)
+        found.absent += [_missing(metric, labels, why) for labels, why in table.missing]
         try:
-            table = measured.table(captures.mesh)
             selected: list[Labelled] = select(table, selectors)
         except NothingSelected as nothing:
             found.absent.append(f"{metric.name}: {nothing}")
@@ -102,9 +101,9 @@ def _find(
     return found
 
 
-def _missing(measured: MetricRows, labels: Sequence[Label], why: str) -> str:
-    place = " ".join(f"{d} {label}" for d, label in zip(measured.metric.dimensions, labels, strict=True))
-    return f"{measured.metric.name}: {place}: {why}"
+def _missing(metric: Metric, labels: Sequence[Label], why: str) -> str:
+    place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
+    return f"{metric.name}: {place}: {why}"
 
 
 def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:

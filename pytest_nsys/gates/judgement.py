@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
-from pytest_nsys.core.model import Label, Note, Value, counted
+from pytest_nsys.core.model import Label, Note, Row, Value, counted
 from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.absence import absences, complete, told
@@ -70,16 +70,15 @@ def judge(
     assertion: Assertion,
     unit: str,
     now: Table,
-    missing: Sequence[tuple[tuple[Label, ...], str]],
     reference: Reference | NotComparable | None,
     today: date | None = None,
 ) -> Judgement:
     """Hold what was measured against what was asked.
 
-    ``missing`` are rows that some capture or window lacks, with why. ``reference`` is what the assertion is compared
-    with, where it needs a baseline. ``today`` (default: in UTC) is what waivers expire by.
+    ``reference`` is what the assertion is compared with, where it needs a baseline. ``today`` (default: in UTC) is what
+    waivers expire by.
     """
-    found = _with_origins(_judge(assertion, unit, now, missing, reference), assertion, now)
+    found = _with_origins(_judge(assertion, unit, now, reference), assertion, now)
     if assertion.warn is not None:
         found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
     if assertion.waivers and found.rows:
@@ -104,14 +103,8 @@ def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Jud
     return replace(judgement, rows=rows)
 
 
-def _judge(
-    assertion: Assertion,
-    unit: str,
-    now: Table,
-    missing: Sequence[tuple[tuple[Label, ...], str]],
-    reference: Reference | NotComparable | None,
-) -> Judgement:
-    if lost := lacking(now, missing, assertion.where):
+def _judge(assertion: Assertion, unit: str, now: Table, reference: Reference | NotComparable | None) -> Judgement:
+    if lost := lacking(now, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=lost)
     try:
         chosen = select(now, assertion.where)
@@ -136,12 +129,10 @@ def _judge(
     return _against_baseline(assertion, limit, unit, rows, reference)
 
 
-def lacking(
-    table: Table, missing: Sequence[tuple[tuple[Label, ...], str]], where: Mapping[str, Selector]
-) -> str | None:
+def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
     """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
-    for labels, why in missing:
-        for named, _ in meant(replace(table, rows=[(labels, 0)]), where):
+    for labels, why in table.missing:
+        for named, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
             return f"{_spelled(named)}: {why}"
     return None
 

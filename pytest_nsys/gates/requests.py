@@ -15,7 +15,12 @@ def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
     return spec_under(convention, assertion.window, assertion.span, assertion.kernels)
 
 
+def request_of(gate: GateFile, assertion: Assertion) -> Request:
+    """What one assertion of a gate file asks of a run."""
+    return Request(assertion.metric, spec_for(gate.convention, assertion), gate.quality)
+
+
 def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:
     """What the assertions of a gate file, all by default, will ask of a run."""
     chosen = gate.assertions if assertions is None else assertions
-    return [Request(each.metric, spec_for(gate.convention, each), gate.quality) for each in chosen]
+    return [request_of(gate, each) for each in chosen]

@@ -91,9 +91,8 @@ class NsysRun:
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
         try:
-            measured = captures.rows(METRICS[metric], spec)
-            table = measured.table(captures.mesh)
-            if lost := lacking(table, measured.missing, selectors):
+            table = captures.rows(METRICS[metric], spec)
+            if lost := lacking(table, selectors):
                 raise NothingSelected(lost)
             return [MetricRow(labels, value) for labels, value in complete(table, selectors, excused)]
         except NothingSelected as nothing:

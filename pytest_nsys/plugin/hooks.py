@@ -201,7 +201,7 @@ def _from(folder: Path, value: str) -> str:
 
 
 def _check_two_runs(config: pytest.Config) -> None:
-    from pytest_nsys.analysis.captures import check_two_runs
+    from pytest_nsys.analysis.capture_cache import check_two_runs
     from pytest_nsys.plugin.session import usage_errors
     from pytest_nsys.traces.opening import find_traces
 

@@ -95,11 +95,8 @@ class GateItem(pytest.Item):
         session = session_of(self.config)
         try:
             self._context = session.context(self.gate)
-            captures = self._context.captures
-            captures.key(self._context.stated)
-            metric, spec = METRICS[self.assertion.metric], spec_for(captures.convention, self.assertion)
-            captures.rows(metric, spec)
-            captures.check(self.gate.quality, spec, metric)
+            self._context.captures.key(self._context.stated)
+            self._context.measure(self.assertion)
             if session.updates(self.assertion):
                 session.refresh(self.gate).readable()
             else:

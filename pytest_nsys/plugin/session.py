@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures import CaptureCache, Captures, check_two_runs
+from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention

@@ -85,7 +85,7 @@ def _judged(reader: Assertion, metric: Metric, series: Series, captures: Capture
     runs = [captures.stored(metric, rows) for rows in series.runs]
     calibration = [captures.stored(metric, rows) for rows in series.calibration_runs]
     reference = Reference(runs, calibration, series.among_calibration)
-    for row in judge(reader, judged_unit(reader, metric), runs[-1], (), reference).rows:
+    for row in judge(reader, judged_unit(reader, metric), runs[-1], reference).rows:
         if row.noise is not None:
             yield row
 

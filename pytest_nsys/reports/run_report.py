@@ -112,7 +112,7 @@ class RunReport:
             if measured.rows:
                 lines.append((name, format_value(measured.rows[0].value, str(metric.unit))))
             else:
-                lines.append((name, f"not known: {measured.why}"))
+                lines.append((name, f"not known: {measured.without}"))
             if name == "tokens_per_s" and measured.rows:
                 each = Fraction(measured.rows[0].value) / world_of(self.window)
                 lines.append(("per GPU", format_value(exact(each), str(metric.unit))))

@@ -231,10 +231,8 @@ def _context(pair: Pair) -> GateContext:
 
 def _judged(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict; head is looked at first, so that what is wrong with it names it, as it does of base."""
-    metric, spec = METRICS[assertion.metric], spec_for(context.captures.convention, assertion)
     with naming("head"):
-        context.captures.rows(metric, spec)
-        context.captures.check(context.gate.quality, spec, metric)
+        context.measure(assertion)
     return evaluate(assertion, context)
 
 
@@ -254,15 +252,14 @@ def _rows(verdict: Verdict, pair: Pair) -> Sequence[JudgedRow]:
     assertion, outcome = verdict.assertion, verdict.outcome
     if verdict.rows or outcome not in (Outcome.INCOMPARABLE, Outcome.NO_DATA):
         return verdict.rows
-    before, after = _folded(assertion, pair.base), _folded(assertion, pair.head)
+    before, after = (_folded(assertion, GateContext(side, pair.gate)) for side in (pair.base, pair.head))
     keys = dict.fromkeys((*after, *before))
     return [JudgedRow(dict(key), after.get(key), None, outcome, baseline=before.get(key)) for key in keys]
 
 
-def _folded(assertion: Assertion, captures: Captures) -> Mapping[RowKey, Value]:
-    measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+def _folded(assertion: Assertion, side: GateContext) -> Mapping[RowKey, Value]:
     try:
-        return folded(measured.table(captures.mesh), assertion)
+        return folded(side.measure(assertion), assertion)
     except NothingSelected:
         return {}
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pytest_nsys.analysis.captures import Captures, MetricRows
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.model import Label, Note, counted, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.bad_runs import BadRuns, delayed
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
 from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
-from pytest_nsys.gates.requests import spec_for
+from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.stored.history.past_verdicts import PastVerdicts
@@ -40,6 +41,10 @@ class GateContext:
     refresh: str = ""
     past: PastVerdicts | None = None
 
+    def measure(self, assertion: Assertion) -> Table:
+        """The rows that the assertion judges. Raises TraceError where the traces are not good enough for them."""
+        return self.captures.measure(request_of(self.gate, assertion))
+
     @property
     def stated(self) -> Mapping[str, Label]:
         """What the gate file says of the run where the trace does not."""
@@ -61,7 +66,7 @@ class GateContext:
         if source is None:
             what = "no baseline is" if limit.history is None else "no history is"
             return NotComparable(Outcome.NO_DATA, f"{what} at hand here")
-        return source.reference(METRICS[assertion.metric], assertion)
+        return source.reference(assertion)
 
     def source(self, assertion: Assertion) -> ReferenceSource | None:
         """Where the baseline of the assertion comes from; None where it has none, or none is at hand."""
@@ -93,8 +98,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
     metric = METRICS[assertion.metric]
     spec = spec_for(context.captures.convention, assertion)
-    measured = context.captures.rows(metric, spec)
-    context.captures.check(context.gate.quality, spec, metric)
+    measured = context.measure(assertion)
     reference = context.reference(assertion)
     judged = _judged(assertion, context, measured, reference)
     bad = judged.outcome is Outcome.FAILED
@@ -145,16 +149,14 @@ def _causes(
 
 
 def _judged(
-    assertion: Assertion, context: GateContext, measured: MetricRows, reference: Reference | NotComparable | None
+    assertion: Assertion, context: GateContext, measured: Table, reference: Reference | NotComparable | None
 ) -> Judgement:
     """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
-    unit, table = judged_unit(assertion, measured.metric), measured.table(context.captures.mesh)
-    judgement = judge(assertion, unit, table, measured.missing, reference)
+    judgement = judge(assertion, judged_unit(assertion, METRICS[assertion.metric]), measured, reference)
     if not assertion.pipeline or not judgement.rows:
         return judgement
     ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
-    labelled = ruled.table(context.captures.mesh).labelled()
-    return with_rule(judgement, {tuple(labels.items()): value for labels, value in labelled})
+    return with_rule(judgement, {tuple(labels.items()): value for labels, value in ruled.labelled()})
 
 
 def _of(reference: Reference | NotComparable | None) -> tuple[str, ...]:
@@ -255,10 +257,5 @@ def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
 
 def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
-    metric = METRICS[assertion.metric]
-    spec = spec_for(context.captures.convention, assertion)
-    measured = context.captures.rows(metric, spec)
-    context.captures.check(context.gate.quality, spec, metric)
-    nothing = NotComparable(Outcome.PASSED, "")
-    reference = nothing if isinstance(assertion.require.limit, FromBaseline) else None
-    return _judged(assertion, context, measured, reference)
+    reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
+    return _judged(assertion, context, context.measure(assertion), reference)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown
-from pytest_nsys.analysis.captures import Captures, MetricRows
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
@@ -26,7 +26,7 @@ from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
-from pytest_nsys.gates.requests import spec_for
+from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.merge_base import AtMergeBase
@@ -42,7 +42,7 @@ NEW_METRIC = "this branch is the first to measure it: it is held against the bra
 class ReferenceSource(Protocol):
     """Where the values come from that now is held against."""
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+    def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """What the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
         ...
 
@@ -168,17 +168,17 @@ class StoredBaseline:
         """The file that is compared with, None where there is none. Raises BaselineError."""
         return None if isinstance(self._found, NotComparable) else self._found[0]
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+    def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
-        found = self._stored(metric, assertion)
+        found = self._stored(METRICS[assertion.metric], assertion)
         if isinstance(found, Reference):
             note = self.store.files.note
             return replace(found, warnings=(note,) if note else ())
         if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
             return found
-        if not isinstance(self.store.files, AtMergeBase) or metric.name in self._measured_before:
+        if not isinstance(self.store.files, AtMergeBase) or assertion.metric in self._measured_before:
             return found
-        own = replace(self, store=replace(self.store, files=WorkTree())).reference(metric, assertion)
+        own = replace(self, store=replace(self.store, files=WorkTree())).reference(assertion)
         return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
 
     @cached_property
@@ -247,7 +247,7 @@ class StoredBaseline:
         """In what the baseline's run was another one, which the gate file leaves out of the comparison."""
         if self.gate.comparable_on is None:
             return ()
-        now = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
+        now = self.captures.identity(self.gate.run)
         fields = differences(now, {**baseline.key, **baseline.facts})
         how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in fields)
         return (Note(f"compared with another run, as comparable_on says: {how}"),) if fields else ()
@@ -307,8 +307,9 @@ class OtherRun:
         """The values of each row in every capture of both sides; only rows that all of them have."""
         metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
         try:
-            before = [folded(m.table(self.before.mesh), assertion) for m in self.before.each(metric, spec)]
-            after = [folded(m.table(self.captures.mesh), assertion) for m in self.captures.each(metric, spec)]
+            before, after = (
+                [folded(table, assertion) for table in side.each(metric, spec)] for side in (self.before, self.captures)
+            )
         except (NothingSelected, NsysError):
             return {}  # the assertion itself says why it cannot be judged; the others are judged without it
         shared = [key for key in before[0] if all(key in rows for rows in (*before, *after))]
@@ -319,14 +320,13 @@ class OtherRun:
             for key in shared
         }
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+    def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The other side's rows, medians over its captures, and what the captures of both sides say."""
         if self._unlike is not None:
             return self._unlike
-        spec = spec_for(self.captures.convention, assertion)
+        metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
         with naming(self.name):
-            measured: MetricRows = self.before.rows(metric, spec)
-            self.before.check(self.gate.quality, spec, metric)
+            measured = self.before.measure(request_of(self.gate, assertion))
         _ = self._two_runs
         if measured.missing:
             labels, why = measured.missing[0]
@@ -335,9 +335,7 @@ class OtherRun:
         outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
-        return Reference(
-            runs=[measured.table(self.before.mesh)], decisions=own, origin=self.name, notes=(*bases, *outlying)
-        )
+        return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying))
 
     def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""
@@ -345,7 +343,7 @@ class OtherRun:
 
     def table(self, metric: Metric, spec: WindowSpec) -> Table | None:
         """The rows of the other side."""
-        return self.before.rows(metric, spec).table(self.before.mesh)
+        return self.before.rows(metric, spec)
 
     @cached_property
     def _apart(self) -> RunBreakdowns:
@@ -368,9 +366,9 @@ class PastRuns:
     path: Path | None
     shown: Callable[[Path], str] = str
 
-    def reference(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
+    def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
-        limit = assertion.require.limit
+        metric, limit = METRICS[assertion.metric], assertion.require.limit
         assert isinstance(limit, FromBaseline)
         assert limit.history is not None
         if self.path is None:
@@ -379,7 +377,7 @@ class PastRuns:
             return NotComparable(
                 Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
             )
-        now = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
+        now = self.captures.identity(self.gate.run)
         sid = series_id(metric, spec_for(self.captures.convention, assertion))
         asked = limit.history
         on = self.gate.comparable_on

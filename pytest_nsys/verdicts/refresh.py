@@ -248,7 +248,7 @@ class Refresh:
         metric, captures = METRICS[sid.metric], self.context.captures
 
         def rows(of: Captures) -> dict[RowLabels, Value]:
-            return {row.labels: row.value for row in of.rows(metric, spec_for(of.convention, readers[0])).rows}
+            return dict(replace(self.context, captures=of).measure(readers[0]).rows)
 
         each = {name: rows(own) for name, own in self._each.items()} if self.mode is Mode.CALIBRATE else {}
         orders = captures.sequences(spec_for(captures.convention, readers[0])) if metric.unit is Unit.HASH else {}

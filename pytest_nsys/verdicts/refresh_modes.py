@@ -95,7 +95,7 @@ class Remeasured:
 
     def judged(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
         """What the assertion says of ``rows``."""
-        return judge(assertion, judged_unit(assertion, self.metric), self.table(rows), (), reference)
+        return judge(assertion, judged_unit(assertion, self.metric), self.table(rows), reference)
 
     def named(self, labels: RowLabels) -> str:
         """A row in words."""

@@ -39,6 +39,6 @@ def refuse_same_capture(now: Captures, before: Captures, asked: Iterable[tuple[M
 def _times(side: Captures, pairs: Iterable[tuple[Metric, WindowSpec]], place: int) -> Iterator[tuple[object, Value]]:
     for metric, spec in pairs:
         with contextlib.suppress(NsysError):  # who asks for it is told
-            for row in side.each(metric, spec)[place].rows:
-                if row.value:
-                    yield (metric.name, spec, row.labels), row.value
+            for labels, value in side.each(metric, spec)[place].rows:
+                if value:
+                    yield (metric.name, spec, labels), value

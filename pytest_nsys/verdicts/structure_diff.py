@@ -57,14 +57,14 @@ def explain(
         return _by_kernel(off)
     if (parts := MADE_OF.get(assertion.metric)) is not None:
         accepted = before.table(parts, spec) if before is not None else None
-        return _parts(off, now.rows(parts, spec).table(now.mesh), accepted)
+        return _parts(off, now.rows(parts, spec), accepted)
     return ()
 
 
 def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Captures) -> tuple[str, ...]:
     """What became of the stages that have no row now; the same of several ranks on one line."""
     metric, spec = METRICS[assertion.metric], spec_for(now.convention, assertion)
-    table = now.rows(metric, spec).table(now.mesh)
+    table = now.rows(metric, spec)
     places = [(row.labels["rank"], row.labels["stage"]) for row in off if {"rank", "stage"} <= row.labels.keys()]
     places += [(a.rank, s) for a in absences(table, assertion.where, assertion.allow_missing) for s in a.stages]
     held = {labels for labels, _ in table.rows}

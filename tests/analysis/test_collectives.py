@@ -264,7 +264,7 @@ def test_a_kernel_of_no_length_divides_nothing(tmp_path: Path) -> None:
     assert whole(path, "collective_bytes") == {(0, "mesh_dp", "AllReduce"): 1_000}
     with captures(path, convention=KINETO) as run:
         measured = run.rows(METRICS["busbw"], run.spec("run"))
-    assert (measured.rows, measured.why) == ((), "every kernel has a length of 0")
+    assert (measured.rows, measured.without) == ((), "every kernel has a length of 0")
 
 
 @pytest.mark.parametrize("odd", ["no number", -5, 2.5, None, [1], 1 << 80])
@@ -320,7 +320,7 @@ def test_a_group_that_cannot_be_matched_has_no_waits(tmp_path: Path, first: int,
     run = of_two(tmp_path, [*each[0], ("gemm", 0, 1, {})], [*each[1], ("gemm", 0, 1, {})])
     with captures(run, convention=KINETO) as opened:
         measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
-    assert (measured.rows, measured.why) == ((), f"group mesh_dp: {why}")
+    assert (measured.rows, measured.without) == ((), f"group mesh_dp: {why}")
 
 
 def test_collectives_that_are_not_the_same_are_not_matched(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_collectives_that_are_not_the_same_are_not_matched(tmp_path: Path) -> No
         [(ALL_REDUCE, 0, 1_000, recorded("allreduce", 251))],
     )
     with captures(run, convention=KINETO) as opened:
-        why = opened.rows(METRICS["straggler_lag_ns"], opened.spec("run")).why
+        why = opened.rows(METRICS["straggler_lag_ns"], opened.spec("run")).without
     assert why == "group mesh_dp: its ranks have different collectives in their windows"
 
 
@@ -362,7 +362,10 @@ def test_kinds_that_interleave_differently_over_the_ranks_are_not_matched(tmp_pa
     run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds(other, 0, 1_000, 2_000))
     with captures(run, convention=KINETO) as opened:
         measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
-    assert (measured.rows, measured.why) == ((), "group mesh_dp: its ranks have different collectives in their windows")
+    assert (measured.rows, measured.without) == (
+        (),
+        "group mesh_dp: its ranks have different collectives in their windows",
+    )
 
 
 def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() -> None:
@@ -558,7 +561,7 @@ def test_a_communicator_of_unknown_size_has_bytes_and_no_bandwidth_of_links(tmp_
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000), init=False)
     assert whole(path, "algbw") == {(0, "comm0", "AllReduce"): 4}
     with captures(path, convention=KINETO) as run:
-        why = run.rows(METRICS["busbw"], run.spec("run")).why
+        why = run.rows(METRICS["busbw"], run.spec("run")).without
     assert why == "1 kernel of a group whose size is not recorded: it was made before the capture"
 
 
@@ -566,7 +569,7 @@ def test_the_part_of_a_rank_is_no_message_where_the_ranks_are_not_known(tmp_path
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllGather", 4_000), init=False)
     with captures(path, convention=KINETO) as run:
         measured = run.rows(METRICS["collective_bytes"], run.spec("run"))
-    assert (measured.rows, measured.why) == ((), "1 kernel with only a part of the message's size recorded")
+    assert (measured.rows, measured.without) == ((), "1 kernel with only a part of the message's size recorded")
 
 
 def test_on_one_clock_a_rank_waits_for_the_last_start(tmp_path: Path) -> None:
@@ -601,7 +604,7 @@ def test_a_group_of_unknown_size_cannot_be_matched(tmp_path: Path) -> None:
     run = of_two(tmp_path, [(ALL_REDUCE, 0, 1_000, own)], [(ALL_REDUCE, 0, 1_000, own)])
     with captures(run, convention=KINETO) as opened:
         measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
-    assert (measured.rows, measured.why) == ((), "group mesh_dp: its size is not recorded")
+    assert (measured.rows, measured.without) == ((), "group mesh_dp: its size is not recorded")
 
 
 def test_a_group_of_no_rank_has_no_factor() -> None:
@@ -646,7 +649,7 @@ def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
     database.close()
     assert whole(path, "collective_count") == {(0, "unknown", "AllReduce"): 1}
     with captures(path, convention=KINETO) as run:
-        why = run.rows(METRICS["busbw"], run.spec("run")).why
+        why = run.rows(METRICS["busbw"], run.spec("run")).without
     assert "--include-blobs=true" in why
 
 

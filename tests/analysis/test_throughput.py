@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.captures import CaptureCache, MetricRows
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.workload import Parallel, Workload
@@ -70,9 +71,7 @@ def torch_run(
     return folder
 
 
-def measured(
-    path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto"
-) -> MetricRows:
+def measured(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Table:
     library = CaptureCache()
     try:
         captures = library.captures([str(path)], Path(), BUILT_IN[convention], workload)
@@ -83,7 +82,7 @@ def measured(
 
 def value(path: Path, metric: str, workload: Workload, **more: Any) -> Any:
     found = measured(path, metric, workload, **more)
-    assert len(found.rows) == 1, found.why
+    assert len(found.rows) == 1, found.without
     assert found.rows[0].labels == ()
     return found.rows[0].value
 
@@ -119,12 +118,12 @@ def test_steps_that_are_stated_divide_the_window(tmp_path: Path) -> None:
 def test_a_part_of_a_step_is_not_taken_for_a_step(tmp_path: Path) -> None:
     found = measured(write_trace(tmp_path / "a.sqlite"), "tokens_per_s", STATED, "median", "pithtrain")
     assert found.rows == ()
-    assert found.why.startswith("an anchor of the convention pithtrain is a part of a step")
+    assert found.without.startswith("an anchor of the convention pithtrain is a part of a step")
 
 
 def test_one_step_has_no_period(tmp_path: Path) -> None:
     found = measured(torch_run(tmp_path / "run", (0,)), "iteration_ns", STATED)
-    assert (found.rows, found.why.startswith("rank 0 has 1 anchor, and it takes two")) == ((), True)
+    assert (found.rows, found.without.startswith("rank 0 has 1 anchor, and it takes two")) == ((), True)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,7 @@ def test_the_setup_label_knows_replicas_and_sequence(tmp_path: Path) -> None:
 def test_what_is_not_stated_is_said(tmp_path: Path, metric: str, workload: Workload, why: str) -> None:
     found = measured(torch_run(tmp_path / "run", (0, 100, 200)), metric, workload)
     assert found.rows == ()
-    assert found.why.startswith(why)
+    assert found.without.startswith(why)
 
 
 # -- the configuration of TorchTitan

@@ -204,7 +204,7 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
     spec = spec_for(now.convention, assertion)
     reference: Reference | NotComparable
     if rule.captures:
-        reference = OtherRun(now, gate, Drawn(example(), before)).reference(METRIC, assertion)
+        reference = OtherRun(now, gate, Drawn(example(), before)).reference(assertion)
     else:
         accepted, calibration = before[: rule.stored], before[rule.stored :]
         calibration = accepted if rule.on_its_own else calibration
@@ -214,8 +214,8 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
             calibration=[now.stored(METRIC, rows) for rows in series.calibration_runs],
             among=series.among_calibration,
         )
-    table = now.rows(METRIC, spec).table(now.mesh)
-    return judge(assertion, str(METRIC.unit), table, (), reference).outcome
+    table = now.rows(METRIC, spec)
+    return judge(assertion, str(METRIC.unit), table, reference).outcome
 
 
 def by_row(runs: Sequence[Values]) -> dict[tuple[Label, ...], list[Value]]:

@@ -10,14 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from pytest_nsys.analysis.captures import Captures, MetricRows
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import Label, Row
+from pytest_nsys.core.model import Label
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.opening import open_trace
 
@@ -144,7 +145,7 @@ def write_trace(path: Path, factors: Factors) -> None:
     trace.write(path)
 
 
-def measured(path: Path) -> MetricRows:
+def measured(path: Path) -> Table:
     """The rows of a trace, as a gate measures them."""
     captures = opened(path)
     try:
@@ -164,19 +165,17 @@ class Drawn(Captures):
         super().__init__(like.runs)
         self.mesh, self.facts = like.mesh, like.facts
         self._like = like
-        self._drawn = [
-            MetricRows(METRIC, tuple(Row(labels, value) for labels, value in zip(LABELS, values, strict=True)))
-            for values in drawn
-        ]
+        self._drawn = [like.stored(METRIC, dict(zip(LABELS, values, strict=True))) for values in drawn]
 
-    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[MetricRows]:  # noqa: ARG002
+    def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:  # noqa: ARG002
         return self._drawn
 
     def key(self, stated: Mapping[str, Label]) -> Key:
         return self._like.key(stated)
 
-    def check(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> None:
-        self._like.check(bounds, spec, metric)
+    def measure(self, request: Request) -> Table:
+        self._like.measure(request)
+        return super().rows(METRIC, request.spec)
 
 
 @lru_cache(maxsize=1)

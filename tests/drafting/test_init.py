@@ -21,7 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
-from pytest_nsys.analysis.captures import CaptureCache, Captures
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from pytest_nsys.analysis.captures import CaptureCache, Captures
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError

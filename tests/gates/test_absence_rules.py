@@ -8,7 +8,7 @@ import pytest
 
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import Label
+from pytest_nsys.core.model import Label, Row
 from pytest_nsys.gates.absence import Absence, absences, complete, excuse, told
 from pytest_nsys.gates.bad_runs import BadRuns, PastRun, delayed
 from pytest_nsys.gates.judgement import Judgement, amounting
@@ -24,7 +24,7 @@ def table(
     mesh: Mapping[int, Mapping[str, int]] = PP,
     every_stage: bool = False,
 ) -> Table:
-    return Table(tuple(dimensions), [(place, 1) for place in places], mesh, {}, every_stage)
+    return Table(tuple(dimensions), [Row(place, 1) for place in places], mesh, {}, every_stage)
 
 
 def where(**selectors: str) -> dict[str, Selector]:

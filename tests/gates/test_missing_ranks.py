@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.table import Selector, Table
+from pytest_nsys.core.model import Row
 from pytest_nsys.gates.absence import Absence, absences, excuse, told
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
@@ -24,7 +25,7 @@ def found(
     stages: Mapping[int, str], where: Mapping[str, str] | None = None, mesh: Mapping[int, Mapping[str, int]] = MESH
 ) -> list[tuple[int, str, int, bool]]:
     """Who lacks which stages, spelled as in ``stages`` (a letter each, ``-`` is none), and who has them."""
-    rows = [((rank, stage.replace("-", "none")), 1) for rank, own in stages.items() for stage in own]
+    rows = [Row((rank, stage.replace("-", "none")), 1) for rank, own in stages.items() for stage in own]
     selectors = {d: Selector(tuple(text.split("|"))) for d, text in (where or {}).items()}
     lost = absences(Table(("rank", "stage"), rows, mesh), selectors)
     return [(each.rank, "".join(each.stages), each.other, each.at_all) for each in lost]
@@ -72,17 +73,17 @@ def test_kernels_without_a_stage_are_looked_at_where_they_are_asked_for() -> Non
 
 
 def test_what_is_sparse_by_nature_is_not_compared() -> None:
-    rows = [((0, "tp", "AllReduce"), 1), ((1, "dp", "AllReduce"), 1), ((1, "dp", "AllGather"), 1)]
+    rows = [Row((0, "tp", "AllReduce"), 1), Row((1, "dp", "AllReduce"), 1), Row((1, "dp", "AllGather"), 1)]
     table = Table(("rank", "group", "collective"), rows, {0: {}, 1: {}})
     assert absences(table, {"collective": Selector(("AllGather",))}) == []
     alone = Table(table.dimensions, rows[:1], table.coordinates)
     assert absences(alone, {"collective": Selector(("AllReduce",))}) == [Absence(1, ("",), 0, at_all=True)]
-    assert absences(Table(("family",), [(("gemm",), 1)], MESH)) == []
-    assert absences(Table(("rank", "call"), [((0, "cudaDeviceSynchronize"), 2)], {0: {}, 1: {}})) == []
+    assert absences(Table(("family",), [Row(("gemm",), 1)], MESH)) == []
+    assert absences(Table(("rank", "call"), [Row((0, "cudaDeviceSynchronize"), 2)], {0: {}, 1: {}})) == []
 
 
 def test_who_is_excused() -> None:
-    rows = [((rank, stage), 1) for rank, own in {**FULL, 1: "", 3: "c"}.items() for stage in own]
+    rows = [Row((rank, stage), 1) for rank, own in {**FULL, 1: "", 3: "c"}.items() for stage in own]
     table = Table(("rank", "stage"), rows, MESH)
     lost = absences(table)
     assert [each.rank for each in lost] == [1, 3]
@@ -92,7 +93,7 @@ def test_who_is_excused() -> None:
     assert absences(table, {}, {"b": frozenset({3}), "*": frozenset({1})}) == []
     assert absences(table, {}, {"*": frozenset({1, 3})}) == []
     assert [each.stages for each in absences(table, {}, {"[b]": frozenset({1, 3})})] == [("a",)]
-    flat = Table(("rank",), [((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
+    flat = Table(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
     assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
     assert absences(flat, {}, {"stage1": frozenset({1})})
     assert absences(flat, {}, {"*": frozenset({1})}) == []

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, label_key, matches, meant, select
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import Label, Row, Value
 from pytest_nsys.core.statistics import aggregate
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.gates.selection import fold, origin
@@ -21,12 +21,12 @@ SIZES = {"pp": 2, "dp": 2}
 
 def stages(*labels: tuple[Label, ...], every: bool = False) -> Table:
     """Rows per (rank, stage), each of another value."""
-    return Table(("rank", "stage"), [(each, i + 1) for i, each in enumerate(labels)], MESH, SIZES, every)
+    return Table(("rank", "stage"), [Row(each, i + 1) for i, each in enumerate(labels)], MESH, SIZES, every)
 
 
 def ranks(*values: Value, mesh: Mapping[int, Mapping[str, int]] = MESH, sizes: Mapping[str, int] = SIZES) -> Table:
     """A row per rank."""
-    return Table(("rank",), [((i,), value) for i, value in enumerate(values)], mesh, sizes)
+    return Table(("rank",), [Row((i,), value) for i, value in enumerate(values)], mesh, sizes)
 
 
 def where(**selectors: str | Sequence[str]) -> dict[str, Selector]:
@@ -152,7 +152,7 @@ def test_sixteen_labels_are_listed_and_numbers_stand_in_their_order() -> None:
 
 
 def test_a_slip_in_a_name_from_a_table_is_hinted_at() -> None:
-    table = Table(("rank", "family"), [((0, "gemm"), 1), ((0, "norm"), 2)], {})
+    table = Table(("rank", "family"), [Row((0, "gemm"), 1), Row((0, "norm"), 2)], {})
     with pytest.raises(NothingSelected, match=r"no row has family gem \(did you mean 'gemm'\?\); families with a row"):
         select(table, where(family="gem"))
     with pytest.raises(NothingSelected, match=r"no row has stage stage2_x; stages"):
@@ -251,7 +251,7 @@ def test_of_two_rows_with_the_value_the_first_is_named() -> None:
 
 def test_the_row_behind_an_aggregate_is_of_its_group() -> None:
     table = stages((0, "stage2_f"), (0, "stage4_f"))
-    table = Table(table.dimensions, [(labels, 7) for labels, _ in table.rows], MESH, SIZES)
+    table = Table(table.dimensions, [Row(labels, 7) for labels, _ in table.rows], MESH, SIZES)
     assertion = asking(Aggregate("max"), stage="stage4_f")
     (only,) = folded(table, assertion)
     assert only == ({"stage": "stage4_f"}, 7)

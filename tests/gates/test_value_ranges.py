@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, Convention

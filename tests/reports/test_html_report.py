@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import pytest_nsys.plugin.page_report  # noqa: F401  what is imported here is not imported again in every test
 from pytest_nsys.analysis import timeline
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli import main

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.kernel_families import FamilySums
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import Value

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.captures import CaptureCache
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.parallel import MANY, ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
@@ -210,7 +210,7 @@ def test_a_thousand_files_are_no_thousand_descriptors(tmp_path: Path) -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)); from pathlib import Path; "
         "from pytest_nsys.core.conventions import BUILT_IN as B; "
-        "from pytest_nsys.analysis.captures import CaptureCache; "
+        "from pytest_nsys.analysis.capture_cache import CaptureCache; "
         "from pytest_nsys.analysis.metrics import METRICS as M; "
         "e = CaptureCache().captures(['run'], Path(), B['pithtrain']); "
         "print(len(e.rows(M['overlap'], e.spec('median')).rows))"

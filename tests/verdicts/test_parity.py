@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.analysis.captures import CaptureCache, Captures
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file

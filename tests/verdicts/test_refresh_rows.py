@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector, Table
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.model import Value
+from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, FromBaseline, Location, Requirement, Tolerance
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
@@ -68,7 +69,9 @@ def renewed(
 
     def table(rows: Mapping[RowLabels, Value]) -> Table:
         mesh = {rank: coordinates for rank, coordinates in MESH.items() if (rank,) in rows}
-        return Table(("rank",), sorted(rows.items(), key=lambda row: str(row[0])), mesh, {"pp": 2, "dp": 2})
+        return Table(
+            ("rank",), sorted(starmap(Row, rows.items()), key=lambda row: str(row[0])), mesh, {"pp": 2, "dp": 2}
+        )
 
     captures = {name: by_rank(values) for name, values in (each or {}).items()}
     return renew(mode, Remeasured(SID, METRICS[metric], by_rank(now), stored, readers, table, captures))

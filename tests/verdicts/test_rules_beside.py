@@ -13,11 +13,12 @@ from typing import Any, cast
 import pytest
 
 from pytest_nsys.analysis import captures as evaluation
-from pytest_nsys.analysis.captures import MetricRows, _key
+from pytest_nsys.analysis.circumstances import key_of
 from pytest_nsys.analysis.contents import ContentKind, Item
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import SharedStream
+from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
@@ -245,7 +246,7 @@ def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
             libraries=frozenset(),
             gpu_model=lambda: gpu,
         )
-        return _key(capture, stated)
+        return key_of([capture], stated)
 
     stated: dict[str, Label] = {"micro_batch": 4, "sequence_length": 8, "world": 5, "gpu": "A100", "tp": 7}
     told = key(stated, None)
@@ -302,16 +303,17 @@ def test_of_a_capture_the_rows_that_are_missing_are_those_of_the_ranks_that_were
 ) -> None:
     metric = METRICS["collective_wait_ns"]
     labels = [(rank, "dp", "AllReduce") for rank in (0, 1, 2)]
-    found = MetricRows(metric, tuple(Row(each, 5) for each in labels), tuple((each, "lost") for each in labels), "why")
+    rows = tuple(Row(each, 5) for each in labels)
+    found = Table(metric.dimensions, rows, {}, without="why", missing=tuple((each, "lost") for each in labels))
     monkeypatch.setattr(evaluation, "_measured", lambda *_: found)
     capture: Any = SimpleNamespace(measured=lambda _: SimpleNamespace(together=lambda: [None]))
-    some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}))
-    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.why) == (
+    some = evaluation._run_rows(capture, metric, WindowSpec(), frozenset({1, 2}), found)
+    assert ([row.labels for row in some.rows], [lost for lost, _ in some.missing], some.without) == (
         labels[1:],
         labels[1:],
         "why",
     )
-    assert evaluation._run_rows(capture, metric, WindowSpec(), None) is found
+    assert evaluation._run_rows(capture, metric, WindowSpec(), None, found) is found
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_a_row_without_a_tolerance_is_as_bad_as_its_share_of_the_baseline(
 
 @dataclass
 class Captured:
-    """A bench whose evidence is so many captures."""
+    """A context with so many captures."""
 
     captures: Any
 
@@ -359,7 +361,7 @@ class Captured:
 def test_a_calibration_is_refused_for_too_few_traces_or_by_one_of_them(
     monkeypatch: pytest.MonkeyPatch, traces: int, refusal: Refusal
 ) -> None:
-    context: Any = Captured(SimpleNamespace(captures=range(traces)))
+    context: Any = Captured(SimpleNamespace(runs=range(traces)))
     refresh = Refresh(cast(Any, None), context, "why", Mode.CALIBRATE)
     monkeypatch.setitem(vars(refresh), "_each", {"a.sqlite": 1, "b.sqlite": 2})
     gone = Refusal("gone", Outcome.NO_DATA)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from math import prod
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from pytest_nsys.analysis.table import Coordinates, Table
 from pytest_nsys.analysis.uncounted import Uncounted
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.families import KnownLibrary, known_communication
+from pytest_nsys.core.model import Row
 from pytest_nsys.gates.absence import Absence, absences, excuse
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series
@@ -93,7 +95,9 @@ def _pairs(found: Sequence[Absence]) -> set[tuple[int, str]]:
 
 def _table(assertion: Assertion, series: Series, places: Coordinates) -> Table:
     metric = METRICS[assertion.metric]
-    return Table(series.dimensions, [*series.middles.items()], places, {}, metric.every_stage, metric.without)
+    return Table(
+        series.dimensions, [*starmap(Row, series.middles.items())], places, {}, metric.every_stage, metric.without
+    )
 
 
 def _layouts(key: Mapping[str, object]) -> list[Coordinates]:

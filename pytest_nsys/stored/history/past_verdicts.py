@@ -51,5 +51,5 @@ class PastVerdicts:
     def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
         if self.path is None or branch is None or not self.path.exists():
             return None
-        key = {**self.captures.key(self.gate.run).as_json(), **self.captures.facts}
+        key = self.captures.identity(self.gate.run)
         return bad_in_a_row(self.path, self.name, key, assertion.name, branch, self.gate.comparable_on)

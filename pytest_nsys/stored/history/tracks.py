@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, select
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import Label, Value, counted
+from pytest_nsys.core.model import Label, Row, Value, counted
 from pytest_nsys.core.statistics import median
 from pytest_nsys.stored.baselines.baseline_file import RowLabels
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries
@@ -76,7 +76,9 @@ def tracks_of(
         if "stage" in series.dimensions:  # no row with a stage: the gate meant those without one
             at = series.dimensions.index("stage")
             every_stage = every_stage or all(labels[at] == NO_STAGE for labels in series.rows)
-        table = Table(series.dimensions, [(labels, 0) for labels in series.rows], coordinates, every_stage=every_stage)
+        table = Table(
+            series.dimensions, [Row(labels, 0) for labels in series.rows], coordinates, every_stage=every_stage
+        )
         try:
             chosen = select(table, selectors)
         except NothingSelected as nothing:

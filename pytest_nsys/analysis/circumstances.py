@@ -1,0 +1,82 @@
+"""Under which circumstances was a run taken? What must agree before two runs are compared, or one with a baseline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.kernel_families import Launcher
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.throughput import batch_words
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import Label
+from pytest_nsys.core.units import format_value
+
+Facts = Mapping[str, Sequence[str | int] | None]
+"""Circumstances that are compared but do not name a baseline; None where nobody says."""
+
+_RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
+
+
+def key_of(runs: Sequence[Run], stated: Mapping[str, Label]) -> Key:
+    """What makes captures of one program comparable to others; ``stated`` counts where the trace does not say it.
+
+    Raises TraceError where the captures are of different programs.
+    """
+    first, *others = (_key(run, stated) for run in runs)
+    for other in others:
+        if other != first:
+            differing = [n for n, v in first.as_json().items() if other.as_json()[n] != v]
+            raise TraceError(f"the captures differ in {', '.join(differing)}: give captures of one program")
+    return first
+
+
+def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
+    ranks = capture.ranks
+    setup = next((rank.setup for rank in ranks if rank.setup is not None), None)
+    mesh = dict(setup.sizes) if setup else {}
+    mesh |= {axis: int(n) for axis, n in stated.items() if axis not in _RUN_FACTS and axis not in mesh}
+
+    def told(name: str, found: int | None) -> int | None:
+        return int(stated[name]) if found is None and name in stated else found
+
+    gpu = capture.gpu_model()
+    return Key(
+        convention=capture.convention.fingerprint(capture.libraries),
+        mesh=mesh or None,
+        micro_batch=told("micro_batch", setup.micro_batch if setup else None),
+        sequence_length=told("sequence_length", setup.sequence_length if setup else None),
+        world=int(stated.get("world", len(ranks))) if setup is None else len(ranks),
+        gpu=str(stated["gpu"]) if gpu is None and "gpu" in stated else gpu,
+    )
+
+
+def facts_of(runs: Sequence[Run]) -> Facts:
+    """The ranks' numbers of anchors, the steps that are stated, the GPUs, how the files say that they were launched,
+    the anchors' names with their numbers left out, the major version of the profiler, and what is stated of a pipeline,
+    of blocks, of the batch and of the network.
+    """
+    anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
+    shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
+    stated = runs[0].workload
+    peak, batch = stated.peak_gb_per_s, batch_words(stated)
+    found: dict[str, set[int] | set[str]] = {
+        "steps": {len(own) for own in anchors if own},
+        "anchor": shapes,
+        "profiler": {version.split(".")[0] for version in profilers_of(runs)},
+        "stated_steps": {stated.steps} if stated.steps else {"no"},
+        "gpus": {len(run.ranks) for run in runs},
+        "launcher": {str(Launcher.of(len(run.ranks), run.files)) for run in runs},
+        "pipeline": set(stated.pipeline.words if stated.pipeline else ()),
+        "blocks": set(stated.blocks),
+        "batch": {batch} if batch else set(),
+        "peak": set() if peak is None else {format_value(peak, "GB/s")},
+    }
+    return {name: sorted(values) or None for name, values in found.items()}
+
+
+def profilers_of(runs: Sequence[Run]) -> tuple[str, ...]:
+    """The versions of the profiler that wrote the traces."""
+    versions = {facts.profiler_version for run in runs for facts in run.facts}
+    return tuple(sorted(v for v in versions if v is not None))
