@@ -103,10 +103,10 @@ def _words(value: object) -> str:
 def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]:
     rows: list[tuple[str | int | Measure, ...]] = []
     for sid, series in sorted(stored.series.items()):
-        how = f"{sid.window}, {sid.span}, {sid.kernels}"
         kind = CellKind.RATIO if series.unit == "%" else CellKind.NUMBER
         for labels, values in series.rows.items():
             where = " ".join(f"{d} {label}" for d, label in zip(series.dimensions, labels, strict=True))
             value = Measure(values[-1], kind)
-            rows.append((str(path), stored.gate, sid.metric, where, value, series.unit, len(values), how))
+            head = (str(path), stored.gate, sid.metric, where)
+            rows.append((*head, value, series.unit, len(values), ", ".join(sid.how)))
     return rows

@@ -83,7 +83,7 @@ def _row(change: FileChange, row: Change, for_people: bool) -> list[Cell]:
         *(_value(value, row.unit, for_people) for value in (row.old, row.new)),
         change_words(row.new, row.old, row.unit),
         row.unit,
-        f"{sid.window}, {sid.span}, {sid.kernels}",
+        ", ".join(sid.how),
     ]
 
 

@@ -305,15 +305,11 @@ def _verdict(stored: Mapping[str, object]) -> dict[str, object]:
 
 
 def _json_row(track: Track) -> dict[str, object]:
-    series, sid = track.series, track.series.sid
+    series = track.series
     return {
         "gate": series.gate,
         "digest": series.digest,
-        "metric": sid.metric,
-        "definition": sid.definition,
-        "window": sid.window,
-        "span": sid.span,
-        "kernels": sid.kernels,
+        **series.sid._asdict(),
         "unit": series.unit,
         "better": series.better,
         "labels": dict(track.named),

@@ -236,7 +236,7 @@ def test_names_that_are_no_text_are_kept(history: Path) -> None:
 def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
     broken = entry()
     broken.series[0]["rows"].append([[1, "stage2_f"], "nan"])
-    with pytest.raises(ValueError, match="'nan' is no value"):
+    with pytest.raises(HistoryError, match="'nan' is no value"):
         append(history, [entry(), broken])
     assert not history.exists() or ask(history, "SELECT count(*) FROM sqlite_master") == [(0,)]
 

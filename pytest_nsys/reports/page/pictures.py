@@ -6,7 +6,7 @@ All of it is plain data, made by the process that has the traces: it crosses fro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, zip_longest
 from typing import Any
@@ -84,7 +84,7 @@ def series_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gat
     return {
         "gate": gate,
         "digest": head.key(stated).digest,
-        "sid": [*astuple(sid)],
+        "sid": [*sid],
         "labels": list(labels),
         "value": exact_text(row.value),
     }

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import label_key
@@ -24,15 +24,14 @@ from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines import kernel_order
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, explaining
 
 FORMAT = 1
 
 RowLabels = tuple[Label, ...]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SeriesId:
+class SeriesId(NamedTuple):
     """What was measured, and how: rows of another definition, window, span or mode are never compared."""
 
     metric: str
@@ -40,6 +39,11 @@ class SeriesId:
     window: str
     span: str
     kernels: str
+
+    @property
+    def how(self) -> MeasuredAs:
+        """How the windows were picked."""
+        return MeasuredAs(self.window, self.span, self.kernels)
 
 
 @dataclass(slots=True)
@@ -108,28 +112,14 @@ class Baseline:
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
-        read = {
-            stored_breakdown.explaining(
-                stored_breakdown.MeasuredAs(sid.window, sid.span, sid.kernels), series.dimensions
-            )
-            for sid, series in self.series.items()
-        }
+        read = {explaining(sid.how, series.dimensions) for sid, series in self.series.items()}
         kept = {how: ranks for how, ranks in self.breakdowns.items() if how in read}
         parts = f',\n"breakdowns": {stored_breakdown.as_text(kept)}' if kept else ""
         return "{\n" + ",\n".join(lines) + ',\n"series": [\n' + ",\n".join(blocks) + f"\n]{parts}\n}}\n"
 
 
 def _series_text(sid: SeriesId, series: Series) -> str:
-    head = {
-        "metric": sid.metric,
-        "definition": sid.definition,
-        "window": sid.window,
-        "span": sid.span,
-        "kernels": sid.kernels,
-        "unit": series.unit,
-        "better": series.better,
-        "dimensions": list(series.dimensions),
-    }
+    head = {**sid._asdict(), "unit": series.unit, "better": series.better, "dimensions": list(series.dimensions)}
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
     listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"

@@ -21,7 +21,7 @@ def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
 
 def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
     """What the breakdowns behind the rows of a metric are stored under."""
-    return explaining(MeasuredAs(spec.window, str(spec.span), str(spec.kernels)), metric.dimensions)
+    return explaining(series_id(metric, spec).how, metric.dimensions)
 
 
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:

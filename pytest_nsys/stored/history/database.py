@@ -159,7 +159,7 @@ def _plain_file(path: Path) -> None:
 
 @contextlib.contextmanager
 def _told_of(path: Path) -> Iterator[None]:
-    """SQLite's errors inside, as one line that says what to do."""
+    """SQLite's errors inside, and a ValueError of what is stored, as one line that says what to do."""
     try:
         yield
     except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is no UTF-8 cannot even be named
@@ -175,5 +175,7 @@ def _told_of(path: Path) -> Iterator[None]:
         else:
             why = f"cannot be read or written: {said}"
         raise HistoryError(f"{path}: {printable(why)}") from error
+    except ValueError as error:
+        raise HistoryError(f"{path}: is damaged: {printable(str(error))}; restore it, or give another file") from error
     except OSError as error:
         raise HistoryError(f"{path}: cannot be read or written: {error.strerror}") from error

@@ -45,13 +45,8 @@ def series_facts(assertion: Assertion, captures: Captures) -> Plain:
     """The rows that an assertion reads, of every rank. Raises TraceError."""
     metric = METRICS[assertion.metric]
     spec = spec_for(captures.convention, assertion)
-    sid = series_id(metric, spec)
     return {
-        "metric": sid.metric,
-        "definition": sid.definition,
-        "window": sid.window,
-        "span": sid.span,
-        "kernels": sid.kernels,
+        **series_id(metric, spec)._asdict(),
         "unit": str(metric.unit),
         "better": str(metric.better) if metric.better else None,
         "dimensions": list(metric.dimensions),

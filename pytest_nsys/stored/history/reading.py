@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.table import label_key
-from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.gates.assertion import Severity
@@ -25,7 +24,6 @@ from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
 from pytest_nsys.stored.history.entries import DELAYED, REFRESH, storable
 
-_SERIES = ("metric", "definition", "window", "span", "kernels")
 _BAD = (Outcome.FAILED, DELAYED)
 _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 _AT_ONCE = 500
@@ -93,20 +91,17 @@ def last_runs(
     with reading(path) as connection:
         if connection is None:
             return []
-        where, values = ["gate = ?", "outcome <> ?", "key IS NOT NULL"], [gate, str(Outcome.ERROR)]
-        if branch is not None:
-            where.append("branch = ?")
-            values.append(branch)
-        names = " AND ".join(f'"{name}" = ?' for name in _SERIES)
+        where = {"gate": [gate]} | ({} if branch is None else {"branch": [branch]})
+        judged = f"outcome <> '{Outcome.ERROR}' AND key IS NOT NULL"
+        names = " AND ".join(f'"{name}" = ?' for name in SeriesId._fields)
         found: list[dict[RowLabels, Value]] = []
-        for run in _runs(connection, path, where, values, newest_first=True):
+        for run in _runs(connection, where, newest_first=True, besides=judged):
             if len(found) == count + lag:
                 break
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
-            wanted = (run.id, sid.metric, sid.definition, sid.window, sid.span, sid.kernels)
-            stored = _dicts(connection, path, "rows", f"run = ? AND {names} ORDER BY id", wanted)
-            rows = {_labels(row["labels"], path): _value(row["value"], path) for row in stored}
+            stored = _dicts(connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *sid))
+            rows = {_labels(row): exact_value(row["value"]) for row in stored}
             found += [rows] if rows else []
         return found[lag:][::-1]
 
@@ -122,12 +117,12 @@ def bad_in_a_row(
     with reading(path) as connection:
         if connection is None:
             return BadRuns(branch)
-        where = ["gate = ?", "branch = ?", "key IS NOT NULL"]
+        where = {"gate": [gate], "branch": [branch]}
         found: list[PastRun] = []
-        for run in _runs(connection, path, where, [gate, branch], newest_first=True):
+        for run in _runs(connection, where, newest_first=True, besides="key IS NOT NULL"):
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
-            for verdict in _dicts(connection, path, "verdicts", "run = ? AND assertion = ?", (run.id, assertion)):
+            for verdict in _dicts(connection, "verdicts", "run = ? AND assertion = ?", (run.id, assertion)):
                 if verdict["outcome"] in _ENDING:
                     return BadRuns(branch, tuple(found))
                 if verdict["outcome"] in _BAD:
@@ -147,21 +142,15 @@ def load(
     with reading(path) as connection:
         if connection is None:
             return History((), (), {})
-        where: list[str] = []
-        values: list[str] = []
-        if gates is not None:
-            where.append(f"gate IN ({', '.join('?' * len(gates))})")
-            values += gates
-        if branch is not None:
-            where.append("branch = ?")
-            values.append(branch)
-        runs = _newest(list(_runs(connection, path, where, values)), last)
+        where = {} if gates is None else {"gate": list(gates)}
+        where |= {} if branch is None else {"branch": [branch]}
+        runs = _newest(list(_runs(connection, where)), last)
         series: dict[tuple[str, str, SeriesId], StoredSeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
             some = {run.id: run for run in runs[start : start + _AT_ONCE]}
-            _read_rows(connection, path, some, series)
-            for verdict in _dicts(connection, path, "verdicts", _of(some), tuple(some)):
+            _read_rows(connection, some, series)
+            for verdict in _dicts(connection, "verdicts", _of(some), tuple(some)):
                 verdicts.setdefault(verdict["run"], []).append(verdict)
         ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
         return History(tuple(runs), tuple(_by_label(each) for each in ordered), verdicts)
@@ -205,20 +194,18 @@ def _by_label(series: StoredSeries) -> StoredSeries:
 
 
 def _runs(
-    connection: sqlite3.Connection,
-    path: Path,
-    where: Sequence[str],
-    values: Sequence[str],
-    *,
-    newest_first: bool = False,
+    connection: sqlite3.Connection, where: Mapping[str, Sequence[str]], *, newest_first: bool = False, besides: str = ""
 ) -> Iterator[StoredRun]:
+    """The runs each of whose columns is among its values, and of which ``besides`` holds."""
+    conditions = [f"{column} IN ({', '.join('?' * len(among))})" for column, among in where.items()]
     direction = "DESC" if newest_first else "ASC"
-    asked = f"{' AND '.join(where) or '1'} ORDER BY time {direction}, id {direction}"
-    return (_run(row, path) for row in _dicts(connection, path, "runs", asked, values))
+    asked = f"{' AND '.join([*conditions, besides or '1'])} ORDER BY time {direction}, id {direction}"
+    values = [value for among in where.values() for value in among]
+    return map(_run, _dicts(connection, "runs", asked, values))
 
 
-def _run(row: Mapping[str, Any], path: Path) -> StoredRun:
-    _check_time(row["time"], path)
+def _run(row: Mapping[str, Any]) -> StoredRun:
+    _check_time(row["time"])
     return StoredRun(
         id=row["id"],
         time=row["time"],
@@ -227,9 +214,9 @@ def _run(row: Mapping[str, Any], path: Path) -> StoredRun:
         dirty=None if row["dirty"] is None else bool(row["dirty"]),
         gate=row["gate"],
         digest=row["key"],
-        key=_object(row["key_json"], path),
-        facts=_object(row["facts"], path) or {},
-        coordinates=_coordinates(row["coordinates"], path),
+        key=None if row["key_json"] is None else _parsed(row["key_json"], dict),
+        facts=_parsed(row["facts"] or "{}", dict),
+        coordinates=_coordinates(row["coordinates"] or "{}"),
         trace=row["trace"] or "",
         profiler=row["profiler"] or "",
         captures=row["captures"],
@@ -240,21 +227,20 @@ def _run(row: Mapping[str, Any], path: Path) -> StoredRun:
 
 def _read_rows(
     connection: sqlite3.Connection,
-    path: Path,
     runs: Mapping[int, StoredRun],
     into: dict[tuple[str, str, SeriesId], StoredSeries],
 ) -> None:
-    for row in _dicts(connection, path, "rows", _of(runs), tuple(runs)):
+    for row in _dicts(connection, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
-        sid = SeriesId(row["metric"], row["definition"], row["window"], row["span"], row["kernels"])
+        sid = SeriesId(*(row[name] for name in SeriesId._fields))
         place = run.gate, run.digest or "", sid
         if place not in into:
-            dimensions = tuple(map(str, _list(row["dimensions"], path)))
+            dimensions = tuple(map(str, _parsed(row["dimensions"], list)))
             into[place] = StoredSeries(*place, row["unit"], row["better"], dimensions)
-        labels = _labels(row["labels"], path)
+        labels = _labels(row)
         if len(labels) != len(into[place].dimensions):
-            raise HistoryError(f"{path}: is damaged: a row of {sid.metric} does not fit its dimensions; restore it")
-        into[place].rows.setdefault(labels, {})[run.id] = _value(row["value"], path)
+            raise ValueError(f"a row of {sid.metric} does not fit its dimensions")
+        into[place].rows.setdefault(labels, {})[run.id] = exact_value(row["value"])
 
 
 def _of(runs: Iterable[int]) -> str:
@@ -262,62 +248,44 @@ def _of(runs: Iterable[int]) -> str:
 
 
 def _dicts(
-    connection: sqlite3.Connection, path: Path, table: str, where: str, values: Sequence[str | int]
+    connection: sqlite3.Connection, table: str, where: str, values: Sequence[str | int]
 ) -> Iterator[dict[str, Any]]:
     """Rows of a table, each value of its column's type: SQLite itself keeps any type in any column."""
     ask = f"SELECT {', '.join(TABLES[table])} FROM {table} WHERE {where}"
     for row in connection.execute(ask, [storable(value) if isinstance(value, str) else value for value in values]):
         for (name, kind), value in zip(TABLES[table].items(), row, strict=True):
             if name in NEVER_NULL[table] if value is None else type(value) is not kind:
-                shown = printable(repr(value), 60)
-                raise HistoryError(f"{path}: is damaged: {name} in the table {table} is {shown}; restore it")
+                raise ValueError(f"{name} in the table {table} is {printable(repr(value), 60)}")
         yield dict(zip(TABLES[table], row, strict=True))
 
 
-def _check_time(text: str, path: Path) -> None:
+def _check_time(text: str) -> None:
     try:
         datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise HistoryError(f"{path}: is damaged: '{printable(text, 40)}' is no time; restore it") from error
+        raise ValueError(f"'{printable(text, 40)}' is no time") from error
 
 
-def _coordinates(text: str | None, path: Path) -> dict[int, dict[str, int]]:
+def _coordinates(text: str) -> dict[int, dict[str, int]]:
     try:
         return {
             int(rank): {str(axis): int(place) for axis, place in axes.items()}
-            for rank, axes in (_object(text, path) or {}).items()
+            for rank, axes in _parsed(text, dict).items()
         }
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise HistoryError(f"{path}: is damaged: the coordinates of a run are none; restore it") from error
+    except (TypeError, AttributeError, OverflowError) as error:
+        raise ValueError("the coordinates of a run are none") from error
 
 
-def _value(text: str, path: Path) -> Value:
+def _labels(row: Mapping[str, Any]) -> RowLabels:
+    return tuple(label if isinstance(label, int) else str(label) for label in _parsed(row["labels"], list))
+
+
+def _parsed(text: str, kind: type[Any]) -> Any:
+    """What a column has as JSON. Raises ValueError where that is not of the ``kind`` that was written there."""
     try:
-        return exact_value(text)
-    except ValueError as error:
-        raise HistoryError(f"{path}: is damaged: {error}; restore it") from None
-
-
-def _labels(text: str, path: Path) -> RowLabels:
-    return tuple(label if isinstance(label, int) else str(label) for label in _list(text, path))
-
-
-def _list(text: object, path: Path) -> list[Any]:
-    found = _parsed(text, path)
-    if not isinstance(found, list):
-        raise HistoryError(f"{path}: is damaged: the labels of a row are no list; restore it")
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(found, kind):
+        raise ValueError(f"{printable(text, 60)} is no {'list' if kind is list else 'object'}")
     return found
-
-
-def _object(text: object, path: Path) -> dict[str, Any] | None:
-    found = None if text is None else _parsed(text, path)
-    if found is not None and not isinstance(found, dict):
-        raise HistoryError(f"{path}: is damaged: the key of a run is no object; restore it")
-    return found
-
-
-def _parsed(text: object, path: Path) -> Any:
-    try:
-        return json.loads(str(text))
-    except (ValueError, RecursionError) as error:
-        raise HistoryError(f"{path}: is damaged: {error}; restore it, or give another file") from error
