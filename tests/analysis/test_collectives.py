@@ -42,18 +42,6 @@ COMM = (1 << 63) + 7
 """An id as NCCL makes them: of 64 bits, without a sign."""
 
 
-@pytest.fixture(params=["msgspec", "standard library"])
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Reading in both ways."""
-    name: str = request.param
-    if name == "msgspec":
-        pytest.importorskip("msgspec")
-    else:
-        monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_collectives.fast_decoder", lambda: None)
-        monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
-    return name
-
-
 def recorded(
     name: str, given: int, got: int | None = None, *, dtype: str = "Float", ranks: Sequence[int] = (0, 1)
 ) -> dict[str, Any]:
@@ -177,7 +165,6 @@ def test_every_type_has_a_size_of_whole_bytes() -> None:
 # -- torch.profiler
 
 
-@pytest.mark.usefixtures("decoder")
 def test_a_torch_trace_with_known_answers(tmp_path: Path) -> None:
     """Three sums of 4 MB in 1, 2 and 4 ms, and a gather of 1 MB from each of four ranks in 1 ms."""
     path = torch_trace(
@@ -205,7 +192,6 @@ def test_a_torch_trace_with_known_answers(tmp_path: Path) -> None:
     assert {metric: whole(path, metric) for metric in expected} == expected
 
 
-@pytest.mark.usefixtures("decoder")
 def test_the_group_tells_its_size_not_the_number_of_files(tmp_path: Path) -> None:
     path = torch_trace(
         tmp_path / "a.json", (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250, ranks=range(16))), world=1
@@ -213,14 +199,12 @@ def test_the_group_tells_its_size_not_the_number_of_files(tmp_path: Path) -> Non
     assert whole(path, "busbw") == {(0, "mesh_dp", "AllReduce"): Fraction(30, 16)}
 
 
-@pytest.mark.usefixtures("decoder")
 def test_a_group_without_a_description_goes_by_its_name(tmp_path: Path) -> None:
     own = recorded("allreduce", 250) | {"Process Group Description": "undefined"}
     path = torch_trace(tmp_path / "a.json", (ALL_REDUCE, 0, 1_000, own))
     assert [*whole(path, "busbw")] == [(0, "3", "AllReduce")]
 
 
-@pytest.mark.usefixtures("decoder")
 def test_a_kernel_without_a_record_counts_but_has_no_bytes(tmp_path: Path) -> None:
     path = torch_trace(
         tmp_path / "a.json", (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250)), (ALL_REDUCE, 2_000, 3_000, {})
@@ -234,7 +218,6 @@ def test_a_kernel_without_a_record_counts_but_has_no_bytes(tmp_path: Path) -> No
     assert "rank 0: 1 of 2 communication kernels have no record of their size" in said
 
 
-@pytest.mark.usefixtures("decoder")
 def test_an_unknown_type_is_reported_and_not_guessed(tmp_path: Path) -> None:
     path = torch_trace(
         tmp_path / "a.json",
@@ -247,7 +230,6 @@ def test_an_unknown_type_is_reported_and_not_guessed(tmp_path: Path) -> None:
     assert "\x1b" not in said
 
 
-@pytest.mark.usefixtures("decoder")
 def test_one_unknown_type_leaves_no_sum_that_is_too_small(tmp_path: Path) -> None:
     path = torch_trace(
         tmp_path / "a.json",
@@ -258,7 +240,6 @@ def test_one_unknown_type_leaves_no_sum_that_is_too_small(tmp_path: Path) -> Non
     assert whole(path, "busbw") == {(0, "mesh_dp", "AllReduce"): 1}
 
 
-@pytest.mark.usefixtures("decoder")
 def test_a_kernel_of_no_length_divides_nothing(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", (ALL_REDUCE, 5, 5, recorded("allreduce", 250)), ("gemm", 0, 10, {}))
     assert whole(path, "collective_bytes") == {(0, "mesh_dp", "AllReduce"): 1_000}
@@ -268,7 +249,6 @@ def test_a_kernel_of_no_length_divides_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", ["no number", -5, 2.5, None, [1], 1 << 80])
-@pytest.mark.usefixtures("decoder")
 def test_odd_arguments_are_no_sizes(tmp_path: Path, odd: object) -> None:
     own = recorded("allreduce", 250) | {"In msg nelems": odd, "Out msg nelems": odd, "Group size": odd}
     path = torch_trace(tmp_path / "a.json", (ALL_REDUCE, 0, 1_000, own))

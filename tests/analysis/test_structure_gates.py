@@ -380,12 +380,7 @@ def test_kinds_of_memory_are_as_the_export_numbers_them(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("category", ["gpu_memcpy", "Memcpy"])
-@pytest.mark.parametrize("fast", [True, False])
-def test_pageable_copies_of_kineto(
-    tmp_path: Path, name: str, value: object, category: str, fast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not fast:
-        monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
+def test_pageable_copies_of_kineto(tmp_path: Path, name: str, value: object, category: str) -> None:
     trace = KinetoBuilder()
     trace.range("ProfilerStep#1", 0, 100_000)
     trace.kernel("gemm", 10_000, 20_000)

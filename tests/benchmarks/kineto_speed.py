@@ -3,9 +3,8 @@
     python -m tests.benchmarks.kineto_speed              # 317 k kernels, 560 MB: minutes, and 0.7 GB of disk
     python -m tests.benchmarks.kineto_speed --small      # 5 k kernels: does everything run? (what CI does)
 
-Each figure is a process of its own: ``json.load`` with the garbage collector off, reading the columns with msgspec and
-with the standard library alone, and the whole command ``pytest-nsys streams``. Runs alternate; a figure is the median
-of the ratios within one round.
+Each figure is a process of its own: ``json.load`` with the garbage collector off, reading the columns, and the whole
+command ``pytest-nsys streams``. Runs alternate; a figure is the median of the ratios within one round.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ READ = (
     "import sys; from pathlib import Path; from pytest_nsys.traces.chrome.kineto_content import Content; "
     "Content(Path(sys.argv[1]))"
 )
-WITHOUT = "import sys; sys.modules['msgspec'] = None; " + READ.removeprefix("import sys; ")
 COMMAND = (
     "import sys; from pytest_nsys.cli import main; "
     "main(['streams', sys.argv[1], '--convention=kineto'], standalone_mode=False)"
@@ -178,7 +176,6 @@ def main() -> None:
             "json.load, no gc": (PYTHON_JSON, path, None),
             "columns": (READ, path, TARGET["plain"]),
             "columns, gzip": (READ, packed, TARGET["gzip"]),
-            "columns, standard library": (WITHOUT, path, None),
             "pytest-nsys streams": (COMMAND, path, TARGET["plain"]),
             "pytest-nsys streams, gzip": (COMMAND, packed, TARGET["gzip"]),
         }

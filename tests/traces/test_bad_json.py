@@ -154,16 +154,6 @@ BOMBS = {
 }
 
 
-@pytest.fixture(params=["msgspec", "standard library"])
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
-    if request.param == "msgspec":
-        pytest.importorskip("msgspec")
-        return
-    monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
-    monkeypatch.setattr("pytest_nsys.traces.chrome.jax.fast_decoder", lambda: None)
-
-
 def refused(path: Path, format: str, said: str, code: int) -> None:
     """Commands say one line that names the file, on stderr, and nothing else."""
     for command in (["window", str(path)], ["rows", "compute_ns", "--trace", str(path), "--window=run"]):
@@ -178,7 +168,6 @@ def refused(path: Path, format: str, said: str, code: int) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("case", BAD)
-@pytest.mark.usefixtures("decoder")
 def test_a_command_says_what_is_wrong(tmp_path: Path, case: str, format: str) -> None:
     path = tmp_path / "trace.json"
     content = BAD[case].make(format)
@@ -320,7 +309,6 @@ def _earlier(time: re.Match[str]) -> str:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.usefixtures("decoder")
 def test_what_is_odd_is_read(tmp_path: Path, format: str) -> None:
     """The same figure, however it is written."""
     plain = text(format)

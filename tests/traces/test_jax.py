@@ -25,19 +25,10 @@ MS = 1_000_000
 Edit = Callable[[JaxBuilder], object]
 
 
-@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
-    if request.param == "msgspec":
-        pytest.importorskip("msgspec")
-    else:
-        monkeypatch.setattr("pytest_nsys.traces.chrome.jax.fast_decoder", lambda: None)
-
-
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that every trace of these tests has several, and its end is no special one."""
-    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+    for name in ("BLOCK", "FIRST_WINDOW"):
         monkeypatch.setattr(json_stream, name, 700)
     monkeypatch.setattr(json_stream, "TAIL", 300)
 

@@ -22,14 +22,13 @@ AT = 4_458_676_522_690_655_001
 MS = 1_000_000
 
 
-@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
+@pytest.fixture(params=["many", "one by one"], autouse=True)
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
-    if request.param == "msgspec":
-        pytest.importorskip("msgspec")
-        return
-    monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
-    monkeypatch.setattr("pytest_nsys.traces.chrome.jax.fast_decoder", lambda: None)
+    """Every test reads in both ways: many events at once, and one by one, as what msgspec does not take."""
+    if request.param == "one by one":
+        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.EventStream._many", lambda _: None)
+    else:
+        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.TAIL", 300)
 
 
 def torch_trace(**process: Any) -> KinetoBuilder:

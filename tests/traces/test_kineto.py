@@ -35,21 +35,10 @@ GEMM = "void at::native::(anonymous namespace)::gemm<4, float>(int, float*)"
 Edit = Callable[[KinetoBuilder], object]
 
 
-@pytest.fixture(params=["msgspec", "standard library"], autouse=True)
-def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test reads in both ways: the fast one, and the one that needs nothing but Python."""
-    name: str = request.param
-    if name == "msgspec":
-        pytest.importorskip("msgspec")
-    else:
-        monkeypatch.setattr("pytest_nsys.traces.chrome.kineto_content.fast_decoder", lambda: None)
-    return name
-
-
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that every trace of these tests has several, and its end is no special one."""
-    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+    for name in ("BLOCK", "FIRST_WINDOW"):
         monkeypatch.setattr(json_stream, name, 700)
     monkeypatch.setattr(json_stream, "TAIL", 300)
 
@@ -475,7 +464,6 @@ def test_a_gzip_bomb_is_refused_early(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "trace.json.gz"
     path.write_bytes(content)
     monkeypatch.setattr(json_stream, "BLOCK", 1 << 18)
-    monkeypatch.setattr(json_stream, "BLOCK_OF_OBJECTS", 1 << 18)
     with pytest.raises(TraceError, match="unpacks to more than 100 times its size"):
         rows(path, "compute_ns", convention=KINETO)
 

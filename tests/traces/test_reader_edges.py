@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from array import array
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ from contextlib import closing
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,13 +21,13 @@ from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.jax_events import Lanes
+from pytest_nsys.traces.chrome.jax_events import JaxEvent, Lanes
 from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.kineto_collectives import _collective
+from pytest_nsys.traces.chrome.kineto_collectives import Args, _collective
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content
 from pytest_nsys.traces.chrome.kineto_copies import _Copies
-from pytest_nsys.traces.chrome.kineto_events import column_of_ns
+from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
 from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_kernels import joined
 from pytest_nsys.traces.chrome.writers import writer_of
@@ -55,7 +55,7 @@ def starts(found: Kernels | None) -> list[int]:
 
 def columns(*events: dict[str, Any]) -> Columns:
     found = Columns(Path("trace.json"))
-    found.add(list(events))
+    found.add(list(map(Event.of, events)))
     return found
 
 
@@ -672,16 +672,16 @@ def test_a_kernel_that_no_call_of_nccl_launched_has_no_collective() -> None:
 
 
 def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
-    unset = {"description": None, "group": None, "ranks": None, "group_size": None}
-    sizes = {"in_elements": 3, "out_elements": True, "dtype": ""}
-    bare = _collective(SimpleNamespace(name="allreduce", **unset, **sizes))
+    unset: dict[str, Any] = {"description": None, "group": None, "ranks": None, "group_size": None}
+    sizes: dict[str, Any] = {"in_elements": 3, "out_elements": True, "dtype": ""}
+    bare = _collective(Args(name="allreduce", **unset, **sizes))
     assert bare == CollectiveRecord("allreduce", in_elements=3)
     named = unset | {"group": "3", "group_size": -1}
-    assert _collective(SimpleNamespace(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
+    assert _collective(Args(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
     listed = unset | {"ranks": "[0, 1]", "description": "mesh_dp", "group_size": 2}
-    assert _collective(SimpleNamespace(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
+    assert _collective(Args(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
     undefined = named | {"description": "undefined"}
-    assert _collective(SimpleNamespace(name="x", **undefined, **sizes)).group == "3"
+    assert _collective(Args(name="x", **undefined, **sizes)).group == "3"
 
 
 def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path) -> None:
@@ -734,21 +734,22 @@ def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, conte
 def test_behind_its_end_a_file_has_nothing_but_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: bytes
 ) -> None:
-    for name in ("BLOCK", "BLOCK_OF_OBJECTS", "FIRST_WINDOW"):
+    for name in ("BLOCK", "FIRST_WINDOW"):
         monkeypatch.setattr(json_stream, name, 64)
     path = tmp_path / "a.json"
     path.write_bytes(b'{"traceEvents": [{"ph": "X"}]}' + rest)
     if rest.isspace():
-        assert sum(map(len, json_stream.EventStream(path, None))) == 1
+        assert sum(map(len, json_stream.EventStream(path, Event))) == 1
     else:
         with pytest.raises(TraceError, match="goes on after its end"):
-            list(json_stream.EventStream(path, None))
+            list(json_stream.EventStream(path, Event))
 
 
-def test_among_events_of_jax_only_objects_count() -> None:
-    lanes = Lanes(0)
+def test_among_events_of_jax_only_objects_count(tmp_path: Path) -> None:
+    lanes, path = Lanes(0), tmp_path / "a.json"
     named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:3"}}
-    assert lanes.events([named, 5, "text", ["list"], {}]) == []
+    path.write_text(json.dumps([named, 5, "text", ["list"], {}]))
+    assert [lanes.events(events) for events in json_stream.EventStream(path, JaxEvent)] == [[]]
     assert lanes.gpus == {1: 3}
 
 
@@ -794,5 +795,5 @@ def test_a_file_without_a_byte_is_empty_and_one_of_another_kind_no_export(
 @pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
 def test_of_copies_only_those_with_a_length_are_kernels(phase: str, copies: int) -> None:
     found = _Copies(Path("a.json"), frozenset(CopyKind))
-    found.add([event("gpu_memcpy", "1.000", ph=phase, name="Memcpy HtoD (Pinned -> Device)")])
+    found.add([Event.of(event("gpu_memcpy", "1.000", ph=phase, name="Memcpy HtoD (Pinned -> Device)"))])
     assert len(found.kernel_start) == copies

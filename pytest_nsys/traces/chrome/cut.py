@@ -32,7 +32,7 @@ from pytest_nsys.core.model import (
     TraceFacts,
     printable,
 )
-from pytest_nsys.traces.chrome.cut_process import CutKernel, CutProcess
+from pytest_nsys.traces.chrome.cut_process import CutEvent, CutKernel, CutProcess
 from pytest_nsys.traces.chrome.json_stream import EventStream
 
 CUT = "pytestNsysCut"
@@ -56,7 +56,7 @@ class CutTrace:
     @cached_property
     def _content(self) -> tuple[Mapping[str, Any], dict[int, CutProcess]]:
         """What was cut, and its ranks by serialised process id."""
-        stream = EventStream(self.path)
+        stream = EventStream(self.path, CutEvent)
         try:
             parts = iter(stream)
             events = [event for part in parts for event in part]
@@ -67,7 +67,7 @@ class CutTrace:
                 raise ValueError("no kinds of copies")
             processes = {int(p["pid"]): CutProcess(p) for p in about["processes"] if p["side"] != BASE}
             for event in events:
-                if (process := processes.get(event["pid"])) is not None:
+                if (process := processes.get(event.pid)) is not None:
                     process.add(event)
             for process in processes.values():
                 process.finish()

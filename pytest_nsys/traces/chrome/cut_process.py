@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from msgspec import Raw
+
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
@@ -18,6 +20,7 @@ from pytest_nsys.core.model import (
     Setup,
     Stream,
 )
+from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto_events import nanoseconds
 from pytest_nsys.traces.copies_as_kernels import NAMES
 
@@ -37,6 +40,19 @@ COLLECTIVE = {
 _WHOLE_FIELDS = ("group_size", "in_elements", "out_elements")
 MACHINE_BITS = 48
 """Where a serialised process id names the machine: ranks whose clocks have nothing in common differ there."""
+
+
+class CutEvent(Written, frozen=True):
+    """One event of the file; whole ones alone are read back."""
+
+    ph: str
+    pid: int
+    cat: str | None = None
+    name: str = ""
+    tid: int | str = ""
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    args: dict[str, Any] | None = None
 
 
 class CutKernel(NamedTuple):
@@ -82,14 +98,13 @@ class CutProcess:
             said["text"], number, said["coordinates"], said["sizes"], said["micro_batch"], said["sequence_length"]
         )
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: CutEvent) -> None:
         """A kernel, call, range or copy of the process; any other event is passed over."""
-        category, args = event.get("cat"), event.get("args", {})
-        if event["ph"] != "X" or category not in (KERNEL, CALL, RANGE, COPY):
+        category, args, name = event.cat, event.args or {}, event.name
+        if event.ph != "X" or category not in (KERNEL, CALL, RANGE, COPY):
             return
-        name = str(event["name"])
-        start = _whole(self.base_ns + nanoseconds(event["ts"]))
-        end = _whole(start + nanoseconds(event["dur"]))
+        start = _whole(self.base_ns + nanoseconds(event.ts))
+        end = _whole(start + nanoseconds(event.dur))
         if category == KERNEL:
             kernel = _kernel(name, start, end, args)
             if name in NAMES.values():
@@ -102,7 +117,7 @@ class CutProcess:
             self.copies.append(Copy(start, str(args["source"]), str(args["target"]), _whole(args["launch_ns"])))
         else:
             start, end = _whole(args.get("start_ns", start)), _end(args["end_ns"]) if "end_ns" in args else end
-            self.ranges.append(Range(start, end, self.threads[event["tid"]], name))
+            self.ranges.append(Range(start, end, self.threads[int(event.tid)], name))
 
     def finish(self) -> None:
         """Put everything into the order that its readers count on."""

@@ -15,11 +15,12 @@ from typing import Any
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Kernels, Lane, Setup, TraceFacts, counted
-from pytest_nsys.traces.chrome.jax_events import STEP_MARK, Lanes, fast_decoder
+from pytest_nsys.traces.chrome.jax_events import STEP_MARK, JaxEvent, Lanes
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto import Kineto
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content
+from pytest_nsys.traces.chrome.kineto_events import Event
 
 TO_SEE_KERNELS = (
     "there is no lane 'Stream #' of a GPU, so JAX ran on the CPU or its profiler could not trace the GPU: profile a "
@@ -38,10 +39,10 @@ class JaxContent(Content):
 
     STEP = re.compile(rf".*{STEP_MARK}\d+", re.DOTALL)
 
-    def _read(self, columns: Columns) -> EventStream:
+    def _read(self, columns: Columns) -> EventStream[Any]:
         # Every file calls its process 701: its place in the file system tells it from the others of the run.
         self.lanes = lanes = Lanes(process=0)
-        stream = EventStream(self.path, fast_decoder())
+        stream = EventStream(self.path, JaxEvent)
         for events in stream:
             columns.add(lanes.events(events))
         columns.add(lanes.waiting())
@@ -49,10 +50,10 @@ class JaxContent(Content):
             raise TraceError(f"{self.path}: is a trace of JAX (XProf) that names no CPU and no GPU: profile again")
         return stream
 
-    def blocks(self) -> Iterator[Sequence[Any]]:
+    def blocks(self) -> Iterator[Sequence[Event]]:
         """The events once more, in the terms of torch.profiler, a block at a time."""
         lanes = Lanes(process=0)
-        for events in EventStream(self.path, fast_decoder()):
+        for events in EventStream(self.path, JaxEvent):
             yield lanes.events(events)
         yield lanes.waiting()
 

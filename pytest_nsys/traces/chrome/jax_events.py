@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from msgspec import Raw
+
+from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto_events import POINTLESS, Args, Event
-from pytest_nsys.traces.chrome.typed_json import Decoder, Field, Piece, typed_decoder
 
 HOST = "/host:CPU"
 STEP_MARK = " step_num="
@@ -26,18 +28,33 @@ _COPY = re.compile(r"mem(?:cpy|set)", re.IGNORECASE)
 _KIND = re.compile(r"\bkind_(src|dst):(\w+)")
 _PYTHON = "$"
 
-_FIELDS = ("correlation_id", "step_num", "name", "memcpy_details", "memset_details", "cuda_graph_id")
+
+Label = int | str
 
 
-class JaxArgs(NamedTuple):
+class JaxArgs(Written, frozen=True):
     """What is read of an event's ``args``; XProf writes numbers as text."""
 
-    correlation_id: object = None
-    step_num: object = None
-    name: object = None
-    memcpy_details: object = None
-    memset_details: object = None
-    cuda_graph_id: object = None
+    correlation_id: Label | None = None
+    step_num: Label | None = None
+    name: Label | None = None
+    memcpy_details: Label | None = None
+    memset_details: Label | None = None
+    cuda_graph_id: Label | None = None
+
+
+class JaxEvent(Written, frozen=True):
+    """One event. An empty object closes the list, and what has no phase is nothing."""
+
+    ARGS = JaxArgs
+
+    ph: str = "M"
+    name: str = ""
+    pid: Label = ""
+    tid: Label = ""
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    args: JaxArgs | None = None
 
 
 class Lane(NamedTuple):
@@ -59,12 +76,12 @@ class Lanes:
         self.hosts: set[object] = set()
         self._processes: set[object] = set()
         self._threads: dict[tuple[object, object], int | None] = {}
-        self._waiting: list[Any] = []
+        self._waiting: list[JaxEvent] = []
 
-    def events(self, decoded: Sequence[Any]) -> list[Event]:
-        """The kernels, calls and ranges among events, as msgspec or the standard library decodes them."""
+    def events(self, decoded: Sequence[JaxEvent]) -> list[Event]:
+        """The kernels, calls and ranges among events."""
         found: list[Event] = []
-        for event in map(_of_dictionary, filter(_is_object, decoded)) if _plain(decoded) else decoded:
+        for event in decoded:
             if event.ph == "M":
                 self._name(event)
             elif event.ph not in POINTLESS:
@@ -76,7 +93,7 @@ class Lanes:
         waiting, self._waiting = self._waiting, []
         return [found for event in waiting for found in self._event(event, [])]
 
-    def _name(self, event: Any) -> None:
+    def _name(self, event: JaxEvent) -> None:
         name = event.args.name if event.args else None
         if not isinstance(name, str):
             return
@@ -90,7 +107,7 @@ class Lanes:
             stream = _STREAM.match(name)
             self._threads[event.pid, event.tid] = int(stream[1]) if stream else None
 
-    def _event(self, event: Any, unknown: list[Any]) -> Iterator[Event]:
+    def _event(self, event: JaxEvent, unknown: list[JaxEvent]) -> Iterator[Event]:
         pid = event.pid
         if pid in self.hosts:
             yield from self._of_host(event)
@@ -106,18 +123,18 @@ class Lanes:
         elif pid not in self._processes or pid in self.gpus:
             unknown.append(event)
 
-    def _kernel(self, event: Any, lane: Lane) -> Event:
+    def _kernel(self, event: JaxEvent, lane: Lane) -> Event:
         args = event.args or _NO_ARGS
         node = 1 if args.cuda_graph_id not in (None, "", "0", 0) else None
         own = Args(lane.device, 0, lane.stream, _whole(args.correlation_id), node)
         return Event("X", "kernel", event.name, self.process, lane.stream, event.ts, event.dur, None, own)
 
-    def _copy(self, event: Any, lane: Lane) -> Event:
+    def _copy(self, event: JaxEvent, lane: Lane) -> Event:
         own = Args(lane.device, 0, lane.stream, _whole((event.args or _NO_ARGS).correlation_id))
         name = _copy_name(event)
         return Event("X", "gpu_memcpy", name, self.process, lane.stream, event.ts, event.dur, None, own)
 
-    def _of_host(self, event: Any) -> Iterator[Event]:
+    def _of_host(self, event: JaxEvent) -> Iterator[Event]:
         name, args = event.name, event.args or _NO_ARGS
         if not isinstance(name, str) or name.startswith(_PYTHON):
             return
@@ -133,19 +150,19 @@ class Lanes:
 _NO_ARGS = JaxArgs()
 
 
-def _is_copy(event: Any) -> bool:
+def _is_copy(event: JaxEvent) -> bool:
     args = event.args or _NO_ARGS
     if args.memcpy_details is not None or args.memset_details is not None:
         return True
     return isinstance(event.name, str) and _COPY.match(event.name) is not None
 
 
-def _is_memset(event: Any) -> bool:
+def _is_memset(event: JaxEvent) -> bool:
     name = event.name if isinstance(event.name, str) else ""
     return (event.args or _NO_ARGS).memset_details is not None or name.lower().startswith("memset")
 
 
-def _copy_name(event: Any) -> str:
+def _copy_name(event: JaxEvent) -> str:
     details = (event.args or _NO_ARGS).memcpy_details
     kinds = dict(_KIND.findall(details)) if isinstance(details, str) else {}
     return f"{event.name} ({kinds['src']} -> {kinds['dst']})" if len(kinds) == 2 else str(event.name)
@@ -155,48 +172,3 @@ def _whole(value: object) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 19:
         return int(value)
     return value if type(value) is int and 0 <= value < 1 << 62 else None
-
-
-class _Decoded(NamedTuple):
-    """One event of the standard library's dictionaries, with the members of msgspec's."""
-
-    ph: object
-    name: object
-    pid: object
-    tid: object
-    ts: object
-    dur: object
-    args: JaxArgs | None
-
-
-def _plain(decoded: Sequence[Any]) -> bool:
-    """Whether the standard library decoded them: it decodes a whole block, or msgspec does."""
-    return bool(decoded) and isinstance(decoded[0], dict)
-
-
-def _is_object(found: object) -> bool:
-    return isinstance(found, dict)
-
-
-def _of_dictionary(found: dict[str, Any]) -> _Decoded:
-    get, args = found.get, found.get("args")
-    own = JaxArgs(*map(args.get, _FIELDS)) if isinstance(args, dict) else None
-    # An empty object closes the list, and what has no phase is nothing.
-    phase, name = _text(get("ph"), "M"), _text(get("name"), "")
-    return _Decoded(phase, name, _label(get("pid")), _label(get("tid")), get("ts"), get("dur"), own)
-
-
-def _text(value: object, otherwise: str) -> str:
-    return value if isinstance(value, str) else otherwise
-
-
-def _label(value: object) -> int | str:
-    return value if isinstance(value, int | str) else ""
-
-
-def fast_decoder() -> Decoder | None:
-    """Decodes to events by msgspec; None where that is not installed."""
-    label = int | str
-    event: list[Field] = [("ph", str, "M"), ("name", str, ""), ("pid", label, ""), ("tid", label, "")]
-    event += [("ts", Piece, None), ("dur", Piece, None)]
-    return typed_decoder(event, [(name, label | None, None) for name in _FIELDS])

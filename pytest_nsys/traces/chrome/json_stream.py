@@ -1,26 +1,27 @@
 """The events of a trace in Chrome's JSON, a block at a time, exactly, whatever the file's layout.
 
 The root is an object with a list ``traceEvents`` and other members before and after it, or that list alone. Many events
-at once are decoded by the function that the caller brings (msgspec, where it is installed): a block is cut where an
-event seems to begin, and because everything before the cut then decodes as a whole list, the cut was right. Where it
-does not decode (the end of the list, a name with a broken character, a number that is none, events within events) the
-block goes through the standard library, event by event: nothing is skipped silently.
+at once are decoded by msgspec: a block is cut where an event seems to begin, and because everything before the cut then
+decodes as a whole list, the cut was right. Where it does not decode (the end of the list, a name with a broken
+character, a number that is none, events within events) the block goes through the standard library, event by event:
+nothing is skipped silently.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import msgspec
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.traces.chrome.json_bytes import blocks
 
 BLOCK = 4 << 20
-BLOCK_OF_OBJECTS = 1 << 20
-"""Smaller where every event becomes a dictionary, which takes ten times the room of its text."""
 LARGEST_PART = 16 << 20
 """Bytes that one event, or one member of the root, may have."""
 TAIL = 1 << 16
@@ -40,29 +41,55 @@ _DIGITS_KEPT = json.JSONDecoder(
     strict=False,
 )
 
-Decode = Callable[[bytes], "Sequence[Any] | None"]
-"""A list of events from its JSON text; None where it cannot."""
+_TYPES: Mapping[str, Any] = {**dict.fromkeys(("ph", "cat", "name"), str), **dict.fromkeys(("pid", "tid"), int | str)}
+"""Of the members whose type is checked nowhere else."""
 
 
-class EventStream:
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """An event, or its ``args``: the members that are read. Those of type Raw keep every digit of a number."""
+
+    ARGS: ClassVar[type[Written] | None] = None
+    """What is read of the ``args`` of an event; None: all of them."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """From what the standard library decoded: a number with a fraction is its text, and most may be anything."""
+        given: dict[str, Any] = {}
+        for name, written in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
+            value = found.get(written)
+            if name == "args":
+                given[name] = cls.ARGS.of(value) if cls.ARGS and isinstance(value, dict) else value
+            elif written in found and isinstance(value, _TYPES.get(name, object)):
+                given[name] = value
+        return cls(**given)
+
+
+E = TypeVar("E", bound=Written)
+
+
+@cache
+def _decoder(kind: type[E]) -> msgspec.json.Decoder[list[E]]:
+    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+
+
+class EventStream(Generic[E]):
     """One file, read once. ``members`` holds the root's other members, complete when the events are exhausted.
 
-    Numbers with a fraction are kept as their text. Everything raises TraceError for a file that is cut or no JSON.
+    Everything raises TraceError for a file that is cut or no JSON.
     """
 
-    def __init__(self, path: Path, decode: Decode | None = None) -> None:
+    def __init__(self, path: Path, kind: type[E]) -> None:
         self.path = path
         self.members: dict[str, Any] = {}
         self.has_events = False
-        self._decode = decode
-        self._block = BLOCK if decode is not None else BLOCK_OF_OBJECTS
+        self._kind, self._decoder = kind, _decoder(kind)
         self._data = b""
         self._ended = False
         self._passed_bytes = 0
 
-    def __iter__(self) -> Iterator[Sequence[Any]]:
-        """The events some thousands at a time: as the caller's function decodes them, or as dictionaries."""
-        self._blocks = blocks(self.path, self._block)
+    def __iter__(self) -> Iterator[list[E]]:
+        """The events some thousands at a time."""
+        self._blocks = blocks(self.path, BLOCK)
         try:
             yield from self._root()
         except RecursionError:
@@ -70,7 +97,7 @@ class EventStream:
         finally:
             self._blocks.close()  # type: ignore[attr-defined]  # a generator: the file and its thread are let go
 
-    def _root(self) -> Iterator[Sequence[Any]]:
+    def _root(self) -> Iterator[list[E]]:
         self._fill(len(b"\xef\xbb\xbf"))
         if self._data.startswith(b"\xef\xbb\xbf"):
             self._pass(3)
@@ -90,7 +117,7 @@ class EventStream:
             raise TraceError(f"{self.path}: is no JSON: it starts with {self._data[:16]!r}")
         self._check_end()
 
-    def _member(self) -> Iterator[Sequence[Any]]:
+    def _member(self) -> Iterator[list[E]]:
         name = self._value()
         if not isinstance(name, str) or self._next() != b":":
             raise self._broken("the root is no object")
@@ -105,12 +132,12 @@ class EventStream:
 
     # -- the list of events
 
-    def _list(self) -> Iterator[Sequence[Any]]:
+    def _list(self) -> Iterator[list[E]]:
         self.has_events = True
-        wanted = self._block
+        wanted = BLOCK
         while True:
             self._fill(wanted)
-            wanted = self._block
+            wanted = BLOCK
             events = self._many()
             if events is not None:
                 yield events
@@ -121,16 +148,18 @@ class EventStream:
             if finished:
                 return
             if passed == self._passed_bytes:
-                wanted = max(2 * len(self._data), self._block)  # doubled, for one event may be as long as the file
+                wanted = max(2 * len(self._data), BLOCK)  # doubled, for one event may be as long as the file
 
-    def _many(self) -> Sequence[Any] | None:
+    def _many(self) -> list[E] | None:
         """The events up to the last one that begins in the block, or None: then it has to be read one by one."""
-        cut = self._last_beginning() if self._decode is not None else 0
-        if not cut or self._decode is None:
+        cut = self._last_beginning()
+        if not cut:
             return None
-        events = self._decode(b"[" + self._data[: self._data.rfind(b"}", 0, cut) + 1] + b"]")
-        if events is not None:
-            self._pass(cut)
+        try:
+            events = self._decoder.decode(b"[" + self._data[: self._data.rfind(b"}", 0, cut) + 1] + b"]")
+        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
+            return None
+        self._pass(cut)
         return events
 
     def _last_beginning(self) -> int:
@@ -140,10 +169,10 @@ class EventStream:
                 return at
         return 0
 
-    def _one_by_one(self) -> tuple[list[dict[str, Any]], bool]:
+    def _one_by_one(self) -> tuple[list[E], bool]:
         """The whole events of the block, and whether the list ends in it; what is no object is no event."""
         text = self._data.decode("utf-8", "surrogateescape")
-        events: list[dict[str, Any]] = []
+        events: list[E] = []
         at, repaired, finished, decode = 0, False, False, _NUMBERS_KEPT.raw_decode
         while True:
             at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
@@ -164,7 +193,7 @@ class EventStream:
                 decode = _DIGITS_KEPT.raw_decode
                 continue
             if isinstance(event, dict):
-                events.append(event)
+                events.append(self._kind.of(event))
         rest = text[at:].encode("utf-8", "surrogateescape")
         self._passed_bytes += len(self._data) - len(rest)
         self._data = rest

@@ -26,8 +26,8 @@ from pytest_nsys.traces.chrome.kineto_events import (
     RANGES,
     SPANS,
     WINDOW_END,
+    Event,
     column_of_ns,
-    events_of,
     nanoseconds,
 )
 
@@ -76,8 +76,8 @@ class Columns:
         self.range_pids: dict[int, None] = {}
         self.recorded_until_ns: int | None = None
 
-    def add(self, decoded: Sequence[Any]) -> None:
-        """More events, as msgspec or the standard library decodes them."""
+    def add(self, events: Sequence[Event]) -> None:
+        """More events."""
         kernels: list[Any] = []
         calls: list[Any] = []
         ranges: list[Any] = []
@@ -88,7 +88,7 @@ class Columns:
         put |= dict.fromkeys(COPIES, self._add_copy)
         put |= dict.fromkeys((*SPANS, NO_CATEGORY, None), rest.append)
         chosen = put.get
-        for event in events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded:
+        for event in events:
             if (append := chosen(event.cat)) is not None:
                 append(event)
         for event in rest:
@@ -246,9 +246,9 @@ class Columns:
         return TraceError(f"{self.path}: {kind} '{name}' at ts {_shown(event.ts)} {what}: damaged; profile again")
 
 
-def arrow_starts(decoded: Sequence[Any], wanted: Set[int]) -> Iterator[tuple[int, int]]:
+def arrow_starts(events: Sequence[Event], wanted: Set[int]) -> Iterator[tuple[int, int]]:
     """Correlation and start, in ns, of the arrows that lead to wanted kernels."""
-    for event in events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded:
+    for event in events:
         if event.cat in ARROWS and event.ph == ARROW_START:
             number = _whole(event.id)
             if number is None or number not in wanted:

@@ -13,7 +13,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Interval, Range
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
-from pytest_nsys.traces.chrome.kineto_events import fast_decoder
+from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_facts import LAUNCHES, STEP, Step, why_incomplete
 from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, lengths, order_of
 
@@ -51,16 +51,16 @@ class Content:
         self._by_launch: dict[int, tuple[list[int], array[int]]] = {}
         self._longest = {device: max(lengths(kernels)) for device, kernels in self.kernels.items()}
 
-    def _read(self, columns: Columns) -> EventStream:
+    def _read(self, columns: Columns) -> EventStream[Any]:
         """Put every event that counts into the columns; the stream, at its end."""
-        stream = EventStream(self.path, fast_decoder())
+        stream = EventStream(self.path, Event)
         for events in stream:
             columns.add(events)
         return stream
 
-    def blocks(self) -> Iterator[Sequence[Any]]:
+    def blocks(self) -> Iterator[Sequence[Event]]:
         """The events once more, a block at a time."""
-        return iter(EventStream(self.path, fast_decoder()))
+        return iter(EventStream(self.path, Event))
 
     @cached_property
     def calls(self) -> Mapping[int, int]:

@@ -7,12 +7,11 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.model import Kernels
 from pytest_nsys.traces.chrome.kineto_columns import Columns
-from pytest_nsys.traces.chrome.kineto_events import COPIES, POINTLESS, events_of
+from pytest_nsys.traces.chrome.kineto_events import COPIES, POINTLESS, Event
 from pytest_nsys.traces.chrome.kineto_kernels import kernels_by_device
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
 
@@ -34,11 +33,11 @@ def kind_of(name: str) -> CopyKind | None:
     return _KINDS.get((source[:1] + target[:1]).lower())
 
 
-def read_as_kernels(path: Path, blocks: Iterable[Sequence[Any]], kinds: Sequence[str]) -> Mapping[int, Kernels]:
+def read_as_kernels(path: Path, blocks: Iterable[Sequence[Event]], kinds: Sequence[str]) -> Mapping[int, Kernels]:
     """The copies of :func:`kinds_to_read`, each as a kernel, by device, ordered by start. Raises TraceError."""
     columns = _Copies(path, frozenset(kinds_to_read(kinds)))
-    for decoded in blocks:
-        columns.add(decoded)
+    for events in blocks:
+        columns.add(events)
     texts = columns.names.texts()
     found: dict[int, Kernels] = {}
     for device, copies in kernels_by_device(columns, texts).items():
@@ -54,9 +53,8 @@ class _Copies(Columns):
         super().__init__(path)
         self._kinds = kinds
 
-    def add(self, decoded: Sequence[Any]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         """The copies among more events."""
-        events = events_of(decoded) if decoded and isinstance(decoded[0], dict) else decoded
         copies = [
             event
             for event in events

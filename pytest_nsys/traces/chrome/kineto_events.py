@@ -12,9 +12,11 @@ from array import array
 from collections.abc import Sequence
 from decimal import Decimal, DecimalException
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from pytest_nsys.traces.chrome.typed_json import Decoder, Field, Piece, typed_decoder
+from msgspec import Raw, field
+
+from pytest_nsys.traces.chrome.json_stream import Written
 
 KERNELS = frozenset({"kernel", "Kernel"})
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver"})
@@ -24,87 +26,38 @@ ARROWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 ARROW_START = "s"
 SPANS = frozenset({"Trace"})
 WINDOW_END = "Record Window End"
-WANTED = KERNELS | CALLS | RANGES | COPIES | ARROWS | SPANS
-
 NO_CATEGORY = ""
 POINTLESS = frozenset({"i", "I", "R", "M", "E"})
 """Phases of an instant, of metadata, and of the end of a range: they have no length."""
 
 
-class Args(NamedTuple):
+class Args(Written, frozen=True):
     """What is read of an event's ``args``."""
 
-    device: object = None
-    context: object = None
-    stream: object = None
-    correlation: object = None
-    graph_node: object = None
+    device: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    correlation: int | None = None
+    graph_node: int | None = field(default=None, name="graph node id")
 
 
-class Event(NamedTuple):
-    """One event, as the standard library decodes it: numbers with a fraction are text."""
+class Event(Written, frozen=True):
+    """One event of torch.profiler, or of another profiler in its terms."""
 
-    ph: object = "X"
-    cat: object = NO_CATEGORY
-    name: object = None
-    pid: object = None
-    tid: object = None
-    ts: object = None
-    dur: object = None
-    id: object = None
-    args: Args = Args()
+    ARGS = Args
+
+    ph: str = "X"
+    cat: str | None = NO_CATEGORY
+    name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
+    ts: Raw = Raw()
+    dur: Raw = Raw()
+    id: int | str | None = None
+    args: Args | None = Args()
 
 
-GRAPH_NODE = "graph node id"
 NO_ARGS = Args()
-
-
-def events_of(decoded: Sequence[Any]) -> list[Event]:
-    """The events that count among decoded elements of the list."""
-    return [
-        _event(found)
-        for found in decoded
-        if isinstance(found, dict) and (_category(found) in WANTED or found.get("name") == WINDOW_END)
-    ]
-
-
-def _category(found: dict[str, Any]) -> str | None:
-    category = found.get("cat")
-    return category if isinstance(category, str) else None
-
-
-def _text(value: object, otherwise: str) -> str:
-    return value if isinstance(value, str) else otherwise
-
-
-def _event(found: dict[str, Any]) -> Event:
-    args = found.get("args")
-    own = NO_ARGS
-    if isinstance(args, dict):
-        get = args.get
-        own = Args(get("device"), get("context"), get("stream"), get("correlation"), get(GRAPH_NODE))
-    get = found.get
-    return Event(
-        _text(get("ph"), "X"),
-        _category(found) or NO_CATEGORY,
-        _text(get("name"), ""),
-        get("pid", ""),
-        get("tid", ""),
-        get("ts"),
-        get("dur"),
-        get("id"),
-        own,
-    )
-
-
-def fast_decoder() -> Decoder | None:
-    """Decodes to events by msgspec; None where that is not installed."""
-    label = int | str
-    event: list[Field] = [("ph", str, "X"), ("cat", str | None, NO_CATEGORY), ("name", str, "")]
-    event += [("pid", label, ""), ("tid", label, ""), ("ts", Piece, None), ("dur", Piece, None)]
-    event.append(("id", label | None, None))
-    args: list[Field] = [(name, int | None, None) for name in Args._fields]
-    return typed_decoder(event, args, {"graph_node": GRAPH_NODE})
 
 
 def nanoseconds(microseconds: object) -> int:
