@@ -9,7 +9,7 @@ import click
 from pytest_nsys.cli.baseline_calibrate import calibrate
 from pytest_nsys.cli.baseline_diff import diff
 from pytest_nsys.cli.baseline_prune import prune
-from pytest_nsys.cli.listing import ListingGroup
+from pytest_nsys.cli.group import ListingGroup
 from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.cli.updating import folder_option, update

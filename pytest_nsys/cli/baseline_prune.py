@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 
+from pytest_nsys.cli.output import shown
 from pytest_nsys.cli.stores import Found, stores
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError
@@ -54,9 +54,9 @@ def prune(
 
 def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
     what = "would drop" if dry_run else "dropped"
-    yield f"{_shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
+    yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
     if pruned.removed:
-        yield f"{_shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
+        yield f"{shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
 
 
 def _orphans(found: Sequence[Found]) -> Iterator[Orphan]:
@@ -66,11 +66,7 @@ def _orphans(found: Sequence[Found]) -> Iterator[Orphan]:
 
 
 def _orphaned(orphan: Orphan, drop: bool, dry_run: bool) -> str:
-    what = f"{_shown(orphan.folder)}: its gate file {orphan.gate} is gone"
+    what = f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone"
     if not drop:
         return f"{what}; --orphans removes its {counted(len(orphan.files), 'baseline')}"
     return f"{what}; {'would remove' if dry_run else 'removed'} its {counted(len(orphan.files), 'baseline')}"
-
-
-def _shown(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -12,16 +12,18 @@ from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.choosing_convention import check_named
-from pytest_nsys.cli.gate_files import gate_files_of
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import format_of
 from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.requests import requests_of
+from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE, headline
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
@@ -79,63 +81,60 @@ def compare(
     comparable, or it cannot be decided: no data.
     """
     sides = _sides(paths, base, head)
-    _check_output(output, sides, gates)
+    traces = [[path for value in side for path in find_traces(value, Path())] for side in sides]
+    if output is not None:
+        others = [(path, "is one of the traces") for side in traces for path in side]
+        others += [(Path(gate), "is one of the gate files") for gate in gates]
+        check_target(f"--output {output}", Path(output), others)
     written = format_of(format, output, SUFFIXES, "text")
-    gates = tuple(gate_files_of(gates))
-    check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
-    files = _gate_files(context, gates, asked, (*sides[0], *sides[1]))
+    gate_paths = _gate_paths(gates)
+    check_two_runs(*traces)
+    files = _gate_files(context, gate_paths, asked, (*sides[0], *sides[1]))
     if comparable_on:
         files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
     if artifacts is not None:
-        _check_artifacts(artifacts, sides)
+        _check_artifacts(artifacts, [path for side in traces for path in side])
     with reading(asked.executor, written) as library:
-        pairs = [_pair(library, gate, *sides) for gate in files]
-        found = compared(pairs, *sides)
+        pairs = {str(gate.path): _pair(library, gate, *sides) for gate in files}
+        found = compared([*pairs.values()], *sides)
+        judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
+        judged += [(pairs[each.gate], each.verdict) for each in found.constants]
         if artifacts is not None:
-            _keep_windows(Path(artifacts), pairs, found)
-        windows = _windows(pairs, found) if written == "html" else ()
-    _deliver(render(found, written, verbose=verbose, windows=windows), output, headline(found))
-    context.exit(EXIT_CODES[found.result])
-
-
-def _deliver(report: str, output: str | None, head: str) -> None:
-    """Print the report, or write it and say so."""
+            _keep_windows(Path(artifacts), judged)
+        windows = _windows(judged) if written == "html" else ()
+    report = render(found, written, verbose=verbose, windows=windows)
     if output is None:
         click.echo(report, nl=False)
     else:
         write_whole(Path(output), report.encode())
-        click.echo(f"{head}; written to {output}")
+        click.echo(f"{headline(found)}; written to {output}")
+    context.exit(EXIT_CODES[found.result])
 
 
-def _check_artifacts(folder: str, sides: Sequence[Sequence[str]]) -> None:
+def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
     """Raises UsageMistake where no windows can be written into the folder."""
     from pytest_nsys.plugin.failed_windows import check_folder
 
     if not folder.strip():
         raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
-    traces = [path for side in sides for value in side for path in find_traces(value, Path())]
     check_folder(f"--artifacts={printable(folder)}", Path(folder), traces)
 
 
-def _keep_windows(folder: Path, pairs: Sequence[Pair], found: Comparison) -> None:
+def _keep_windows(folder: Path, judged: Sequence[tuple[Pair, Verdict]]) -> None:
     """Write the windows of what failed, and say where, beside the report."""
     from pytest_nsys.plugin.failed_windows import has_failed, write_window
 
-    by_gate = {str(pair.gate.path): pair for pair in pairs}
-    verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
-    for gate, verdict in verdicts:
+    for pair, verdict in judged:
         if has_failed(verdict):
-            path = write_window(folder, gate, verdict, by_gate[gate].head, by_gate[gate].base)
+            path = write_window(folder, str(pair.gate.path), verdict, pair.head, pair.base)
             click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
 
 
-def _windows(pairs: Sequence[Pair], found: Comparison) -> Sequence[Picture]:
+def _windows(judged: Sequence[tuple[Pair, Verdict]]) -> Sequence[Picture]:
     """The windows that a page shows: each bad assertion's worst rank, then each one's second."""
     from pytest_nsys.reports.page.pictures import windows_of
 
-    by_gate = {str(pair.gate.path): pair for pair in pairs}
-    verdicts = [*found.verdicts, *((each.gate, each.verdict) for each in found.constants)]
-    return windows_of([(verdict, by_gate[gate].head, by_gate[gate].base) for gate, verdict in verdicts])
+    return windows_of([(verdict, pair.head, pair.base) for pair, verdict in judged])
 
 
 def render(comparison: Comparison, format: str, *, verbose: bool, windows: Sequence[Picture] = ()) -> str:
@@ -174,16 +173,19 @@ def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tu
     return tuple(base), tuple(head)
 
 
-def _check_output(output: str | None, sides: Sequence[Sequence[str]], gates: Sequence[str]) -> None:
-    """A report must not replace what is read, and a path that means nothing is told before anything is read."""
-    others = [(p, "is one of the traces") for side in sides for value in side for p in find_traces(value, Path())]
-    others += [(Path(gate), "is one of the gate files") for gate in gates]
-    if output is not None:
-        check_target(f"--output {output}", Path(output), others)
+def _gate_paths(values: Sequence[str]) -> list[Path]:
+    """The gate files that paths of files and folders mean. Raises UsageMistake for a folder without any."""
+    found: list[Path] = []
+    for value in values:
+        own = sorted(gate_files_below(Path(value))) if Path(value).is_dir() else [Path(value)]
+        if not own:
+            raise UsageMistake(f"{value}: holds no gate file (*{GATE_SUFFIX})")
+        found += own
+    return found
 
 
 def _gate_files(
-    context: click.Context, gates: Sequence[str], asked: MeasureOptions, traces: Sequence[str]
+    context: click.Context, gates: Sequence[Path], asked: MeasureOptions, traces: Sequence[str]
 ) -> list[GateFile]:
     """The gate files that judge; the built-in one is measured as the options say, or as such traces usually are."""
     said = [
@@ -192,9 +194,9 @@ def _gate_files(
     if gates:
         if said:
             raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
-        if len({Path(gate).resolve() for gate in gates}) < len(gates):
+        if len({gate.resolve() for gate in gates}) < len(gates):
             raise UsageMistake("a gate file is given twice")
-        return [load_gate_file(Path(gate), METRICS) for gate in gates]
+        return [load_gate_file(gate, METRICS) for gate in gates]
     gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
     measured = measured_under(
         gate,

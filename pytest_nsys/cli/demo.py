@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
+import sqlite3
 from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.cli.drafts import store_rows
+from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.stored.baselines.store import store_of
-from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.references import StoredBaseline
-from pytest_nsys.verdicts.refresh import Refresh
 
 GATE = "dualpipe.nsys.yaml"
 GOOD, REGRESSED = "dualpipe.sqlite", "regressed.sqlite"
@@ -48,21 +48,28 @@ def demo(folder: str) -> None:
 
 
 def write_demo(root: Path) -> None:
-    """The files of the demo. Raises UsageMistake for a folder that holds something already."""
+    """The files of the demo, or none of them. Raises UsageMistake for a folder that holds something already."""
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise UsageMistake(f"{root}: exists and is not empty: give a new folder")
+    was_there = root.exists()
+    try:
+        _write(root)
+    except (OSError, sqlite3.Error, NsysError) as error:
+        shutil.rmtree(root, ignore_errors=True)
+        if was_there:
+            root.mkdir(exist_ok=True)
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageMistake(f"{root}: the demo cannot be written: {why}; nothing was left") from error
+
+
+def _write(root: Path) -> None:
     (root / "traces").mkdir(parents=True)
     (root / "pytest.ini").write_text(INI, encoding="utf-8")
-    text = (Path(__file__).parents[1] / "samples" / GATE).read_text(encoding="utf-8")
-    (root / GATE).write_text(text, encoding="utf-8")
+    shutil.copyfile(Path(__file__).parents[1] / "samples" / GATE, root / GATE)
     write_dualpipe(root / "traces" / GOOD, SAMPLE_SHAPE)
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
     gate = load_gate_file((root / GATE).resolve(), METRICS)
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures(gate.traces, gate.path.parent, gate.convention, gate.workload)
         store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
-        refresh = Refresh(
-            gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), "the good run of the demo"
-        )
-        refresh.wanted += [a for a in gate.assertions if a.needs_baseline]
-        refresh.write()
+        store_rows(gate, captures, store, "the good run of the demo")

@@ -37,12 +37,12 @@ class Left:
     why: str
 
 
-def store_rows(gate: GateFile, captures: Captures, store: BaselineStore) -> Written | None:
+def store_rows(gate: GateFile, captures: Captures, store: BaselineStore, reason: str = REASON) -> Written | None:
     """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError."""
     wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
     if not wanted:
         return None
-    refresh = Refresh(gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), REASON, Mode.ALL)
+    refresh = Refresh(gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), reason, Mode.ALL)
     refresh.wanted += wanted
     return refresh.write()
 

@@ -12,16 +12,15 @@ import sys
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import click
 
-from pytest_nsys.cli.listing import ListingGroup
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
+from pytest_nsys.core.version import VERSION
 
 MISTAKE, NO_DATA = 2, 3
 INTERRUPTED, BROKEN_PIPE = 130, 141
@@ -54,6 +53,20 @@ COMMANDS = {
 LONGEST_LINE = 4000
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
+
+
+ANY_LENGTH = 1000
+
+
+class ListingGroup(click.Group):
+    """A group whose help has the whole first sentence of every command, which click would cut."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the section ``Commands``."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        listed = [(name, command.get_short_help_str(ANY_LENGTH)) for name, command in found if command is not None]
+        with formatter.section("Commands"):
+            formatter.write_dl(listed)
 
 
 class LazyGroup(ListingGroup):
@@ -137,9 +150,5 @@ def _end(code: int, *lines: str) -> NoReturn:
 def show_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
     """The ``--version`` option: the version of the installed distribution."""
     if asked:
-        try:
-            number = version("pytest-nsys")
-        except PackageNotFoundError:
-            number = "(not installed)"
-        click.echo(f"pytest-nsys {number}")
+        click.echo(f"pytest-nsys {VERSION}")
         ctx.exit()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.cli.output import shown
 from pytest_nsys.cli.stores import Collected, collected
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
@@ -93,23 +94,23 @@ def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[C
 
 
 def _linted(one: Collected, *, upgrade: bool) -> Linted:
-    shown = _shown(one.path)
-    if shown.name.endswith(MISNAMED):
-        return Linted(shown, None, [Mistake(str(shown), NAMED, 1, 1)])
+    path = shown(one.path)
+    if path.name.endswith(MISNAMED):
+        return Linted(path, None, [Mistake(str(path), NAMED, 1, 1)])
     try:
-        gate = load_gate_file(one.path, METRICS, display=shown)
+        gate = load_gate_file(one.path, METRICS, display=path)
     except GateFileError as error:
-        return Linted(shown, None, error.mistakes)
-    return _upgraded(one, gate, shown) if upgrade else Linted(shown, len(gate.assertions))
+        return Linted(path, None, error.mistakes)
+    return _upgraded(one, gate, path) if upgrade else Linted(path, len(gate.assertions))
 
 
-def _upgraded(one: Collected, gate: GateFile, shown: Path) -> Linted:
+def _upgraded(one: Collected, gate: GateFile, path: Path) -> Linted:
     try:
         stored = [baseline for _, baseline in store_of(one.path, one.folder, one.root).all()]
     except BaselineError as error:
-        return Linted(shown, len(gate.assertions), unread=str(error))
-    refresh = f'pytest-nsys baseline refresh {shown} --trace=TRACE --reason "…"'
-    return Linted(shown, len(gate.assertions), (), upgrades(gate, stored, refresh), len(stored))
+        return Linted(path, len(gate.assertions), unread=str(error))
+    refresh = f'pytest-nsys baseline refresh {path} --trace=TRACE --reason "…"'
+    return Linted(path, len(gate.assertions), (), upgrades(gate, stored, refresh), len(stored))
 
 
 def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:
@@ -138,7 +139,3 @@ def _json(linted: Sequence[Linted], missed: Sequence[Path]) -> dict[str, object]
         for each in linted
     ]
     return {"gate_files": files, "not_collected": list(map(str, missed)), "good": all(not each.code for each in linted)}
-
-
-def _shown(path: Path) -> Path:
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -36,6 +36,11 @@ def format_of(format: str | None, output: str | None, suffixes: Mapping[str, str
     return suffixes[suffix]
 
 
+def shown(path: Path) -> Path:
+    """The path as a person would type it here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def print_rows(
     format: Format,
     columns: Sequence[Column],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_the_good_run_of_the_demo_is_free_of_warnings(project: Project) -> None:
     project.command("demo", "here", code=0)
     project.pytest("here", "-W", "error", code=0)
     project.result.assert_outcomes(passed=7, warnings=0)
+
+
+def test_of_a_demo_that_cannot_be_written_nothing_is_left(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("pytest_nsys.cli.demo.write_dualpipe", full)
+    said = project.command("demo", code=2)
+    assert said.strip() == "error: nsys-demo: the demo cannot be written: database or disk is full; nothing was left"
+    assert project.files() == set()
 
 
 @pytest.mark.parametrize("name", ["full", "file"])

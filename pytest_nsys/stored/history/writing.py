@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.core.exact import exact_value
+from pytest_nsys.core.version import VERSION
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, writing
 from pytest_nsys.stored.history.entries import DELAYED, REFRESH, Plain, storable
@@ -96,7 +96,7 @@ def _write(database: sqlite_utils.Database, run: RunEntry, time: str) -> None:
         "profiler": ", ".join(facts.get("profiler", ())),
         "captures": facts.get("captures"),
         "outcome": run.outcome,
-        "version": _version(),
+        "version": VERSION,
     }
     number = database.table("runs").insert(_storable(head)).last_pk
     database.table("rows").insert_all(_storable(row) for series in run.series for row in _rows(number, series))
@@ -120,10 +120,3 @@ def _rows(run: object, series: Mapping[str, Any]) -> list[dict[str, object]]:
 def as_json(value: object) -> str:
     """Text that is equal where the value is."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _version() -> str | None:
-    try:
-        return version("pytest-nsys")
-    except PackageNotFoundError:
-        return None
