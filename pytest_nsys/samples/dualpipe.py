@@ -7,18 +7,16 @@ others as they were. Streams, ranges and launch pattern are those of PithTrain; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import global_pid
 from pytest_nsys.samples.export import Export
-from pytest_nsys.samples.schema import Cell
 from pytest_nsys.samples.shape import Regression, StepShape
 from pytest_nsys.samples.step import RankStep
 
-__all__ = ["SAMPLE_REGRESSION", "SAMPLE_SHAPE", "Regression", "StepShape", "with_kernels", "write_dualpipe"]
+__all__ = ["SAMPLE_REGRESSION", "SAMPLE_SHAPE", "Regression", "StepShape", "write_dualpipe", "write_ranks"]
 
 GPU_MODEL = "NVIDIA H100 80GB HBM3"
 _VM = 1
@@ -39,31 +37,34 @@ SAMPLE_REGRESSION = Regression(ranks=frozenset({3}), communication={"stage4_f": 
 """On rank 3 the combine got slower, and the backward of the experts leaves less to hide behind."""
 
 
-def write_dualpipe(
-    path: Path,
-    shape: StepShape,
-    regression: Regression | tuple[Regression, ...] = (),
-    *,
-    compute_scale: float = 1.0,
-    comm_scale: float = 1.0,
-    version: str = "3.25",
-) -> Path:
+def write_dualpipe(path: Path, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()) -> Path:
     """Write the trace of one step, all ranks in one file, with the regressions on the ranks they name."""
     pids = process_ids(shape)
-    with Export(path, version) as export:
+    with Export(path) as export:
         put_machine(export, pids)
         for rank, pid in enumerate(pids):
-            defects = defects_of(rank, regression)
-            RankStep(shape, rank, defects, export, serialized(pid), compute_scale, comm_scale).run()
+            put_rank(export, shape, rank, pid, regression)
     return path
 
 
-def defects_of(rank: int, regression: Regression | tuple[Regression, ...]) -> Regression:
-    """What the regressions do to one rank, joined."""
+def write_ranks(folder: Path, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()) -> Path:
+    """Write the same step into a file for each rank, ``rank0.sqlite`` and so on; the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, pid in enumerate(process_ids(shape)):
+        with Export(folder / f"rank{rank}.sqlite") as export:
+            put_machine(export, [pid])
+            put_rank(export, shape, rank, pid, regression)
+    return folder
+
+
+def put_rank(
+    export: Export, shape: StepShape, rank: int, pid: int, regression: Regression | tuple[Regression, ...]
+) -> None:
+    """Put one rank's step into the export, with what the regressions do to it."""
     defects = Regression()
     for each in (regression,) if isinstance(regression, Regression) else regression:
         defects = defects.joined(each) if each.hits(rank) else defects
-    return defects
+    RankStep(shape, rank, defects, export, serialized(pid)).run()
 
 
 def serialized(pid: int) -> int:
@@ -74,29 +75,6 @@ def serialized(pid: int) -> int:
 def process_ids(shape: StepShape) -> list[int]:
     """The process of each rank, in an order that has nothing to do with the ranks'."""
     return Random(f"{shape.seed}:processes").sample(range(_FIRST_PID, _LAST_PID), shape.world)
-
-
-def with_kernels(shape: StepShape, kernels: int) -> StepShape:
-    """``shape`` with as many chunks as it takes to have about ``kernels`` kernels."""
-    few, more = (_kernels_of_rank_0(replace(shape, chunks=chunks)) for chunks in (2, 12))
-    per_chunk = (more - few) / 10
-    chunks = round((kernels / shape.world - few) / per_chunk) + 2
-    return replace(shape, chunks=max(1, chunks))
-
-
-class _Counter(Export):
-    """An export that only counts: nothing is opened, nothing is written."""
-
-    kernels = 0
-
-    def put(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:  # noqa: ARG002
-        self.kernels += len(rows) if table == schema.KERNEL else 0
-
-
-def _kernels_of_rank_0(shape: StepShape) -> int:
-    counter = _Counter(Path("unwritten"))
-    RankStep(shape, 0, Regression(), counter, global_pid(1)).run()
-    return counter.kernels
 
 
 def put_machine(export: Export, pids: Sequence[int]) -> None:

@@ -58,15 +58,11 @@ class RankStep:
         defects: Regression,
         export: Export,
         global_pid: int,
-        compute_scale: float = 1.0,
-        comm_scale: float = 1.0,
     ) -> None:
         self.shape = shape
         self.rank = rank
         self.stage_index = shape.coordinates(rank)["pp"]
         self.defects = defects
-        self.compute_scale = compute_scale
-        self.comm_scale = comm_scale
         self.time = Timeline(
             export,
             global_pid,
@@ -180,11 +176,11 @@ class RankStep:
         with self.time.range("optimizer.step"):
             done_ns = self.time.compute_end_ns()
             for _ in range(2 * self.shape.layers):
-                length_ns = self._length_ns(GRADIENT_US * self.comm_scale)
+                length_ns = self._length_ns(GRADIENT_US)
                 done_ns = self.time.communicate(_REDUCE_SCATTER, GRADIENT_STREAM, length_ns, after_ns=done_ns)
             self.time.wait(done_ns)
             for _ in range(self.shape.kernels_per_stage):
-                self.time.compute("vectorized_elementwise_kernel", self._length_ns(UPDATE_US * self.compute_scale))
+                self.time.compute("vectorized_elementwise_kernel", self._length_ns(UPDATE_US))
             self.time.synchronize()
         self.time.flush()
 
@@ -247,7 +243,7 @@ class RankStep:
     def _pipeline_transfer(self) -> None:
         if self.shape.pp > 1:
             with self.time.range(PIPELINE_RANGE):
-                length_ns = self._length_ns(PIPELINE_US * self.comm_scale)
+                length_ns = self._length_ns(PIPELINE_US)
                 done_ns = self.time.compute_end_ns()
                 self.time.communicate(_SEND_RECV, PIPELINE_STREAM, length_ns, after_ns=done_ns)
 
@@ -255,7 +251,7 @@ class RankStep:
         if after is not None:
             self.time.wait(self._arrived_ns.get(after, 0))
         count, names = self.shape.kernels_per_stage, KERNELS[stage]
-        mean_us = COMPUTE_US[stage] * self.compute_scale / count * self.defects.compute.get(stage, 1.0)
+        mean_us = COMPUTE_US[stage] / count * self.defects.compute.get(stage, 1.0)
         for i in range(count):
             self.time.compute(names[i % len(names)], self._length_ns(mean_us), autograd=autograd)
         for _ in range(self.defects.extra_launches.get(stage, 0)):
@@ -264,7 +260,7 @@ class RankStep:
     def _communicate(self, stage: str, after_ns: int) -> int:
         count = self.shape.transfers_per_stage
         factor = self.defects.communication.get(stage, 1.0)
-        mean_us = COMMUNICATION_US[stage] * self.comm_scale / count * factor
+        mean_us = COMMUNICATION_US[stage] / count * factor
         stream = self.defects.stream.get(stage, STREAM[stage])
         for _ in range(count):
             length_ns, peers = self._length_ns(mean_us), max(1, self.shape.ep - 1)

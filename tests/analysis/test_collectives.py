@@ -31,10 +31,10 @@ from pytest_nsys.core.model import Collective
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
+from tests.support.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 
 KINETO = BUILT_IN["kineto"]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -29,10 +29,10 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.formats import Format
-from pytest_nsys.samples.two_stages import TwoStageShape, write_two_stages
 from tests.support.gate_files import mistakes
 from tests.support.gates import Project
+from tests.support.samples.formats import Format
+from tests.support.samples.two_stages import TwoStageShape, write_two_stages
 
 CONVENTION = replace(BUILT_IN["generic"], anchor="unit %")
 STAGES = TwoStages(("encode%",), ("decode%",), warm_up=0)

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from pytest_nsys.samples.dualpipe import StepShape, with_kernels, write_dualpipe
+from pytest_nsys.samples.dualpipe import StepShape, write_dualpipe
+from tests.support.samples.sizes import with_kernels
 
 HERE = Path(__file__).parent
 TWENTY = HERE / "twenty.yaml"

@@ -22,8 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.samples.dualpipe import StepShape, with_kernels, write_dualpipe
+from pytest_nsys.samples.dualpipe import StepShape, write_dualpipe
 from tests.benchmarks.kineto_speed import write as write_kineto
+from tests.support.samples.sizes import with_kernels
 
 TARGET = 2.0
 COUNT = "n = 0\nwhile n < {0}: n += 1"

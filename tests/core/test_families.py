@@ -17,11 +17,11 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import MAXTEXT, NVIDIA, OTHER, TABLES, Family, classifier, names_of, zero_filled
 from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.formats import write_step
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.shape import StepShape
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
+from tests.support.samples.formats import write_step
 
 # -- classification
 

@@ -18,7 +18,6 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.nccl import NcclRanges
 from pytest_nsys.samples.schema import MEMCPY
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.entries import run_facts, series_facts
@@ -27,6 +26,7 @@ from pytest_nsys.tools.revision import Revision
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace
+from tests.support.samples.nccl import NcclRanges
 
 LOOSE = """version: 1
 assertions:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +12,16 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.samples import schema
-from pytest_nsys.samples.__main__ import main
 from pytest_nsys.samples.builder import TraceBuilder, global_pid
 from pytest_nsys.samples.dualpipe import (
     SAMPLE_REGRESSION,
     SAMPLE_SHAPE,
     Regression,
     StepShape,
-    with_kernels,
     write_dualpipe,
 )
 from pytest_nsys.samples.export import Export
+from tests.support.samples.sizes import with_kernels
 
 TINY = replace(SAMPLE_SHAPE, chunks=4, layers=2)
 
@@ -245,33 +242,3 @@ def test_the_number_of_kernels_can_be_chosen(tmp_path: Path) -> None:
 
 def test_the_sample_is_small(tmp_path: Path) -> None:
     assert write_dualpipe(tmp_path / "trace", SAMPLE_SHAPE).stat().st_size < 500 * 1024
-
-
-def test_command(tmp_path: Path) -> None:
-    path = tmp_path / "out.sqlite"
-    command = [sys.executable, "-m", "pytest_nsys.samples", str(path), "--chunks", "2", "--layers", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "4 ranks, 2 anchors each" in done.stdout
-    assert schema.KERNEL in tables(path)
-
-
-def test_the_command_makes_the_shipped_example_of_any_seed(tmp_path: Path) -> None:
-    main([str(tmp_path / "first"), "--sample"])
-    main([str(tmp_path / "again"), "--sample", "--seed", "1"])
-    main([str(tmp_path / "other"), "--sample", "--seed", "2"])
-    written = write_dualpipe(tmp_path / "written", replace(SAMPLE_SHAPE, seed=2)).read_bytes()
-    assert (tmp_path / "first").read_bytes() == (tmp_path / "again").read_bytes()
-    assert (tmp_path / "other").read_bytes() == written != (tmp_path / "first").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "option", [["--pp", "2"], ["--chunks", "3"], ["--text", "both"], ["--operator-ranges"], ["--no-nccl-ranges"]]
-)
-def test_the_shipped_example_has_no_other_shape(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([str(tmp_path / "out"), "--sample", *option])
-    assert ended.value.code == 2
-    assert f"--sample has a shape of its own: leave out {option[0]}\n" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.nccl import NcclRanges
 from tests.support.gates import MS, Project
+from tests.support.samples.nccl import NcclRanges
 
 Trace = dict[str, Any]
 """What a trace has other than the usual: keywords of :func:`tests.support.gates.write_trace`."""

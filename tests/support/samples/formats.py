@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DRIVER_API, PUSH_POP_RANGE
-from pytest_nsys.samples.dualpipe import GPU_MODEL, defects_of, process_ids, put_machine, serialized
+from pytest_nsys.samples.dualpipe import GPU_MODEL, process_ids, put_rank, write_ranks
 from pytest_nsys.samples.export import Export
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import Cell
 from pytest_nsys.samples.shape import Regression, StepShape
-from pytest_nsys.samples.step import RankStep
 
 KINETO_CLOCK_NS = 4_458_676_522_690_655_001
 """Where the clock of torch.profiler stands at the zero of the others: times of 19 digits, which no float holds."""
@@ -42,34 +41,20 @@ def write_step(
     folder: Path, format: Format | str, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()
 ) -> Path:
     """Write one step, a file per rank, with the regressions on the ranks they name; the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write = {Format.NSYS: _write_nsys, Format.KINETO: _write_kineto, Format.JAX: _write_jax}[Format(format)]
+    if format == Format.NSYS:
+        return write_ranks(folder, shape, regression)
     for rank, pid in enumerate(process_ids(shape)):
-        defects = defects_of(rank, regression)
-
-        def run(export: Export, rank: int = rank, pid: int = pid, defects: Regression = defects) -> None:
-            RankStep(shape, rank, defects, export, serialized(pid)).run()
-
-        write(folder, rank, pid, shape.world, run)
+        made = _Rows()
+        put_rank(made, shape, rank, pid, regression)
+        if format == Format.KINETO:
+            torch = KinetoBuilder(rank, shape.world, pid=pid, device=rank, gpu=GPU_MODEL)
+            _put(torch, made, KINETO_CLOCK_NS)
+            torch.write(folder / f"rank{rank}_trace.json.gz")
+        else:
+            jax = JaxBuilder()
+            _put(jax, made, 0)
+            jax.write(folder / f"host{rank}.trace.json.gz")
     return folder
-
-
-def _write_nsys(folder: Path, rank: int, pid: int, _world: int, run: Callable[[Export], None]) -> None:
-    with Export(folder / f"rank{rank}.sqlite") as export:
-        put_machine(export, [pid])
-        run(export)
-
-
-def _write_kineto(folder: Path, rank: int, pid: int, world: int, run: Callable[[Export], None]) -> None:
-    trace = KinetoBuilder(rank, world, pid=pid, device=rank, gpu=GPU_MODEL)
-    _put(trace, run, KINETO_CLOCK_NS)
-    trace.write(folder / f"rank{rank}_trace.json.gz")
-
-
-def _write_jax(folder: Path, rank: int, _pid: int, _world: int, run: Callable[[Export], None]) -> None:
-    trace = JaxBuilder()
-    _put(trace, run, 0)
-    trace.write(folder / f"host{rank}.trace.json.gz")
 
 
 class _Rows(Export):
@@ -83,10 +68,8 @@ class _Rows(Export):
         self.rows.setdefault(table, []).extend(dict(zip(columns, row, strict=True)) for row in rows)
 
 
-def _put(trace: KinetoBuilder, run: Callable[[Export], None], zero_ns: int) -> None:
+def _put(trace: KinetoBuilder, made: _Rows, zero_ns: int) -> None:
     """Put what a step leaves in an export of nsys into a JSON trace whose clock stands at ``zero_ns`` at its zero."""
-    made = _Rows()
-    run(made)
     texts = dict((*made.strings.rows(), *made._single_texts))
 
     def span(row: dict[str, Any]) -> tuple[int, int]:

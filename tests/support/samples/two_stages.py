@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.samples.formats import Format
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.formats import Format
 
 ANCHOR = "unit %"
 """Pattern of the range that repeats."""
