@@ -1,0 +1,216 @@
+"""How is a history told: as a table, a plot, JSON, or what change-point tools read?
+
+The CSV is a wide table without a hole, and ``otava`` the configuration with which Apache Otava reads it.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.exact import exact_text
+from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.statistics import median
+from pytest_nsys.core.units import RATIO, format_value
+from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
+from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value
+from pytest_nsys.reports.text import change
+from pytest_nsys.stored.history.reading import History, StoredRun
+from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
+
+OTAVA_CSV = "perf.csv"
+DEFINITION = 1
+"""Of the JSON that is printed."""
+
+MOST_PLOTS = 100
+_SHORT_COMMIT = 10
+
+
+class Form(enum.StrEnum):
+    """How a history is printed. ``otava`` is the configuration with which Apache Otava reads the CSV."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    SVG = "svg"
+    OTAVA = "otava"
+
+
+SUFFIXES = {".txt": Form.TABLE, ".csv": Form.CSV, ".json": Form.JSON, ".svg": Form.SVG, ".yaml": Form.OTAVA}
+"""Which format a file's name asks for, where no --format does."""
+
+
+def history_report(
+    history: History, tracks: Sequence[Track], form: Form, encoding: str = "utf-8"
+) -> tuple[str, Sequence[str]]:
+    """The report of some rows, at least one, and what is to be doubted of it.
+
+    ``encoding`` is what the characters of a table must exist in. Raises UsageMistake for what the form cannot hold.
+    """
+    match form:
+        case Form.TABLE:
+            return as_table(*_table(tracks, encoding)), ()
+        case Form.JSON:
+            return as_json(_json(history, tracks)), ()
+        case Form.SVG:
+            return _svg(tracks), ()
+    return _wide(tracks, form)
+
+
+def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[Row]]:
+    """Columns that would say the same in every line (gate, key, how it was measured) are left out."""
+    how = how_measured(tracks)
+    several_gates = len({track.series.gate for track in tracks}) > 1
+    several_keys = len({(track.series.gate, track.series.digest) for track in tracks}) > 1
+    shown_first = (
+        ("gate", several_gates),
+        ("key", several_keys),
+        ("metric", True),
+        ("row", True),
+        ("measured", any(how)),
+    )
+    names = [name for name, is_shown in shown_first if is_shown]
+    columns = [*map(Column, names), Column("trend"), Column("runs", CellKind.NUMBER)]
+    columns += [Column(name) for name in ("first", "median", "last", "change", "commit")]
+    rows: list[Row] = []
+    for track, measured in zip(tracks, how, strict=True):
+        unit = track.series.unit
+        cells = {
+            "gate": track.series.gate,
+            "key": track.series.digest,
+            "metric": track.series.sid.metric,
+            "row": track.place,
+            "measured": measured,
+        }
+        values = [format_value(v, unit) for v in (track.values[0], median(track.values), track.values[-1])]
+        commit = (track.runs[-1].commit or "")[:_SHORT_COMMIT] or None
+        trend = sparkline(track.values, encoding)
+        rows.append((*(cells[n] for n in names), trend, len(track.runs), *values, _change(track), commit))
+    return columns, rows
+
+
+def _change(track: Track) -> str | None:
+    """The last value against the median of the earlier ones."""
+    if track.earlier is None:
+        return None
+    return change(JudgedRow({}, track.values[-1], None, Outcome.PASSED, baseline=track.earlier), track.series.unit)
+
+
+def _number(value: Value | None, unit: str) -> object:
+    return json_value(value, CellKind.RATIO if unit == RATIO else CellKind.NUMBER)
+
+
+def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:
+    used = {run.id for track in tracks for run in track.runs}
+    runs = [run for run in history.runs if run.id in used or run.key is None]
+    return {
+        "definition": DEFINITION,
+        "runs": [{**_run(run), "verdicts": list(map(_verdict, history.verdicts.get(run.id, ())))} for run in runs],
+        "rows": [_json_row(track) for track in tracks],
+    }
+
+
+_RUN_FIELDS = [field.name for field in fields(StoredRun) if field.name != "coordinates"]
+
+
+def _run(run: StoredRun) -> dict[str, object]:
+    return {name: getattr(run, name) for name in _RUN_FIELDS}
+
+
+def _verdict(stored: Mapping[str, object]) -> dict[str, object]:
+    kept = {name: value for name, value in stored.items() if name not in ("id", "run")}
+    return {**kept, "xfailed": bool(stored["xfailed"])}
+
+
+def _json_row(track: Track) -> dict[str, object]:
+    series = track.series
+    return {
+        "gate": series.gate,
+        "digest": series.digest,
+        **series.sid._asdict(),
+        "unit": series.unit,
+        "better": series.better,
+        "labels": dict(track.named),
+        "median": _number(median(track.values), series.unit),
+        "earlier": _number(track.earlier, series.unit),
+        "values": [
+            {"run": run.id, "time": run.time, "value": _number(value, series.unit), "exact": exact_text(value)}
+            for run, value in zip(track.runs, track.values, strict=True)
+        ],
+    }
+
+
+def _svg(tracks: Sequence[Track]) -> str:
+    if len(tracks) > MOST_PLOTS:
+        raise UsageMistake(f"{len(tracks)} rows are too many to plot: name metrics, or give --where")
+    several = len({track.series.gate for track in tracks}) > 1
+    panels = [
+        Panel(f"{name}, {track.series.gate}" if several else name, track.series.sid.metric, track.series.unit, points)
+        for name, track in zip(column_names(tracks), tracks, strict=True)
+        if (points := _points(track))
+    ]
+    metrics = ", ".join(dict.fromkeys(track.series.sid.metric for track in tracks))
+    gates = ", ".join(dict.fromkeys(track.series.gate for track in tracks))
+    return svg(f"{metrics} of {gates}", panels)
+
+
+def _points(track: Track) -> tuple[Point, ...]:
+    return tuple(
+        Point(value, run.time.replace("T", " ").removesuffix("Z")[:16], _at(run))
+        for run, value in zip(track.runs, track.values, strict=True)
+    )
+
+
+def _at(run: StoredRun) -> str:
+    """Commit, branch and outcome of a run in words."""
+    commit = (run.commit or "")[:_SHORT_COMMIT] + ("+" if run.dirty else "")
+    return ", ".join(part for part in (commit, run.branch, run.outcome) if part)
+
+
+def _wide(tracks: Sequence[Track], form: Form) -> tuple[str, list[str]]:
+    """The table of one gate file and key, and what is to be said of it. Raises UsageMistake for several gate files."""
+    gates = list(dict.fromkeys(track.series.gate for track in tracks))
+    if len(gates) > 1:
+        raise UsageMistake(f"{form} is of one gate file: give --gate; stored are {', '.join(gates)}")
+    digest = max((run.time, run.id, run.digest or "") for track in tracks for run in track.runs)[2]
+    others = {track.series.digest for track in tracks} - {digest}
+    notes = [f"left out: runs of another key, {', '.join(sorted(others))}; --key chooses"] if others else []
+    table = wide([track for track in tracks if track.series.digest == digest])
+    notes += table.notes
+    branches = sorted({run.branch or "(none)" for run in table.runs})
+    if len(branches) > 1:
+        notes.append(f"runs of several branches, {', '.join(branches)}: --branch chooses")
+    if form is Form.OTAVA:
+        return _otava(gates[0], table.names, table.tracks), notes
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["time", "commit", "branch", *(printable(name, WHOLE_TEXT) for name in table.names)])
+    units = [track.series.unit for track in table.tracks]
+    for run in table.runs:
+        values = [_number(value, unit) for value, unit in zip(table.line(run), units, strict=True)]
+        writer.writerow([otava_time(run.time), run.commit or "", printable(run.branch or ""), *values])
+    return out.getvalue(), notes
+
+
+def _otava(gate: str, names: Sequence[str], tracks: Sequence[Track]) -> str:
+    """A test of Apache Otava that reads ``perf.csv``; JSON's strings are YAML's."""
+    name = gate.removesuffix(".nsys.yaml").replace("/", ".")
+    lines = [
+        "tests:",
+        f"  {json.dumps(name)}:",
+        "    type: csv",
+        f"    file: {OTAVA_CSV}",
+        "    time_column: time",
+        "    attributes: [commit, branch]",
+        "    metrics:",
+    ]
+    for column, track in zip(names, tracks, strict=True):
+        lines.append(f"      {json.dumps(printable(column, WHOLE_TEXT))}:")
+        lines.append(f"        direction: {-1 if track.series.better == 'lower' else 1}")
+    return "\n".join(lines) + "\n"
