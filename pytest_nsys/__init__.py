@@ -5,30 +5,78 @@ pytest has no assertion to rewrite here (PYTEST_DONT_REWRITE), so it may be impo
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_nsys.capture.profiling import profiled_step as profiled_step
-    from pytest_nsys.core.version import VERSION as __version__  # noqa: F401
-    from pytest_nsys.outcomes import GateFailed as GateFailed
-    from pytest_nsys.outcomes import GateNotJudged as GateNotJudged
-    from pytest_nsys.outcomes import NsysWarning as NsysWarning
+    from pytest_nsys.capture.profiling import profiled_step
+    from pytest_nsys.core.conventions import Convention
+    from pytest_nsys.core.errors import (
+        ArgumentMistake,
+        BaselineError,
+        GateFileError,
+        NoRows,
+        NothingMeasured,
+        NsysError,
+        TraceError,
+        UsageMistake,
+    )
+    from pytest_nsys.core.version import VERSION as __version__
+    from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
+    from pytest_nsys.library import MetricRow, NsysRun, compare, judge, open_run
+    from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+    from pytest_nsys.plugin.fixtures import NsysGate
+    from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, Result
 
-_OUTCOMES = ("GateFailed", "GateNotJudged", "NsysWarning")
+__all__ = [
+    "ArgumentMistake",
+    "BaselineError",
+    "ComparedRow",
+    "Comparison",
+    "Convention",
+    "GateFailed",
+    "GateFileError",
+    "GateNotJudged",
+    "JudgedRow",
+    "MetricRow",
+    "NoRows",
+    "NothingMeasured",
+    "NsysError",
+    "NsysGate",
+    "NsysRun",
+    "NsysWarning",
+    "Outcome",
+    "Result",
+    "TraceError",
+    "UsageMistake",
+    "Verdict",
+    "__version__",
+    "compare",
+    "judge",
+    "open_run",
+    "profiled_step",
+]
+
+_HOMES = {
+    "capture.profiling": ("profiled_step",),
+    "core.conventions": ("Convention",),
+    "core.errors": (
+        *("ArgumentMistake", "BaselineError", "GateFileError", "NoRows", "NothingMeasured", "NsysError", "TraceError"),
+        "UsageMistake",
+    ),
+    "core.version": ("VERSION",),
+    "gates.verdict": ("JudgedRow", "Outcome", "Verdict"),
+    "library": ("MetricRow", "NsysRun", "compare", "judge", "open_run"),
+    "outcomes": ("GateFailed", "GateNotJudged", "NsysWarning"),
+    "plugin.fixtures": ("NsysGate",),
+    "verdicts.comparison": ("ComparedRow", "Comparison", "Result"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # The command does not need pytest, and importing it costs more than most of what the command does.
-    if name in _OUTCOMES:
-        from pytest_nsys import outcomes
-
-        return getattr(outcomes, name)
-    if name == "profiled_step":
-        from pytest_nsys.capture.profiling import profiled_step
-
-        return profiled_step
-    if name == "__version__":
-        from pytest_nsys.core.version import VERSION
-
-        return VERSION
+    # Each loads with what it needs: a training program takes profiled_step alone, and the command needs no pytest.
+    own = "VERSION" if name == "__version__" else name
+    for module, names in _HOMES.items():
+        if own in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), own)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

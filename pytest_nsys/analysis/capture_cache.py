@@ -86,6 +86,7 @@ class CaptureCache:
         for known in self._known.values():
             if isinstance(known, Captures):
                 known.close()
+        self._known.clear()
 
 
 def _check_copies(captures: Sequence[Sequence[Path]]) -> None:

@@ -8,31 +8,27 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.capture_cache import check_two_runs
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli.choosing_convention import check_named
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import format_of
-from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
-from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.choosing_convention import check_named
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.requests import requests_of
 from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE, headline
+from pytest_nsys.library import pair_of, usual_gate
+from pytest_nsys.reports.comparison.tables import headline
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, measured_under
-from pytest_nsys.verdicts.comparison import compare as compared
+from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, compare_pairs
 
-BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 EXIT_CODES = {Result.NOT_WORSE: 0, Result.WORSE: 1, Result.INCOMPARABLE: 3, Result.UNDECIDED: 3}
 SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """Which format a file's name asks for, where no --format does."""
@@ -95,8 +91,8 @@ def compare(
     if artifacts is not None:
         _check_artifacts(artifacts, [path for side in traces for path in side])
     with reading(asked.executor, written) as library:
-        pairs = {str(gate.path): _pair(library, gate, *sides) for gate in files}
-        found = compared([*pairs.values()], *sides)
+        pairs = {str(gate.path): pair_of(library, gate, *sides) for gate in files}
+        found = compare_pairs([*pairs.values()], *sides)
         judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
         if artifacts is not None:
@@ -197,26 +193,4 @@ def _gate_files(
         if len({gate.resolve() for gate in gates}) < len(gates):
             raise UsageMistake("a gate file is given twice")
         return [load_gate_file(gate, METRICS) for gate in gates]
-    gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
-    measured = measured_under(
-        gate,
-        convention=asked.convention_for(traces),
-        window=asked.window,
-        span=asked.span,
-        kernels=asked.kernels,
-    )
-    return [dataclasses.replace(measured, path=Path(BUILT_IN_GATE))]
-
-
-def _pair(library: CaptureCache, gate: GateFile, base: Sequence[str], head: Sequence[str]) -> Pair:
-    return Pair(gate, _captures(library, gate, "base", base), _captures(library, gate, "head", head))
-
-
-def _captures(library: CaptureCache, gate: GateFile, side: str, captures: Sequence[str]) -> Captures:
-    """The captures of a side, which every error names."""
-    try:
-        return library.captures(captures, Path(), gate.convention, gate.workload, requests_of(gate))
-    except NothingMeasured as error:
-        raise NothingMeasured(f"{side}: {error}") from error
-    except NsysError as error:
-        raise type(error)(f"{side}: {error}") from error
+    return [usual_gate(asked.convention_for(traces), asked.window, asked.span, asked.kernels)]

@@ -11,12 +11,12 @@ import click
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.choosing_convention import check_named
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import counted, printable
+from pytest_nsys.gates.choosing_convention import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole

@@ -17,7 +17,6 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.choosing_convention import check_named, convention_of
 from pytest_nsys.cli.drafts import Left, checked, judged, store_rows
 from pytest_nsys.cli.stores import stores
 from pytest_nsys.cli.updating import folder_option
@@ -31,6 +30,7 @@ from pytest_nsys.drafting.margins import written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.drafting.stages import with_stages
 from pytest_nsys.gates import gate_file
+from pytest_nsys.gates.choosing_convention import check_named, convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.tools.whole_file import write_whole

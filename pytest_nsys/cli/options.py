@@ -24,12 +24,12 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
-from pytest_nsys.cli.choosing_convention import CONVENTION_HELP, convention_for
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
 from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.choosing_convention import CONVENTION_HELP, convention_for
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor
 from pytest_nsys.tools.progress import on_terminal

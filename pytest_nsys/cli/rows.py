@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import click
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.hints import did_you_mean
-from pytest_nsys.core.model import Label, Note, Value, printable
+from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.model import Label, Note
 from pytest_nsys.gates.absence import absences
+from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_value
 
 
@@ -25,7 +25,7 @@ from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_valu
 class Found:
     """The selected rows by metric, and what is to be said of the rest."""
 
-    rows: list[tuple[Metric, Mapping[str, Label], Value]] = field(default_factory=list)
+    rows: list[MetricRow] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
 
 
@@ -42,7 +42,7 @@ class Found:
 @measuring()
 def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
     """The rows of metrics."""
-    metrics = [_metric(name) for name in dict.fromkeys(names)]
+    metrics = [metric_of(name) for name in dict.fromkeys(names)]
     selectors = selectors_of(where)
     with asked.captures(traces, metrics=[metric.name for metric in metrics]) as captures:
         spec = asked.spec(captures.convention)
@@ -58,15 +58,8 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
             "notes": note_lines(notes),
         }
         columns, cells = _columns(metrics, found)
-        print_rows(asked.format, columns, cells, about, json_rows=[_json_row(*row) for row in found.rows])
+        print_rows(asked.format, columns, cells, about, json_rows=[_json_row(row) for row in found.rows])
         print_notes(note_lines(notes))
-
-
-def _metric(name: str) -> Metric:
-    if name not in METRICS:
-        hint = did_you_mean(name, METRICS) or "; `pytest-nsys metrics` lists them"
-        raise UsageMistake(f"unknown metric '{printable(name, 60)}'{hint}")
-    return METRICS[name]
 
 
 def _check_dimensions(captures: Captures, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
@@ -94,7 +87,7 @@ def _find(
         else:
             lost = [str(each) for each in absences(table, selectors) if each.rank in ranks]
             found.absent += [f"{metric.name}: {each}" for each in lost]
-            found.rows += [(metric, labels, value) for labels, value in selected]
+            found.rows += [MetricRow(metric.name, labels, value, metric.unit) for labels, value in selected]
     if not found.rows:
         said = [*found.absent, *(note.text for note in captures.notes(spec) if "communication streams" in note.text)]
         raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
@@ -113,12 +106,12 @@ def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Ite
                 yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": number}
 
 
-def _kind(metric: Metric) -> CellKind:
-    return CellKind.RATIO if metric.unit is Unit.RATIO else CellKind.NUMBER
+def _measure(row: MetricRow) -> Measure:
+    return Measure(row.value, CellKind.RATIO if row.unit is Unit.RATIO else CellKind.NUMBER)
 
 
-def _json_row(metric: Metric, labels: Mapping[str, Label], value: Value) -> dict[str, object]:
-    return {**labels, metric.name: json_value(value, _kind(metric))}
+def _json_row(row: MetricRow) -> dict[str, object]:
+    return {**row.labels, row.metric: json_value(_measure(row), CellKind.NUMBER)}
 
 
 def _columns(metrics: Sequence[Metric], found: Found) -> tuple[list[Column], list[Row]]:
@@ -126,7 +119,6 @@ def _columns(metrics: Sequence[Metric], found: Found) -> tuple[list[Column], lis
     dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
     columns = [Column("metric"), *map(Column, dimensions), Column("value", CellKind.NUMBER), Column("unit")]
     cells: list[Row] = [
-        (metric.name, *(labels.get(d) for d in dimensions), Measure(value, _kind(metric)), str(metric.unit))
-        for metric, labels, value in found.rows
+        (row.metric, *(row.labels.get(d) for d in dimensions), _measure(row), str(row.unit)) for row in found.rows
     ]
     return columns, cells

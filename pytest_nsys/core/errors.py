@@ -19,6 +19,10 @@ class UsageMistake(NsysError):
     """An option or argument that cannot be meant: a path that does not exist, an unknown metric."""
 
 
+class ArgumentMistake(UsageMistake, ValueError):
+    """An argument of a function that cannot be meant."""
+
+
 class TraceError(NsysError):
     """A trace that cannot be read or judged: not SQLite, truncated, no kernels, no anchor, empty window."""
 
@@ -65,10 +69,10 @@ GOES_ON = "\n         "
 
 @contextlib.contextmanager
 def naming(what: str) -> Iterator[None]:
-    """A TraceError inside says which of several traces it is about."""
+    """An error inside says which of several traces it is about."""
     try:
         yield
-    except TraceError as error:
+    except NsysError as error:
         raise type(error)(f"{what}: {error}") from error
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pytest_nsys.analysis.causes import Explained
+from pytest_nsys.analysis.table import label_key
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Label, Note, Value
 from pytest_nsys.gates.assertion import Assertion, Severity
@@ -101,6 +102,24 @@ class Verdict:
     def warnings(self) -> tuple[str, ...]:
         """All that belongs to the line of the assertion."""
         return (*self.restated, *self.cautions)
+
+    @property
+    def nearest(self) -> JudgedRow | None:
+        """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
+        judged = [row for row in self.rows if row.margin is not None]
+        if self.outcome is Outcome.FAILED:  # a waived row may be further out than the one that failed
+            judged = [row for row in judged if not row.waived]
+        sign = -1 if self.outcome is Outcome.IMPROVED else 1
+        return min(
+            judged,
+            key=lambda row: (sign * (row.margin or 0), [label_key(label) for label in row.labels.values()]),
+            default=next(iter(self.rows), None),
+        )
+
+    @property
+    def margin(self) -> Value | None:
+        """How far the nearest row may still move before it fails, negative where it fails; None where nobody knows."""
+        return self.nearest.margin if self.nearest is not None else None
 
     @property
     def good(self) -> bool:

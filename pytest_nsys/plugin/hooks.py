@@ -15,7 +15,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_nsys.plugin.fixtures import NsysGate, NsysRun
+    from pytest_nsys.library import NsysRun
+    from pytest_nsys.plugin.fixtures import NsysGate
 
 __all__ = [
     "nsys_gate",
@@ -464,9 +465,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.fixture(scope="session")
 def nsys_run(pytestconfig: pytest.Config) -> NsysRun:
     """The run under test: ``nsys_run.rows("overlap", stage="stage2_f")``."""
-    from pytest_nsys.plugin.fixtures import NsysRun
+    from pytest_nsys.plugin.fixtures import RunUnderTest
 
-    return NsysRun.of(pytestconfig)
+    return RunUnderTest.of(pytestconfig)
 
 
 @pytest.fixture(scope="session")

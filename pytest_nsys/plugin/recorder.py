@@ -18,7 +18,6 @@ from pytest_nsys.core.model import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, history_path, session_of
-from pytest_nsys.reports.text import row_to_name
 from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
 from pytest_nsys.stored.history.writing import RunEntry, append
@@ -50,7 +49,7 @@ def entry_of(
     verdict: Verdict | None = None,
 ) -> Plain:
     """What one assertion puts into the history. ``decided`` is its outcome and message."""
-    row = row_to_name(verdict) if verdict is not None else None
+    row = verdict.nearest if verdict is not None else None
     if verdict is not None and verdict.delayed:
         decided = DELAYED, decided[1]
     entry: Plain = {

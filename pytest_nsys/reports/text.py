@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from pytest_nsys.analysis.table import label_key
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Note, Step, Value, printable
 from pytest_nsys.core.statistics import distance
@@ -228,17 +227,6 @@ def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
     lines = window_lines(tuple(own) or verdict.windows)
     more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
     return [verdict.measured_as, *lines[:4], *more] if lines else []
-
-
-def row_to_name(verdict: Verdict) -> JudgedRow | None:
-    """The row that a summary names: nearest to failing, or failing worst; of an improvement the best."""
-    judged = [row for row in verdict.rows if row.margin is not None]
-    if verdict.outcome is Outcome.FAILED:  # a waived row may be further out than the one that failed
-        judged = [row for row in judged if not row.waived]
-    if not judged:
-        return next(iter(verdict.rows), None)
-    sign = -1 if verdict.outcome is Outcome.IMPROVED else 1
-    return min(judged, key=lambda row: (sign * Fraction(row.margin or 0), [label_key(v) for v in row.labels.values()]))
 
 
 def margin_words(row: JudgedRow, verdict: Verdict) -> str:

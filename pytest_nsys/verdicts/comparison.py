@@ -184,7 +184,7 @@ class Comparison:
         return min(self.base.captures, self.head.captures)
 
 
-def compare(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> Comparison:
+def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str]) -> Comparison:
     """Hold head against base. ``base`` and ``head`` are the captures of each side as they were given.
 
     Raises TraceError where a side cannot be judged.

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli import main
-from pytest_nsys.cli.compare import BUILT_IN_PATH
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.library import BUILT_IN_PATH
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE

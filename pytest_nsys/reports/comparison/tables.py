@@ -24,7 +24,6 @@ from pytest_nsys.reports.text import (
     limit_words,
     place,
     rank_ranges,
-    row_to_name,
     rule_words,
     window_lines,
 )
@@ -291,7 +290,7 @@ def constants_table(comparison: Comparison) -> Table:
 
 def _constant_cells(each: OnHead) -> Iterator[str]:
     verdict = each.verdict
-    worst = row_to_name(verdict)
+    worst = verdict.nearest
     yield str(verdict.outcome)
     yield verdict.assertion.name
     if worst is not None and worst.limit is not None:

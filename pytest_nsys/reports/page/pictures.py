@@ -22,7 +22,7 @@ from pytest_nsys.core.model import Label, Value, printable
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
-from pytest_nsys.reports.text import row_to_name, rows_to_show
+from pytest_nsys.reports.text import rows_to_show
 from pytest_nsys.stored.baselines.series import series_id
 
 MOST_RANKS = 8
@@ -68,7 +68,7 @@ def ranks_of(verdict: Verdict, run: Run) -> list[int]:
 
     All ranks where the rows are of no one rank.
     """
-    nearest = row_to_name(verdict)
+    nearest = verdict.nearest
     rows = rows_to_show(verdict) or ([nearest] if nearest is not None else [])
     known = {rank.number for rank in run.ranks}
     own = [rank for row in rows if isinstance(rank := _labels(row).get("rank"), int) and rank in known]
@@ -77,7 +77,7 @@ def ranks_of(verdict: Verdict, run: Run) -> list[int]:
 
 def series_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gate: str) -> dict[str, Any] | None:
     """The worst row's measurement as a history names it. ``gate`` is the gate file's path as its baselines know it."""
-    labels, row = _own_labels(verdict), row_to_name(verdict)
+    labels, row = _own_labels(verdict), verdict.nearest
     if labels is None or row is None:
         return None
     sid = series_id(METRICS[verdict.assertion.metric], spec_for(head.convention, verdict.assertion))
@@ -96,7 +96,7 @@ def _labels(row: JudgedRow) -> Mapping[str, Label]:
 
 def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
     """The labels of the metric's row behind the verdict's worst; None where several rows are behind it."""
-    row, metric = row_to_name(verdict), METRICS[verdict.assertion.metric]
+    row, metric = verdict.nearest, METRICS[verdict.assertion.metric]
     if row is None or row.value is None or verdict.assertion.balance_across is not None:
         return None
     labels = _labels(row)
@@ -132,7 +132,7 @@ def _timeline(run: Run, spec: WindowSpec, rank: int) -> Timeline:
 
 def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None:
     """The value of the worst row in each steady window of its rank; None where there is no such thing."""
-    metric, labels, row = METRICS[verdict.assertion.metric], _own_labels(verdict), row_to_name(verdict)
+    metric, labels, row = METRICS[verdict.assertion.metric], _own_labels(verdict), verdict.nearest
     if labels is None or row is None or metric.scope is Scope.RUN or "rank" not in metric.dimensions:
         return None
     if spec.whole_run or spec.explicit is not None or spec.anchor is not None:

@@ -20,7 +20,6 @@ from pytest_nsys.reports.text import (
     limit_words,
     margin_words,
     place,
-    row_to_name,
     rule_words,
     sees_words,
     window_lines,
@@ -148,7 +147,7 @@ def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.
 
 def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
     """The record of a verdict, with the row that is nearest to failing, or fails worst."""
-    worst = row_to_name(verdict)
+    worst = verdict.nearest
     value, limit = _value_and_limit(verdict, worst)
     return Record(
         file=str(verdict.assertion.location.path),

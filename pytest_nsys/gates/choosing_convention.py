@@ -1,4 +1,4 @@
-"""Under which convention does a command measure: the one that is named, or the usual one of the traces' format?"""
+"""Under which convention is a trace measured without a gate file: one that is named, or the usual one of its format?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.errors import ArgumentMistake, UsageMistake
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.convention_keys import read_convention
@@ -21,7 +21,7 @@ CONVENTION_HELP = (
 )
 
 
-def convention_for(traces: Sequence[str], name: str | None, anchor: str | None) -> Convention:
+def convention_for(traces: Sequence[str], name: str | Convention | None, anchor: str | None) -> Convention:
     """The convention that is named, else the usual one of the first trace. Raises as opening it does."""
     check_named(traces)
     if name is None:
@@ -35,9 +35,9 @@ def check_named(traces: Sequence[str]) -> None:
         raise UsageMistake("the path of a trace is empty")
 
 
-def convention_of(value: str, anchor: str | None) -> Convention:
-    """The convention that ``value`` names or holds, with another anchor where one is given."""
-    found = BUILT_IN.get(value) or _from_file(value)
+def convention_of(value: str | Convention, anchor: str | None = None) -> Convention:
+    """The convention that ``value`` is, names or holds, with another anchor where one is given."""
+    found = value if isinstance(value, Convention) else BUILT_IN.get(value) or _from_file(value)
     if anchor is None:
         return found
     if not anchor.strip():
@@ -50,7 +50,7 @@ def _from_file(value: str) -> Convention:
     path = Path(value)
     if not path.is_file():
         hint = did_you_mean(value, BUILT_IN) or f": built in are {', '.join(BUILT_IN)}"
-        raise UsageMistake(f"'{printable(value)}' is no convention and no file{hint}")
+        raise ArgumentMistake(f"'{printable(value)}' is no convention and no file{hint}")
     mistakes = Mistakes(path)
     reader = Reader(mistakes)
     root = compose_file(path, mistakes)

@@ -1,0 +1,194 @@
+"""Does a script get the same rows and the same verdicts as a gate, and errors that it can tell apart?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_nsys
+from pytest_nsys import NoRows, NsysError, NsysRun, compare, judge, open_run
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import ArgumentMistake, TraceError, UsageMistake
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.verdicts.comparison import Result
+from tests.support.gates import Exposed, write_trace
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("library")
+
+
+@pytest.fixture(scope="module")
+def trace(folder: Path) -> Callable[..., Path]:
+    """Writes a trace; the same one is written once."""
+
+    def written(name: str = "run.sqlite", exposed_us: Exposed = 200, **more: Any) -> Path:
+        path = folder / name
+        return path if path.exists() else write_trace(path, exposed_us, **more)
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def run(trace: Callable[..., Path]) -> NsysRun:
+    return open_run(trace(exposed_us={(1, "stage4_f"): 333}))
+
+
+def test_what_is_exported_is_there_and_typed() -> None:
+    assert {name for name in pytest_nsys.__all__ if getattr(pytest_nsys, name, None) is None} == set()
+    assert issubclass(ArgumentMistake, ValueError)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = pytest_nsys.nothing
+
+
+def test_without_pytest() -> None:
+    said = "import sys; from pytest_nsys import open_run, judge, compare; print('pytest' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_what_a_run_is(run: NsysRun) -> None:
+    assert run.ranks == (0, 1)
+    assert [used.window.index for used in run.windows()] == [2, 2]
+    assert [used.window.length_ns for used in run.windows("first", span="period")] == [20_000_000] * 2
+    assert [note.text for note in run.notes] == []
+
+
+def test_rows_are_selected_as_by_a_gate(run: NsysRun) -> None:
+    rows = run.rows("overlap", stage="stage4")
+    assert [(row["rank"], row["stage"], row.value, str(row.unit)) for row in rows] == [
+        (0, "stage4_f", Fraction(4, 5), "%"),
+        (1, "stage4_f", Fraction(667, 1000), "%"),
+    ]
+    assert [row.value for row in run.rows("exposed_ns", rank=1)] == [200_000, 333_000]
+    assert [row["stage"] for row in run.rows("exposed_ns", rank=[0], stage=["stage2_f", "st*4_f"])] == [
+        "stage2_f",
+        "stage4_f",
+    ]
+    assert len(run.rows("exposed_ns", pp=1)) == 2
+    assert {row.value for row in run.rows("window_ns", kernels="launched")} == {5_000_000}
+
+
+def test_records_are_plain(run: NsysRun) -> None:
+    ns, ratio = run.to_records("exposed_ns", rank=0)[0], run.to_records("overlap", rank=1, stage="stage4")[0]
+    assert ns == {"metric": "exposed_ns", "rank": 0, "stage": "stage2_f", "value": 200_000, "unit": "ns"}
+    assert ratio == {"metric": "overlap", "rank": 1, "stage": "stage4_f", "value": 0.667, "unit": "%"}
+    assert [type(value) for value in ratio.values()] == [str, int, str, float, str]
+    assert type(run.to_records("overlap_max", rank=0)[0]["value"]) is float
+
+
+def test_several_captures_are_medians(trace: Callable[..., Path]) -> None:
+    paths = [trace(f"{n}.sqlite", n) for n in (100, 150, 400)]
+    with open_run([str(paths[0]), *paths[1:]]) as run:
+        assert {row.value for row in run.rows("exposed_ns")} == {150_000}
+
+
+def test_under_another_convention(run: NsysRun, trace: Callable[..., Path], folder: Path) -> None:
+    own = Convention("own", anchor="layer00.stage2_f", stage="(?P<stage>stage2)")
+    assert {row["stage"] for row in run.under(own).rows("launches")} == {"stage2"}
+    assert run.under("generic").rows("busy_ns", window="run")
+    yaml = folder / "own.yaml"
+    yaml.write_text("name: own\nanchor: layer00.stage2_f\n")
+    for said in (str(yaml), BUILT_IN["generic"]):
+        with open_run(trace(), convention=said, anchor="layer00.stage2_f") as other:
+            assert other.windows()[0].window.name == "layer00.stage2_f"
+
+
+def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> None:
+    with open_run(trace()) as run:
+        before = run.rows("exposed_ns")
+    assert run.rows("exposed_ns") == before
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "said"),
+    [
+        (lambda run: run.rows("overlp"), ArgumentMistake, "unknown metric 'overlp' (did you mean 'overlap'?)"),
+        (lambda run: run.rows("overlap", span="half"), ArgumentMistake, "'half' is none of range, period"),
+        (
+            lambda run: run.under("pithtrian"),
+            ArgumentMistake,
+            "is no convention and no file (did you mean 'pith",
+        ),
+        (lambda run: run.rows("overlap", stag="stage2"), NoRows, "overlap: no data: no row has stag stage2"),
+        (
+            lambda run: run.rows("overlap", stage="stage3"),
+            NoRows,
+            "stage stage3; stages with a row: stage2_f",
+        ),
+        (lambda run: run.rows("overlap", window="99"), TraceError, "there is no anchor 99: 5 anchors, from 0 on"),
+        (lambda run: judge("overlp >= 60%", run), ArgumentMistake, "'overlp >= 60%', character 1: unknown metric"),
+        (lambda run: judge("overlap >= 60", run), ArgumentMistake, "character 12: overlap is a ratio: write 60%"),
+        (lambda run: judge("busy_ns <= baseline + 1%", run), ArgumentMistake, "a baseline is another run: judge(sente"),
+        (lambda run: judge("perf/a.nsys.yaml", run), ArgumentMistake, "is a gate file: judge(Path(…), run)"),
+        (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
+        (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
+        (lambda _: compare("a", "b", "c.nsys.yaml", anchor="x"), NsysError, "a: there is no such file"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    run: NsysRun, asked: Callable[[NsysRun], object], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        asked(run)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_that_one_capture_or_rank_lacks_are_no_shorter_list(trace: Callable[..., Path]) -> None:
+    less = trace("less.sqlite", stages=("stage2_f",))
+    with open_run([trace(), less]) as run:
+        with pytest.raises(NoRows, match="rank 0 stage stage4_f: only 1 of 2 captures have this row"):
+            run.rows("overlap")
+        assert len(run.rows("overlap", stage="stage2")) == 2
+    two = "rank={rank}; pp=0/1 dp={rank}/{ranks} cp=0/1 ep=0/1; mbs=1 seq=2048"
+    with open_run(trace("lost.sqlite", {(1, "stage4_f"): None}, label=two)) as run:
+        with pytest.raises(NoRows, match="rank 1 has no row"):
+            run.rows("overlap")
+        assert len(run.rows("overlap", allow_missing={"stage4_*": [1]})) == 3
+
+
+def test_a_verdict(run: NsysRun) -> None:
+    verdict = judge("stage4 overlap >= 70%", run)
+    assert (verdict.outcome, verdict.good, verdict.message) == (Outcome.FAILED, False, "1 of 2 rows below their limit")
+    assert (verdict.margin, verdict.rows[0].labels) == (Fraction(-33, 1000), {"rank": 1, "stage": "stage4_f"})
+    assert judge("stage2 overlap >= 60%", run).margin == Fraction(1, 5)
+    assert judge("stage5 overlap >= 60%", run).outcome is Outcome.NO_DATA
+
+
+def test_a_verdict_against_another_run(run: NsysRun, trace: Callable[..., Path]) -> None:
+    with open_run(trace("base.sqlite", 210)) as base:
+        verdict = judge("exposed_ns <= baseline + 5%", run, against=base)
+        assert (verdict.outcome, verdict.margin) == (Outcome.FAILED, 220_500 - 333_000)
+        assert [cause.labels["rank"] for cause in verdict.causes] == [1]
+
+
+def test_a_gate_file_under_its_own_convention(run: NsysRun, folder: Path) -> None:
+    gate = folder / "a.nsys.yaml"
+    gate.write_text(
+        "version: 1\nconvention: {extends: pithtrain, anchor: layer00.stage2_f}\nwindow: first\n"
+        "assertions:\n  - window_ns == 2ms\n  - compute_ns <= baseline + 5%\n"
+    )
+    verdicts = judge(gate, run)
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.PASSED, Outcome.NO_DATA]
+    assert verdicts[1].message == "no baseline is at hand here"
+
+
+def test_two_runs(trace: Callable[..., Path], folder: Path) -> None:
+    base, head = trace("base.sqlite", 210), trace("worse.sqlite", 900)
+    gate = folder / "two.nsys.yaml"
+    gate.write_text("version: 1\nassertions: [exposed_ns <= baseline + 5%]\n")
+    found = compare(base, [head], gate)
+    assert (found.result, len(found.worse)) == (Result.WORSE, 4)
+    assert compare(head, base, gate).result is Result.NOT_WORSE
+    assert compare(base, head).result is Result.WORSE
+    with pytest.raises(ArgumentMistake, match="the gate file says the convention"):
+        compare(base, head, gate, anchor="x")
