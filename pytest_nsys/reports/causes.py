@@ -89,19 +89,30 @@ def subject(explanation: Explanation) -> str:
 
 def _parts(row: Explained, most: int) -> list[str]:
     change_ns, causes, unexplained_ns = row.explanation
-    shown = causes if len(causes) <= most - 2 else causes[: most - 2]
-    lines = [f"{labels_words(row.labels)}, {signed(change_ns)}:"]
-    lines += [f"{signed(cause.change_ns):>10}  {cause_words(cause)}" for cause in shown]
-    rest = causes[len(shown) :]
+    cells = part_cells(parts_of(row.explanation), unexplained_ns, most - 2)
+    lines = [f"{amount:>10}  {words}" for amount, words in cells]
+    if unexplained_ns and len(causes) > most - 2:
+        lines[-2:] = [f"{lines[-2]}; {' '.join(cells[-1])}"]
+    return [f"{labels_words(row.labels)}, {signed(change_ns)}:", *lines]
+
+
+def parts_of(explanation: Explanation) -> list[tuple[int, str]]:
+    """Each cause as its change in ns and its words."""
+    return [(cause.change_ns, cause_words(cause)) for cause in explanation.causes]
+
+
+def part_cells(parts: Sequence[tuple[int, str]], unexplained_ns: int, most: int | None = None) -> list[tuple[str, str]]:
+    """The largest ``most`` parts of a change, the others as one, and what is not explained: amount and words."""
+    rest = [] if most is None else parts[most:]
+    cells = [(signed(change_ns), words) for change_ns, words in parts[:most]]
     if rest:
-        lines.append(f"{signed(sum(c.change_ns for c in rest)):>10}  {counted(len(rest), 'smaller cause')}")
-    if unexplained_ns:
-        said = f"{signed(unexplained_ns)} not explained"
-        if rest:
-            lines[-1] += f"; {said}"
-        else:
-            lines.append(f"{signed(unexplained_ns):>10}  not explained")
-    return lines
+        cells.append((signed(sum(change_ns for change_ns, _ in rest)), counted(len(rest), "smaller cause")))
+    return [*cells, *([(signed(unexplained_ns), "not explained")] if unexplained_ns else [])]
+
+
+def plain_part_cells(row: Mapping[str, Any], most: int | None = None) -> list[tuple[str, str]]:
+    """The same of a row as :func:`plain_causes` has it."""
+    return part_cells([(part["change_ns"], part["text"]) for part in row["parts"]], row["unexplained_ns"], most)
 
 
 def cause_words(cause: Cause) -> str:

@@ -13,7 +13,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_nsys.core.model import Value, printable
@@ -28,9 +28,13 @@ class Format(enum.StrEnum):
 
 
 class CellKind(enum.StrEnum):
-    """What the cells of a column hold. ``NUMBER`` is a count or nanoseconds; ``DETAIL`` is shown by JSON alone."""
+    """What the cells of a column hold. ``NUMBER`` is a count or nanoseconds; ``DETAIL`` is shown by JSON alone; a
+    ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's.
+    """
 
     TEXT = "text"
+    LABEL = "label"
+    NAME = "name"
     LIST = "list"
     NUMBER = "number"
     RATIO = "ratio"
@@ -54,6 +58,47 @@ class Column:
     name: str
     kind: CellKind = CellKind.TEXT
 
+    @property
+    def to_the_right(self) -> bool:
+        """Whether people read its cells from the right."""
+        return self.kind in (CellKind.NUMBER, CellKind.RATIO)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of words below a caption, each of one line without control characters; every format escapes them in its own
+    way. ``more`` rows were left out. ``folded``: it may be folded away.
+    """
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: int = 0
+    folded: bool = False
+
+
+def number(name: str) -> Column:
+    """A column of numbers."""
+    return Column(name, CellKind.NUMBER)
+
+
+def table_of(
+    caption: str,
+    columns: Sequence[str | Column],
+    rows: Iterable[Sequence[str]],
+    limit: int | None = None,
+    *,
+    folded: bool = False,
+    longest: int = 200,
+) -> Table:
+    """The table of the first ``limit`` rows, every cell cut at ``longest`` characters; a column that is a name alone
+    holds text.
+    """
+    found = list(rows)
+    chosen = tuple(tuple(printable(cell, longest) for cell in row) for row in found[:limit])
+    typed = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
+    return Table(caption, typed, chosen, len(found) - len(chosen), folded)
+
 
 ABSENT = "-"
 WHOLE_TEXT = 1 << 20
@@ -75,8 +120,7 @@ def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 def as_markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     """A table of GitHub's Markdown, numbers to the right."""
     columns, rows = _for_people(columns, rows)
-    numeric = {CellKind.NUMBER, CellKind.RATIO}
-    lines = [[column.name for column in columns], ["---:" if c.kind in numeric else "---" for c in columns]]
+    lines = [[column.name for column in columns], ["---:" if c.to_the_right else "---" for c in columns]]
     lines += [[escape_markdown(_shown(*pair)) for pair in zip(columns, row, strict=True)] for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Note, Step, Value, printable
 from pytest_nsys.core.statistics import distance
-from pytest_nsys.core.units import BARE, HASH, format_apart, format_tolerance, format_value
+from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_tolerance, format_value
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
@@ -79,6 +79,11 @@ def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
     if percent >= 1000:
         return f"× {percent / 100 + 1:.0f}"
     return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.1f} %"
+
+
+def distance_words(amount: Value, unit: str) -> str:
+    """How far two values are apart: of ratios in percentage points, else in their unit."""
+    return f"{float(100 * Fraction(amount)):.2f} pp" if unit == RATIO else format_value(amount, unit)
 
 
 def apart(row: JudgedRow, unit: str) -> tuple[str, str]:
@@ -237,18 +242,15 @@ def margin_words(row: JudgedRow, verdict: Verdict) -> str:
     """
     if row.margin is None or row.waived or verdict.assertion.require.comparator in (Comparator.EQ, Comparator.NE):
         return ""
-    if verdict.unit == "%":
-        return f"{float(100 * Fraction(row.margin)):.2f} pp"
-    return format_value(row.margin, verdict.unit)
+    return distance_words(row.margin, verdict.unit)
 
 
 def ceiling_words(row: JudgedRow, verdict: Verdict) -> str:
     """How far a waived row may go, and what is left to there; empty where it is not waived."""
     if row.ceiling is None or row.value is None:
         return ""
-    left, unit = distance(row.ceiling, row.value), verdict.unit
-    words = f"{float(100 * Fraction(left)):.2f} pp" if unit == "%" else format_value(left, unit)
-    return f"{format_value(row.ceiling, unit)}, {words} left"
+    left = distance_words(distance(row.ceiling, row.value), verdict.unit)
+    return f"{format_value(row.ceiling, verdict.unit)}, {left} left"
 
 
 def sees_words(row: JudgedRow, verdict: Verdict) -> str:
@@ -258,6 +260,6 @@ def sees_words(row: JudgedRow, verdict: Verdict) -> str:
         return ""
     if limit.tolerance is None:
         return "any change"
-    seen = f"{float(100 * Fraction(row.sees)):.2f} pp" if verdict.unit == "%" else format_value(row.sees, verdict.unit)
+    seen = distance_words(row.sees, verdict.unit)
     behind = printable(row.test, 100) or ("noise not measured" if row.noise is None else "")
     return f"{seen} ({behind})" if behind else seen

@@ -1,22 +1,19 @@
-"""What does a comparison say, cell by cell? The words and tables that its text, Markdown and HTML share.
-
-Every cell is text of one line without control characters; each format escapes it in its own way.
-"""
+"""What does a comparison say? The sentences and tables that its text, Markdown and page share, and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.causes import Explanation
-from pytest_nsys.core.model import Note, counted, printable
+from pytest_nsys.core.model import Note, counted
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.reports.causes import cause_words, signed
+from pytest_nsys.reports.causes import labels_words, part_cells, parts_of, signed
+from pytest_nsys.reports.tables import Column, Table, number, table_of
 from pytest_nsys.reports.text import (
     apart,
     change,
@@ -30,25 +27,37 @@ from pytest_nsys.reports.text import (
 from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
 
 SHOWN_ROWS = 20
-LONGEST_CELL = 200
+LONGEST_NOTE = 400
 BUILT_IN_GATE = "built-in gate"
 """What stands for the name of the gate file that the package brings along."""
 
+UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of cells below a caption. ``more`` rows were left out."""
 
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    more: int = 0
+def sections(comparison: Comparison, *, verbose: bool) -> Iterator[str | Table]:
+    """What stands below the headline, in order; without ``verbose`` the first rows of a table, and none that hold."""
+    limit = None if verbose else SHOWN_ROWS
+    yield sides_table(comparison)
+    yield circumstances_table(comparison)
+    yield moved_table(comparison, limit)
+    yield unmoved_words(comparison)
+    if verbose:
+        yield within_table(comparison)
+        yield assertion_table(comparison)
+    else:
+        yield undecided_table(comparison)
+    yield causes_table(comparison, limit)
+    yield structure_table(comparison, limit)
+    yield constants_table(comparison)
+    yield things_table(comparison, limit)
+    yield windows_table(comparison)
+    yield notes_table(comparison)
 
 
 def headline(comparison: Comparison) -> str:
     """The result in one line, with how many rows make it."""
     worse = len(comparison.worse)
-    failed = sum(verdict.outcome is Outcome.FAILED for verdict in (each.verdict for each in comparison.constants))
+    failed = sum(each.verdict.outcome is Outcome.FAILED for each in comparison.constants)
     match comparison.result:
         case Result.WORSE:
             said = [f"{counted(worse, 'row')} of {len(comparison.rows)} outside the limit"] if worse else []
@@ -73,11 +82,8 @@ def _why_undecided(comparison: Comparison) -> str:
     if not comparison.rows:
         return "nothing was compared: no assertion with a baseline has a row"
     verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
-    said = []
-    for outcome, words in ((Outcome.NO_DATA, "no data"), (Outcome.INCONCLUSIVE, "inconclusive")):
-        if count := sum(verdict.outcome is outcome for verdict in verdicts):
-            said.append(f"{counted(count, 'assertion')} {words}")
-    return ", ".join(said)
+    counts = {words: sum(verdict.outcome is outcome for verdict in verdicts) for outcome, words in UNDECIDED.items()}
+    return ", ".join(f"{counted(count, 'assertion')} {words}" for words, count in counts.items() if count)
 
 
 def significance(comparison: Comparison) -> str:
@@ -98,19 +104,17 @@ def sides_table(comparison: Comparison) -> Table:
     """Both runs, a line for each thing to know of them."""
     traces = max(comparison.base.captures, comparison.head.captures, 1)
     rows = zip(_side_cells(comparison.base, traces), _side_cells(comparison.head, traces), strict=True)
-    cells = tuple((name, base, head) for (name, base), (_, head) in rows if base or head)
-    return Table("The two sides", ("of the run", "base", "head"), cells)
+    cells = ((name, base, head) for (name, base), (_, head) in rows if base or head)
+    return table_of("The two sides", ("of the run", "base", "head"), cells)
 
 
 def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
     """Name and content of each line, with a line for each of ``traces``, of which a side may have fewer."""
     key = side.key
     yield "captures", str(side.captures)
-    for number in range(traces):
-        path = side.paths[number] if number < len(side.paths) else ""
-        yield ("trace" if number == 0 else ""), printable(path, LONGEST_CELL)
-    ranks = rank_ranges(side.ranks)
-    yield "ranks", f"{key.world} ({ranks})"
+    for n in range(traces):
+        yield ("" if n else "trace"), side.paths[n] if n < len(side.paths) else ""
+    yield "ranks", f"{key.world} ({rank_ranges(side.ranks)})"
     yield "mesh", shown(key.mesh) if key.mesh else ""
     yield "micro-batch", "" if key.micro_batch is None else str(key.micro_batch)
     yield "sequence length", "" if key.sequence_length is None else str(key.sequence_length)
@@ -120,18 +124,18 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
 
 def circumstances_table(comparison: Comparison) -> Table:
     """In what the runs differ, whether or not that makes them incomparable."""
-    rows = tuple(
-        (*map(_cell, (d.name, d.baseline, d.now)), "must agree" if each.compared else "not compared, on purpose")
+    rows = (
+        (d.name, d.baseline, d.now, "must agree" if each.compared else "not compared, on purpose")
         for each in comparison.circumstances
         for d in [each.difference]
     )
-    return Table("Circumstances that differ", ("differs", "base", "head", "meaning"), rows)
+    return table_of("Circumstances that differ", ("differs", "base", "head", "meaning"), rows)
 
 
 # Rows
 
 
-def moved_table(comparison: Comparison, limit: int | None) -> Table:
+def moved_table(comparison: Comparison, limit: int | None = None) -> Table:
     """The rows that moved, worst first."""
     caption = "What moved, worst first"
     if comparison.incomparable:
@@ -139,39 +143,44 @@ def moved_table(comparison: Comparison, limit: int | None) -> Table:
     return _row_table(caption, comparison.moved, comparison, limit)
 
 
-def within_table(comparison: Comparison, limit: int | None) -> Table:
+def within(comparison: Comparison) -> list[ComparedRow]:
     """The rows that changed by no more than they may."""
-    rows = [row for row in comparison.unmoved if row.changed]
-    return _row_table("What changed within its limit", rows, comparison, limit)
+    return [row for row in comparison.unmoved if row.changed]
+
+
+def within_table(comparison: Comparison) -> Table:
+    """The same as a table."""
+    return _row_table("What changed within its limit", within(comparison), comparison, folded=True)
 
 
 def unmoved_words(comparison: Comparison) -> str:
     """How many rows did not move."""
-    changed = sum(row.changed for row in comparison.unmoved)
+    changed = len(within(comparison))
     same = len(comparison.unmoved) - changed
     if comparison.incomparable:
         return f"{counted(same, 'row')} the same on both sides"
     return f"{counted(changed, 'row')} changed within the limits, {same} not at all"
 
 
-def _row_table(caption: str, rows: Sequence[ComparedRow], comparison: Comparison, limit: int | None) -> Table:
+def _row_table(
+    caption: str, rows: Sequence[ComparedRow], comparison: Comparison, limit: int | None = None, *, folded: bool = False
+) -> Table:
     judged = not comparison.incomparable
     tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
     named = any(row.gate != BUILT_IN_GATE for row in rows)
-    chosen = rows if limit is None else rows[:limit]
-    columns = ["", "metric", "row", "base", "head", "change", *(("limit", "× tolerance") if judged else ())]
-    columns += ["significance"] if tested else []
-    columns += ["asserted in"] if named else []
+    columns: list[str | Column] = ["", "metric", "row", *map(number, ("base", "head", "change"))]
+    columns += ["limit", number("× tolerance")] if judged else []
+    columns += [*(["significance"] if tested else []), *(["asserted in"] if named else [])]
     cells = []
-    for row in chosen:
-        own = [*row_cells(row), *(_limit_cells(row) if judged else ())]
+    for row in rows:
+        own = [*_cells(row), *(_limit_cells(row) if judged else ())]
         own += [row.row.test or ("exact" if row.row.limit is not None else "")] if tested else []
         own += [row.assertion.location.at_line] if named else []
-        cells.append(tuple(map(_cell, own)))
-    return Table(caption, tuple(columns), tuple(cells), len(rows) - len(chosen))
+        cells.append(own)
+    return table_of(caption, columns, cells, limit, folded=folded)
 
 
-def row_cells(each: ComparedRow) -> tuple[str, ...]:
+def _cells(each: ComparedRow) -> tuple[str, ...]:
     """Word, metric, place, base, head, change."""
     row, unit = each.row, each.unit
     if row.baseline is None or row.value is None:
@@ -190,7 +199,7 @@ def _limit_cells(each: ComparedRow) -> tuple[str, str]:
         return "—", ""
     source = limit_source(each.assertion, unit, row)
     words = limit_words(each.assertion, apart(row, unit)[1])
-    return (f"{words} ({source})" if source else words) + rule_words(row), times_words(each)
+    return (f"{words} ({source})" if source else words) + rule_words(row), _times_words(each)
 
 
 def word(each: ComparedRow) -> str:
@@ -219,7 +228,7 @@ def subject(assertion: Assertion) -> str:
     return " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
 
 
-def times_words(each: ComparedRow) -> str:
+def _times_words(each: ComparedRow) -> str:
     """How much worse, in units of the tolerance; negative where better."""
     times = each.times_limit
     if times is None:
@@ -232,74 +241,60 @@ def times_words(each: ComparedRow) -> str:
 
 def assertion_table(comparison: Comparison) -> Table:
     """Every assertion that was held against base, with what was decided."""
-    rows = tuple(
-        tuple(
-            map(
-                _cell,
-                (verdict.outcome, verdict.assertion.name, str(len(verdict.rows)), verdict.message, _at(gate, verdict)),
-            )
-        )
+    rows = (
+        (verdict.outcome, verdict.assertion.name, str(len(verdict.rows)), verdict.message, _at(gate, verdict))
         for gate, verdict in comparison.verdicts
     )
-    return Table("Assertions held against base", ("", "assertion", "rows", "what was decided", "asserted in"), rows)
+    columns = ("", "assertion", "rows", "what was decided", "asserted in")
+    return table_of("Assertions held against base", columns, rows, folded=True)
 
 
 def undecided_table(comparison: Comparison) -> Table:
     """The assertions that could not be judged, with why."""
-    undecided = (Outcome.NO_DATA, Outcome.INCONCLUSIVE, Outcome.ERROR)
-    rows = tuple(
-        tuple(map(_cell, (verdict.outcome, verdict.assertion.name, verdict.message)))
+    rows = (
+        (verdict.outcome, verdict.assertion.name, verdict.message)
         for _, verdict in comparison.verdicts
-        if verdict.outcome in undecided
+        if verdict.outcome in (*UNDECIDED, Outcome.ERROR)
     )
-    return Table("Assertions that are not decided", ("", "assertion", "why"), rows)
+    return table_of("Assertions that are not decided", ("", "assertion", "why"), rows)
 
 
-def structure_table(comparison: Comparison, limit: int | None) -> Table:
+def structure_table(comparison: Comparison, limit: int | None = None) -> Table:
     """What changed behind the rows about structure: kernels that came or went, where an order departs."""
-    found = [(verdict.assertion.name, line) for _, verdict in comparison.verdicts for line in verdict.details]
-    chosen = found if limit is None else found[:limit]
-    rows = tuple(tuple(map(_cell, cells)) for cells in chosen)
-    return Table("Structure that changed", ("assertion", "what"), rows, len(found) - len(chosen))
+    rows = ((verdict.assertion.name, line) for _, verdict in comparison.verdicts for line in verdict.details)
+    return table_of("Structure that changed", ("assertion", "what"), rows, limit, folded=True)
 
 
-def causes_table(comparison: Comparison, limit: int | None) -> Table:
+def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
     """Why the rows that are worse are so: the kernels that account for each, largest part first."""
-    metrics: dict[tuple[str, Explanation], list[str]] = {}
+    metrics: dict[tuple[str, Explanation], dict[str, None]] = {}
     for _, verdict in comparison.verdicts:
         for labels, explanation in verdict.causes:
-            where = " ".join(f"{name} {label}" for name, label in labels.items())
-            metrics.setdefault((where, explanation), []).append(verdict.assertion.metric)
-    found = []
-    for (where, (change_ns, causes, unexplained_ns)), names in metrics.items():
-        row = (", ".join(dict.fromkeys(names)), where, signed(change_ns))
-        parts = [(signed(cause.change_ns), cause_words(cause)) for cause in causes]
-        parts += [(signed(unexplained_ns), "not explained")] if unexplained_ns else []
-        found += [(*(row if n == 0 else ("", "", "")), *part) for n, part in enumerate(parts)]
-    chosen = found if limit is None else found[:limit]
-    rows = tuple(tuple(map(_cell, cells)) for cells in chosen)
-    return Table("Why", ("metric", "row", "change", "part", "cause"), rows, len(found) - len(chosen))
+            metrics.setdefault((labels_words(labels), explanation), {})[verdict.assertion.metric] = None
+    rows = []
+    for (where, explanation), names in metrics.items():
+        row = (", ".join(names), where, signed(explanation.change_ns))
+        parts = part_cells(parts_of(explanation), explanation.unexplained_ns)
+        rows += [(*(("", "", "") if n else row), *part) for n, part in enumerate(parts)]
+    return table_of("Why", ("metric", "row", number("change"), number("part"), "cause"), rows, limit)
 
 
 def constants_table(comparison: Comparison) -> Table:
     """The assertions with constant limits, which are judged on head."""
-    rows = tuple(tuple(map(_cell, _constant_cells(each))) for each in comparison.constants)
     columns = ("", "assertion", "head", "limit", "row", "base", "asserted in")
-    return Table("Constant limits, judged on head", columns, rows)
+    rows = map(_constant_cells, comparison.constants)
+    return table_of("Constant limits, judged on head", columns, rows, folded=True)
 
 
-def _constant_cells(each: OnHead) -> Iterator[str]:
+def _constant_cells(each: OnHead) -> tuple[str, ...]:
     verdict = each.verdict
     worst = verdict.nearest
-    yield str(verdict.outcome)
-    yield verdict.assertion.name
+    judged = ("", verdict.message, "")
     if worst is not None and worst.limit is not None:
         value, limit = apart(worst, verdict.unit)
-        yield from (value, limit_words(verdict.assertion, limit) + rule_words(worst), place(worst))
-    else:
-        yield from ("", verdict.message, "")
-    yield "not measured" if each.base is None else str(each.base)
-    yield _at(each.gate, verdict)
+        judged = (value, limit_words(verdict.assertion, limit) + rule_words(worst), place(worst))
+    base = "not measured" if each.base is None else str(each.base)
+    return (verdict.outcome, verdict.assertion.name, *judged, base, _at(each.gate, verdict))
 
 
 def _at(gate: str, verdict: Verdict) -> str:
@@ -309,51 +304,42 @@ def _at(gate: str, verdict: Verdict) -> str:
 # The rest
 
 
-def things_table(comparison: Comparison, limit: int | None) -> Table:
+def things_table(comparison: Comparison, limit: int | None = None) -> Table:
     """What only head has, then what only base has."""
     found = [("appeared", thing, comparison.head) for thing in comparison.appeared]
     found += [("vanished", thing, comparison.base) for thing in comparison.vanished]
-    chosen = found if limit is None else found[:limit]
     captures = max(comparison.base.captures, comparison.head.captures) > 1
-    columns = ("", "what", "name", "ranks", "launches", *(("captures",) if captures else ()))
-    rows = tuple(tuple(map(_cell, _thing_cells(*each, captures))) for each in chosen)
-    return Table(f"Appeared and vanished ({comparison.looked_at})", columns, rows, len(found) - len(chosen))
+    columns = ("", "what", "name", "ranks", number("launches"), *(("captures",) if captures else ()))
+    rows = ((which, *_thing_cells(thing, side)[: len(columns) - 1]) for which, thing, side in found)
+    return table_of(f"Appeared and vanished ({comparison.looked_at})", columns, rows, limit, folded=True)
 
 
-def _thing_cells(which: str, thing: Thing, side: Side, captures: bool) -> Iterator[str]:
-    yield which
-    yield str(thing.kind)
-    yield thing.name
-    yield "all" if thing.all_ranks and len(thing.ranks) > 1 else rank_ranges(thing.ranks)
-    yield format_value(thing.launches, "count")
-    if captures:
-        yield f"{thing.captures} of {side.captures}"
+def _thing_cells(thing: Thing, side: Side) -> tuple[str, ...]:
+    ranks = "all" if thing.all_ranks and len(thing.ranks) > 1 else rank_ranges(thing.ranks)
+    launches = format_value(thing.launches, "count")
+    return str(thing.kind), thing.name, ranks, launches, f"{thing.captures} of {side.captures}"
 
 
 def windows_table(comparison: Comparison) -> Table:
     """The windows that were judged, of both sides."""
-    rows = tuple(
-        (name, _cell(measured_as), line)
-        for name, side in (("base", comparison.base), ("head", comparison.head))
+    rows = (
+        (name, measured_as, line)
+        for name, side in _sides(comparison).items()
         for measured_as, windows in side.windows
         for line in window_lines(windows)
     )
-    return Table("Windows", ("side", "measured as", "window"), rows)
+    return table_of("Windows", ("side", "measured as", "window"), rows, folded=True, longest=LONGEST_NOTE)
 
 
 def notes_table(comparison: Comparison) -> Table:
-    """What casts doubt on what was measured, or should be known of it."""
-    rows = [
-        (name, str(note.printable(400)))
-        for name, side in (("base", comparison.base), ("head", comparison.head))
-        for note in side.notes
-    ]
+    """What casts doubt on what was measured, or should be known of it; no outcome, which other tables tell."""
+    notes = [(name, note) for name, side in _sides(comparison).items() for note in side.notes]
     said = dict.fromkeys((gate, caution) for gate, verdict in comparison.verdicts for caution in verdict.cautions)
-    rows += [("head", str(Note(caution, True).printable(400))) for _, caution in said]
-    rows = list(dict.fromkeys(rows))
-    rows += [("", f"held against the history, not judged here: {_cell(name)}") for name in comparison.not_held]
-    return Table("Notes", ("side", "note"), tuple(rows))
+    notes += [("head", Note(caution, True)) for _, caution in said]
+    rows = [(name, str(note)) for name, note in dict.fromkeys(notes)]
+    rows += [("", f"held against the history, not judged here: {name}") for name in comparison.not_held]
+    return table_of("Notes", ("side", "note"), rows, folded=True, longest=LONGEST_NOTE)
 
 
-def _cell(text: str) -> str:
-    return printable(text, LONGEST_CELL)
+def _sides(comparison: Comparison) -> Mapping[str, Side]:
+    return {"base": comparison.base, "head": comparison.head}

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pytest_nsys.reports.comparison import tables as tables
-from pytest_nsys.reports.comparison.tables import Table
+from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view
+from pytest_nsys.reports.tables import Table
 from pytest_nsys.verdicts.comparison import ComparedRow, Comparison
 
 WIDTH, MIDDLE, UNIT = 140, 50, 20
 """Of a bar in pixels: its length, where no change stands, and what a change of one tolerance takes."""
-
-NUMERIC = frozenset({"base", "head", "change", "× tolerance", "launches", "rows"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,7 @@ class Line:
 def as_html(comparison: Comparison, windows: Sequence[Picture] = ()) -> str:
     """The page, with the ``windows`` that are drawn on it. No row is left out; what is long is folded."""
     judged = not comparison.incomparable
-    within = [row for row in comparison.unmoved if row.changed]
-    things = tables.things_table(comparison, None)
+    moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",
         interactive=bool(windows),
@@ -58,18 +55,17 @@ def as_html(comparison: Comparison, windows: Sequence[Picture] = ()) -> str:
         significance=tables.significance(comparison) if judged else "",
         sides=tables.sides_table(comparison),
         circumstances=tables.circumstances_table(comparison),
-        moved=tables.moved_table(comparison, None),
-        moved_lines=_lines(comparison.moved, tables.moved_table(comparison, None)),
+        moved=moved,
+        moved_lines=_lines(comparison.moved, moved),
         unmoved=tables.unmoved_words(comparison),
-        within=tables.within_table(comparison, None),
-        within_lines=_lines(within, tables.within_table(comparison, None)),
+        within=within,
+        within_lines=_lines(tables.within(comparison), within),
         undecided=tables.undecided_table(comparison),
         constants=tables.constants_table(comparison),
-        structure=tables.structure_table(comparison, None),
-        causes=tables.causes_table(comparison, None),
-        things=things,
+        structure=tables.structure_table(comparison),
+        causes=tables.causes_table(comparison),
+        things=tables.things_table(comparison),
         folded=[tables.assertion_table(comparison), tables.windows_table(comparison), tables.notes_table(comparison)],
-        numeric=NUMERIC,
         bar={"width": WIDTH, "middle": MIDDLE, "limit": MIDDLE + UNIT},
     )
 

@@ -11,15 +11,14 @@ from typing import Any
 
 from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.model import counted
-from pytest_nsys.reports.row_cells import margin_cell, number_cells
+from pytest_nsys.reports.row_table import row_table
+from pytest_nsys.reports.tables import Column
 
 WIDTH, MIDDLE = 140, 70
 """Of a bar's picture in pixels: its length, and where the limit is."""
 
 MOST_ROWS = 500
 """Of one assertion; the JSON report has all of them."""
-
-NUMBERS = frozenset({"now", "baseline", "change", "margin"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class RowLine:
 class RowsView:
     """The rows of one assertion, worst first: those to look at, and those that hold. ``more`` says what is left out."""
 
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
     lines: tuple[RowLine, ...]
     holding: tuple[RowLine, ...]
     more: str
@@ -53,24 +52,16 @@ class RowsView:
 def rows_view(record: Mapping[str, Any]) -> RowsView:
     """The judged rows of a plain record."""
     rows = record["judged"]
-    dimensions = list(dict.fromkeys(d for row in rows for d in row["labels"]))
-    stored = any(row["baseline"] is not None or row["limit"] is None for row in rows)
-    tested = any(row["test"] for row in rows)
-    numbers = ("now", *(("baseline", "change") if stored else ()), "limit")
+    table = row_table(record, rows, MOST_ROWS, margins=True)
     margins = [Fraction(m) for row in rows if (m := from_exact(row["margin"])) is not None]
     scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
     lines: list[RowLine] = []
     holding: list[RowLine] = []
-    for row in rows[:MOST_ROWS]:
-        cells = [str(row["labels"].get(d, "")) for d in dimensions]
-        cells += [*number_cells(row, record, stored=stored), margin_cell(row, record["unit"])]
-        cells += [row["test"]] if tested else []
+    for row, cells in zip(rows, table.rows, strict=False):
         word = _word(row)
-        (holding if word == "passed" else lines).append(RowLine(word, tuple(cells), _bar(row, scales)))
-    more = len(rows) - len(rows[:MOST_ROWS])
-    columns = (*dimensions, *numbers, "margin", *(("test",) if tested else ()))
-    left_out = f"… {counted(more, 'more row')}, in the JSON report" if more else ""
-    return RowsView(columns, tuple(lines), tuple(holding), left_out)
+        (holding if word == "passed" else lines).append(RowLine(word, cells, _bar(row, scales)))
+    left_out = f"… {counted(table.more, 'more row')}, in the JSON report" if table.more else ""
+    return RowsView(table.columns, tuple(lines), tuple(holding), left_out)
 
 
 def _word(row: Mapping[str, Any]) -> str:

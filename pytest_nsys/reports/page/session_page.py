@@ -10,15 +10,16 @@ from typing import Any
 
 from pytest_nsys.core.model import Step, counted
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.causes import shared_words, signed
+from pytest_nsys.reports.causes import labels_words, plain_part_cells, shared_words, signed
 from pytest_nsys.reports.page.drawn import Picture, Pictures
-from pytest_nsys.reports.page.margin_bars import MIDDLE, NUMBERS, WIDTH, RowsView, nearness, rows_view
+from pytest_nsys.reports.page.margin_bars import MIDDLE, WIDTH, RowsView, nearness, rows_view
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.spread_view import SpreadView, spread_view
 from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, timeline_view
 from pytest_nsys.reports.session.digest import Digest, ordered_states, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import notes_of, state, steps_of
+from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
@@ -28,23 +29,17 @@ LOOKED_AT = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 
 
 @dataclass(frozen=True, slots=True)
-class CauseView:
-    """Why one row changed: (amount, what) of each part, and what is not explained."""
-
-    row: str
-    change: str
-    parts: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AssertionView:
-    """One assertion. ``windows`` are (id, title) of its timelines on the page."""
+    """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
+    changed and why: (row, change, parts).
+    """
 
     record: Mapping[str, Any]
     state: str
     open: bool
     rows: RowsView
-    causes: tuple[CauseView, ...]
+    causes: tuple[tuple[str, str, Table], ...]
+    differences: Table
     spread: SpreadView | None
     windows: tuple[tuple[str, str], ...]
     steps: tuple[Step, ...]
@@ -100,7 +95,6 @@ def session_page(digest: Digest, drawn: Drawn) -> str:
         timeline_columns=COLUMNS,
         trend=[Markup(plot) for plot in drawn.trend],
         trend_why=drawn.trend_why,
-        numeric=NUMBERS,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
 
@@ -155,6 +149,7 @@ def _file(name: str, records: Sequence[Mapping[str, Any]], drawn: Drawn, views: 
 def _assertion(
     record: Mapping[str, Any], pictures: Pictures | None, views: Mapping[str, TimelineView]
 ) -> AssertionView:
+    differences = [(each["name"], each["now"], each["baseline"]) for each in record["differences"]]
     spread = pictures["spread"] if pictures is not None else None
     keys = [one["key"] for one in pictures["windows"]] if pictures is not None else []
     return AssertionView(
@@ -162,7 +157,8 @@ def _assertion(
         state=state(record),
         open=is_open(record),
         rows=rows_view(record),
-        causes=tuple(_cause(each) for each in record.get("causes") or ()),
+        causes=tuple(_cause(each) for each in record["causes"]),
+        differences=table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
         spread=spread_view(spread, record["unit"]) if spread is not None else None,
         windows=tuple((views[key].id, views[key].title) for key in keys if key in views),
         steps=tuple(steps_of(record)),
@@ -174,9 +170,7 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
     return [*record["warnings"], *map(str, notes_of(record))]
 
 
-def _cause(explained: Mapping[str, Any]) -> CauseView:
-    parts = [(signed(part["change_ns"]), str(part["text"])) for part in explained["parts"]]
-    if explained["unexplained_ns"]:
-        parts.append((signed(explained["unexplained_ns"]), "not explained"))
-    row = " ".join(f"{name} {label}" for name, label in explained["labels"].items())
-    return CauseView(row, signed(explained["change_ns"]), tuple(parts))
+def _cause(row: Mapping[str, Any]) -> tuple[str, str, Table]:
+    where = labels_words(row["labels"])
+    parts = table_of(f"Causes of {where}", (number("change"), "what"), plain_part_cells(row), longest=WHOLE_TEXT)
+    return where, signed(row["change_ns"]), parts

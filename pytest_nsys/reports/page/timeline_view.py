@@ -15,6 +15,7 @@ from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.core.model import counted
 from pytest_nsys.core.units import NANOSECONDS, format_value
 from pytest_nsys.reports.page.drawn import Picture
+from pytest_nsys.reports.tables import Column, number
 
 HEIGHT = 20
 BODY = (4, 12)
@@ -68,7 +69,7 @@ class TimelineView:
     note: str = ""
 
 
-COLUMNS = ("lane", "purpose", "kernels", "busy", "exposed")
+COLUMNS = (Column("lane"), Column("purpose"), *map(number, ("kernels", "busy", "exposed")))
 
 
 def timeline_view(picture: Picture, number: int) -> TimelineView:

@@ -20,7 +20,7 @@ from pytest_nsys.reports.session.digest import STATES, Digest
 from pytest_nsys.reports.session.gate_changes import plain
 from pytest_nsys.reports.session.record import explanation_of, notes_of, state, steps_of
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.reports.text import change_words
+from pytest_nsys.reports.text import change_words, distance_words
 
 FORMAT = 1
 
@@ -114,8 +114,7 @@ def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any]
     number = from_exact(value)
     if number is None:
         return None
-    text = f"{float(100 * number):.2f} pp" if distance and unit == "%" else format_value(number, unit)
-    return {"exact": value, "text": text}
+    return {"exact": value, "text": (distance_words if distance else format_value)(number, unit)}
 
 
 def _change(row: Mapping[str, Any], unit: str) -> dict[str, Any] | None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import labels_words, shared_words, signed
-from pytest_nsys.reports.row_cells import NO_VALUE, number_cells
+from pytest_nsys.reports.causes import labels_words, plain_part_cells, shared_words, signed
+from pytest_nsys.reports.row_table import NO_VALUE, dimensions_of, label_cells, row_table
 from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.session.record import notes_of, state, steps_of
-from pytest_nsys.reports.tables import escape_markdown
+from pytest_nsys.reports.tables import CellKind, Column, Table, escape_markdown, number, table_of
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
@@ -113,13 +113,13 @@ def _gate_changes(changes: GateChanges) -> Iterator[str]:
         yield from (f"**{UNTOLD}**: {prose(changes.problem)}.", "")
     for kind, title in TITLES.items():
         rows = [
-            [cell(place(each)), each.change.key, *map(cell, (each.change.was, each.change.now, of_which(each)))]
+            (place(each), each.change.key, each.change.was, each.change.now, of_which(each))
             for each in changes.found
             if each.change.kind is kind
         ]
         if rows:
             yield from (f"### {title[:1].upper()}{title[1:]}", "")
-            yield from _table(("where", "what", "was", "now", "assertion"), rows)
+            yield from _printed(table_of("", (_name("where"), "what", *map(_name, ("was", "now", "assertion"))), rows))
 
 
 def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -131,30 +131,38 @@ def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rows = file["rows"] if file["state"] == "changed" else []
         if not rows:
             continue
-        dimensions = list(dict.fromkeys(d for row in rows for d in row["labels"]))
-        cells = [
-            [
-                cell(row["metric"]),
-                *(cell(str(row["labels"].get(d, ""))) for d in dimensions),
-                *(NO_VALUE if row[when] is None else prose(row[when]["text"]) for when in ("old", "new")),
-                prose(row["change"]),
-            ]
-            for row in rows[:CHANGED_ROWS]
-        ]
-        head = ("metric", *map(cell, dimensions), "was", "now", "change")
-        yield from _table(head, cells, frozenset(("was", "now", "change")))
-        if len(rows) > CHANGED_ROWS:
-            yield from (f"… {counted(len(rows) - CHANGED_ROWS, 'more row')}.", "")
+        dimensions = dimensions_of(rows)
+        cells = (
+            (
+                row["metric"],
+                *label_cells(row, dimensions),
+                *(NO_VALUE if row[when] is None else row[when]["text"] for when in ("old", "new")),
+                row["change"],
+            )
+            for row in rows
+        )
+        columns = (_name("metric"), *dimensions, *map(number, ("was", "now", "change")))
+        yield from _printed(table_of("", columns, cells, CHANGED_ROWS))
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _name(name: str) -> Column:
+    return Column(name, CellKind.NAME)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> Iterator[str]:
-    yield from (_row(head), _row(["---:" if name in right else "---" for name in head]))
-    yield from map(_row, rows)
+def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
+    """A table: names and labels in code spans, numbers to the right, and how many rows were left out; ``bold`` are the
+    rows whose first cell is.
+    """
+    head = [cell(column.name) if column.kind is CellKind.LABEL else column.name for column in table.columns]
+    escapes = [cell if column.kind in (CellKind.LABEL, CellKind.NAME) else prose for column in table.columns]
+    rows = [[escape(text) for escape, text in zip(escapes, row, strict=True)] for row in table.rows]
+    for n in bold:
+        rows[n][0] = f"**{rows[n][0]}**"
+    for line in (head, ["---:" if column.to_the_right else "---" for column in table.columns], *rows):
+        yield f"| {' | '.join(line)} |"
     yield ""
+    if table.more:
+        yield from (f"… {counted(table.more, 'more row')}.", "")
 
 
 def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -164,8 +172,9 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
     about = [f"run {code(run)}"] if run else []
     about += [f"against {', '.join(map(code, baselines))}"] if baselines else []
     yield from ("; ".join(about), "") if about else ()
-    head = ("verdict", "assertion", "value", "limit", "margin", "sees", "worst row")
-    yield from _table(head, [_cells(record) for record in records], frozenset(("value", "margin")))
+    columns = ("verdict", _name("assertion"), number("value"), "limit", number("margin"), "sees", "worst row")
+    bad = [n for n, record in enumerate(records) if not record["good"]]
+    yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
     for record in records:
         if not record["good"] or record["outcome"] in ("failed", "inconclusive", "improved"):
             yield from _details(record)
@@ -176,18 +185,11 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
         yield f"<details><summary>Notes ({len(notes)})</summary>\n\n{said}\n\n</details>\n"
 
 
-def _cells(record: Mapping[str, Any]) -> list[str]:
-    how = state(record)
-    worst = prose(record["row"]) + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
-    return [
-        how if record["good"] else f"**{how}**",
-        cell(record["name"]),
-        prose(record["value"]),
-        prose(record["limit"]),
-        prose(record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")),
-        prose(record["sees"]),
-        worst or prose(record["message"]),
-    ]
+def _cells(record: Mapping[str, Any]) -> tuple[str, ...]:
+    worst = record["row"] + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
+    left = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
+    told = (record["name"], record["value"], record["limit"], left, record["sees"], worst or record["message"])
+    return state(record), *told
 
 
 def _details(record: Mapping[str, Any]) -> Iterator[str]:
@@ -198,8 +200,8 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"The sentence: {code(record['sentence'])}", "")
     yield from _judged(record)
     if record["differences"]:
-        rows = [[cell(d["name"]), cell(d["now"]), cell(d["baseline"])] for d in record["differences"]]
-        yield from _table(("differs", "now", "baseline"), rows)
+        rows = [(d["name"], d["now"], d["baseline"]) for d in record["differences"]]
+        yield from _printed(table_of("", [*map(_name, ("differs", "now", "baseline"))], rows, longest=400))
     yield from _causes(record)
     if record["next_steps"]:
         yield from ("Next:", "", *(f"- {_step(step)}" for step in steps_of(record)), "")
@@ -211,17 +213,11 @@ def _causes(record: Mapping[str, Any]) -> Iterator[str]:
     for row in record["causes"]:
         groups.setdefault(row["cause"], []).append(row)
     for row, *same in list(groups.values())[:SHOWN_ROWS]:
-        parts = [[prose(signed(part["change_ns"])), cell(part["text"])] for part in row["parts"][:SHOWN_CAUSES]]
-        if len(row["parts"]) > SHOWN_CAUSES:
-            rest = row["parts"][SHOWN_CAUSES:]
-            more = counted(len(rest), "smaller cause")
-            parts.append([prose(signed(sum(part["change_ns"] for part in rest))), more])
-        if row["unexplained_ns"]:
-            parts.append([prose(signed(row["unexplained_ns"])), "not explained"])
+        parts = plain_part_cells(row, SHOWN_CAUSES)
         if parts:
             where = prose(labels_words(row["labels"]))
             yield from (f"Why {where} changed by {prose(signed(row['change_ns']))}:", "")
-            yield from _table(("", "cause"), parts)
+            yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
             yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
 
 
@@ -233,21 +229,8 @@ def _step(step: Step) -> str:
 def _judged(record: Mapping[str, Any]) -> Iterator[str]:
     """The rows that decided, worst first."""
     rows = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
-    if not rows:
-        return
-    dimensions = list(dict.fromkeys(d for row in rows for d in row["labels"]))
-    stored = any(row["baseline"] is not None or row["limit"] is None for row in rows)
-    tested = any(row["test"] for row in rows)
-    numbers = ["now", *(["baseline", "change"] if stored else []), "limit"]
-    lines = []
-    for row in rows[:SHOWN_ROWS]:
-        cells = [cell(str(row["labels"].get(d, ""))) for d in dimensions]
-        cells += map(prose, number_cells(row, record, stored=stored))
-        lines.append([*cells, *([prose(row["test"])] if tested else [])])
-    head = [*map(cell, dimensions), *numbers, *(["test"] if tested else [])]
-    yield from _table(head, lines, frozenset(numbers[:-1]))
-    if len(rows) > SHOWN_ROWS:
-        yield from (f"… {counted(len(rows) - SHOWN_ROWS, 'more row')}.", "")
+    if rows:
+        yield from _printed(row_table(record, rows, SHOWN_ROWS))
 
 
 def _about_windows(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
