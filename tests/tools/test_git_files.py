@@ -1,0 +1,199 @@
+"""Are baselines read as a commit has them, whatever git was told, and is every reason why they cannot be one line?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.tools.git_files import merge_advice, snapshot_of
+from tests.support.git_project import commit, git, isolate
+
+BASELINE = "baselines/gate/0.json"
+BEFORE, NOW = b"as of main", b"of the branch"
+
+
+@pytest.fixture(autouse=True)
+def _isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+
+
+def begin(root: Path) -> Path:
+    """A repository with a baseline on main, and a branch that changed it."""
+    (root / BASELINE).parent.mkdir(parents=True)
+    (root / BASELINE).write_bytes(BEFORE)
+    git(root, "init", "-q", "-b", "main")
+    commit(root)
+    git(root, "switch", "-qc", "feature")
+    (root / BASELINE).write_bytes(NOW)
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return begin(tmp_path / "repository")
+
+
+def read(root: Path, ref: str = "main") -> bytes | None:
+    return snapshot_of(root, ref).read(root / BASELINE)
+
+
+def clone(root: Path, depth: int, branch: str) -> Path:
+    commit(root, "slower")
+    made = root.parent / "clone"
+    git(root, "clone", "-q", f"--depth={depth}", "--no-single-branch", "-b", branch, f"file://{root}", made)
+    return made
+
+
+def test_the_merge_base_counts(root: Path) -> None:
+    snapshot = snapshot_of(root, "main")
+    assert (snapshot.names(root / "baselines/gate"), snapshot.read(root / BASELINE)) == (["0.json"], BEFORE)
+    assert not snapshot.holds(root / BASELINE, NOW)
+    assert snapshot.read(root / "baselines/other/0.json") is None
+    (root / BASELINE).unlink()
+    assert read(root) == BEFORE
+
+
+def test_a_work_tree_beside_the_first(root: Path) -> None:
+    git(root, "worktree", "add", "-q", "../beside", "-b", "beside")
+    assert read(root.parent / "beside") == BEFORE
+
+
+def test_names_that_git_would_quote(tmp_path: Path) -> None:
+    assert read(begin(tmp_path / 'a "b" ü\t[x]')) == BEFORE
+
+
+def test_the_first_parent_of_a_merge_in_a_shallow_clone(root: Path) -> None:
+    """As a workflow of GitHub checks a pull request out."""
+    commit(root, "slower")
+    git(root, "switch", "-qc", "pull", "main")
+    git(root, "merge", "-q", "--no-ff", "--no-edit", "feature")
+    made = root.parent / "clone"
+    git(root, "clone", "-q", "--depth=2", "-b", "pull", f"file://{root}", made)
+    assert read(made, "HEAD^1") == BEFORE
+    assert (made / BASELINE).read_bytes() == NOW
+
+
+@pytest.mark.parametrize(
+    ("ref", "why"),
+    [
+        ("origin/main", "has no commit 'origin/main': fetch it: git fetch origin main"),
+        ("nowhere", "has no commit 'nowhere': fetch it: git fetch origin nowhere"),
+        ("main..feature", "has no commit 'main..feature'"),
+        ("main:perf", "has no commit 'main:perf'"),
+        ("HEAD^7", "has no commit 'HEAD^7': in a shallow clone: fetch-depth: 0"),
+        ("$(touch hacked); x", "has no commit '$(touch hacked); x'"),
+        ("--help", "'--help' is no ref"),
+        (" ", "' ' is no ref"),
+    ],
+)
+def test_an_unknown_ref(root: Path, ref: str, why: str) -> None:
+    with pytest.raises(BaselineError, match=re.escape(why)):
+        read(root, ref)
+    assert not (root / "hacked").exists()
+
+
+def unrelated(root: Path) -> Path:
+    git(root, "switch", "-q", "--discard-changes", "--orphan", "other")
+    git(root, "commit", "-q", "--allow-empty", "-m", "begin anew")
+    return root
+
+
+def shallow(root: Path) -> Path:
+    git(root, "stash", "-q")
+    git(root, "switch", "-q", "main")
+    git(root, "commit", "-q", "--allow-empty", "-m", "main goes on")
+    git(root, "switch", "-q", "feature")
+    git(root, "stash", "pop", "-q")
+    return clone(root, 1, "feature")
+
+
+def no_repository(root: Path) -> Path:
+    (root / ".git").rename(root / "kept")
+    return root
+
+
+def no_commit(root: Path) -> Path:
+    other = root.parent / "other"
+    other.mkdir()
+    git(other, "init", "-q", "-b", "main")
+    return other
+
+
+def linked(what: str) -> Callable[[Path], Path]:
+    """A part of the baseline's path is a symbolic link at the merge base."""
+
+    def link(root: Path) -> Path:
+        path = root / what
+        path.rename(root / "real")
+        path.symlink_to(os.path.relpath(root / "real", path.parent))
+        commit(root, "link it")
+        return root
+
+    return link
+
+
+def submodule(root: Path) -> Path:
+    other = begin(root.parent / "other")
+    git(root, "rm", "-rqf", "baselines")
+    git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", other, "baselines")
+    commit(root)
+    return root
+
+
+WHY_NOT: dict[str, tuple[Callable[[Path], Path], str, str]] = {
+    "unrelated histories": (unrelated, "main", "have unrelated histories in"),
+    "a shallow clone": (
+        *(shallow, "origin/main"),
+        "is a shallow clone without the merge base of origin/main and HEAD: check out with fetch-depth: 0",
+    ),
+    "no repository": (no_repository, "main", "lies in no git repository"),
+    "no commit of this name": (no_commit, "main", "has no commit 'main'"),
+    "no commit yet": (no_commit, "HEAD", "has no commit yet"),
+    "a link": (linked(BASELINE), "HEAD", "(merge base of HEAD): is a symbolic link: make it a plain file"),
+    "a linked folder": (linked("baselines/gate"), "HEAD", "behind the symbolic link baselines/gate, of which"),
+    "linked baselines": (linked("baselines"), "HEAD", "behind the symbolic link baselines, of which the commit holds"),
+    "a submodule": (submodule, "HEAD", "lies behind the submodule baselines"),
+}
+
+
+@pytest.mark.parametrize("case", WHY_NOT)
+def test_why_nothing_can_be_read(root: Path, case: str) -> None:
+    make, ref, why = WHY_NOT[case]
+    with pytest.raises(BaselineError, match=re.escape(why)) as caught:
+        read(make(root), ref)
+    assert "\n" not in str(caught.value)
+
+
+def test_baselines_outside_of_the_repository(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(BaselineError, match="lies outside the repository"):
+        snapshot_of(root, "main").read(tmp_path / BASELINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("PATH", ".", "git is not installed"),
+        ("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1", "git config --global --add safe.directory"),
+    ],
+)
+def test_a_git_that_is_not_there_or_does_not_trust(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BaselineError, match=why):
+        read(root)
+
+
+def test_the_advice_on_merging(root: Path, tmp_path: Path) -> None:
+    line = '"perf/my baselines/**/*.json" -merge'
+    assert str(merge_advice(root / "perf/my baselines")).endswith(f"add to .gitattributes: {line}")
+    assert merge_advice(tmp_path / "baselines") is None
+    for said in (line, "*.json binary"):
+        (root / ".gitattributes").write_text(f"{said}\n")
+        assert merge_advice(root / "perf/my baselines") is None
