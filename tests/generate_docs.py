@@ -26,10 +26,9 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
-import pytest
 import yaml
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
@@ -40,7 +39,7 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates import gate_file
-from pytest_nsys.plugin import hooks as plugin
+from pytest_nsys.plugin.settings import SETTINGS
 from pytest_nsys.reports.session.gate_text import gate_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,39 +223,15 @@ def help_of(name: str) -> str:
     return done.output
 
 
-class Recorder:
-    """Stands for pytest's parser: notes what the plugin adds to it."""
-
-    def __init__(self) -> None:
-        self.options: list[tuple[str, str, str]] = []
-        self.ini: list[tuple[str, str, str]] = []
-
-    def getgroup(self, _name: str, _description: str = "") -> Recorder:
-        return self
-
-    def addoption(self, name: str, *, help: str, metavar: str = "", **_rest: object) -> None:
-        self.options.append((name, metavar, help))
-
-    def addini(self, name: str, help: str, type: str = "string") -> None:
-        self.ini.append((name, type, help))
-
-
-def recorded() -> Recorder:
-    """The plugin's options and ini keys."""
-    recorder = Recorder()
-    plugin.pytest_addoption(cast(pytest.Parser, recorder))
-    return recorder
-
-
 def pytest_options() -> str:
     """The plugin's options of pytest."""
-    rows = ((f"`{name}{f'={metavar}' if metavar else ''}`", text) for name, metavar, text in recorded().options)
-    return table(("option", "what it does"), rows)
+    named = ((f"`{s.option}{f'={s.metavar}' if s.metavar else ''}`", s.help) for s in SETTINGS.values())
+    return table(("option", "what it does"), named)
 
 
 def ini_keys() -> str:
     """The plugin's ini keys."""
-    rows = ((f"`{name}`", kind, text) for name, kind, text in recorded().ini)
+    rows = ((f"`{s.name}`", s.ini_type, s.ini) for s in SETTINGS.values() if s.ini)
     return table(("key", "type", "what it says"), rows)
 
 

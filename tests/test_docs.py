@@ -25,7 +25,7 @@ from pytest_nsys.gates.assertion import Aggregate, GateFile
 from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, load_gate_file
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.record import Record
-from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, recorded, rewritten, steady
+from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
@@ -173,14 +173,6 @@ def test_every_command_and_its_options() -> None:
         options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
         assert part, name
         assert [option for option in options if option not in part] == [], name
-
-
-def test_every_option_and_ini_key() -> None:
-    text = page("commands.md")
-    found = recorded()
-    names = [name for name, *_ in found.options + found.ini]
-    assert {"--nsys-trace", "--nsys-reason", "nsys_baseline_dir"} <= set(names)
-    assert [name for name in names if f"| `{name}" not in text] == []
 
 
 def test_every_verdict() -> None:

@@ -65,7 +65,7 @@ class Updating(Asking):
             record = getattr(item, "record", None)
             if record is not None:
                 self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
-        for error in session_of(session.config).not_written:
+        for error in session_of(session.config).refreshing.not_written:
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 

@@ -6,7 +6,7 @@ The process that judges writes the file, so that under xdist nothing large cross
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,12 @@ from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.failed_windows import check_folder, has_failed, write_window
-from pytest_nsys.plugin.session import NsysSession, session_of, usage_errors
-from pytest_nsys.reports.targets import files_of
+from pytest_nsys.plugin.session import NsysSession, named_traces, session_of, usage_errors
+from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
-OPTION = "--nsys-artifacts"
+SETTING = "nsys_artifacts"
 VIEWER = "ui.perfetto.dev"
 
 
@@ -34,41 +34,21 @@ class Artifact(NamedTuple):
     lost: str = ""
 
 
-def artifact_folder(config: pytest.Config) -> Path | None:
-    """Where the windows go: option, else ini key. Raises UsageError for an empty path."""
-    given = config.getoption("nsys_artifacts")
-    if given is not None:
-        if not given.strip():
-            raise pytest.UsageError(f"{OPTION} is empty: write {OPTION}=DIR")
-        return Path(config.invocation_params.dir / given)
-    ini = config.getini("nsys_artifacts")
-    folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    return Path(folder / ini) if ini else None
-
-
 def start(config: pytest.Config) -> None:
     """Have windows kept. Raises UsageError where that cannot be, or would lay them among the traces."""
-    folder = artifact_folder(config)
+    folder = path_of(config, SETTING)
     if folder is None or hasattr(config, "workerinput"):
         return
-    given = config.getoption("nsys_artifacts")
-    shown = f"{OPTION}={given}" if given is not None else f"nsys_artifacts={config.getini('nsys_artifacts')}"
+    given = config.getoption(SETTING)
+    shown = f"--nsys-artifacts={given}" if given is not None else f"nsys_artifacts={config.getini(SETTING)}"
     with usage_errors():
-        check_folder(printable(shown), folder, _traces(config))
+        check_folder(printable(shown), folder, named_traces(config))
     config.pluginmanager.register(Artifacts(session_of(config)), "nsys-artifacts")
-
-
-def _traces(config: pytest.Config) -> Iterator[Path]:
-    """The traces that options and the ini file name."""
-    here = config.invocation_params.dir
-    yield from files_of([*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())], here)
-    if config.inipath is not None:
-        yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
 
 
 def keep(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Artifact:
     """Write the windows of a failed assertion; nothing of any other, or where nobody asked for it."""
-    folder = artifact_folder(session.config)
+    folder = path_of(session.config, SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
     base = context.baseline.before if isinstance(context.baseline, OtherRun) else None

@@ -43,7 +43,8 @@ class GateChangesItem(pytest.Item):
 def looked_at(session: pytest.Session) -> GateChanges | None:
     """What the branch changes, seen from the gate files that were collected; None without a ref."""
     own = session_of(session.config)
-    return own.gate_changes(dict.fromkeys(own.shown(item.path) for item in session.items if isinstance(item, GateItem)))
+    files = dict.fromkeys(own.shown(item.path) for item in session.items if isinstance(item, GateItem))
+    return own.branch.gate_changes(files) if own.branch is not None else None
 
 
 def guard(session: pytest.Session) -> None:
@@ -51,8 +52,8 @@ def guard(session: pytest.Session) -> None:
 
     Of a session with nothing else it would make a green one, unless there is something to say.
     """
-    own = session_of(session.config)
-    if own.gate_snapshots is None or not own.refuses_gate_changes or session.config.getoption("collectonly"):
+    branch = session_of(session.config).branch
+    if branch is None or not branch.refuses_gate_changes or session.config.getoption("collectonly"):
         return
     changes = None if session.items else looked_at(session)
     if session.items or (changes is not None and changes.bad):

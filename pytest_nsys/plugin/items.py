@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -25,14 +25,14 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
-from pytest_nsys.plugin.artifacts import VIEWER, Artifact, keep
 from pytest_nsys.plugin.session import session_of
-from pytest_nsys.reports.page.drawn import Pictures
+from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
 from pytest_nsys.reports.text import explanation, rows_to_show
-from pytest_nsys.stored.history.entries import REFRESH
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.refresh import Refusal
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.drawn import Pictures
 
 
 class GateFileNode(pytest.File):
@@ -98,7 +98,7 @@ class GateItem(pytest.Item):
             self._context.captures.key(self._context.stated)
             self._context.measure(self.assertion)
             if session.updates(self.assertion):
-                session.refresh(self.gate).readable()
+                session.refreshing.of(self.gate).readable()
             else:
                 self._context.reference(self.assertion)
         except NsysError as error:
@@ -154,12 +154,15 @@ class GateItem(pytest.Item):
             self._error(error)
         record = record_of(verdict, self._run_words(), verdict.compared_with)
         if verdict.outcome is not Outcome.PASSED:
-            artifact = self._artifact(verdict)
             steps = self._next_steps(verdict)
-            steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
+            if path_of(self.config, "nsys_artifacts") is not None:
+                from pytest_nsys.plugin.artifacts import VIEWER, keep
+
+                artifact = keep(session, self.gate, verdict, self._context)
+                steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
+                record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
             explained = tuple(explanation(verdict, steps))
             record = replace(record, next_steps=tuple(steps), explanation=explained)
-            record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:
             from pytest_nsys.plugin.page_report import draw
@@ -169,10 +172,6 @@ class GateItem(pytest.Item):
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(explanation_of(record.plain()))
         self._warn(verdict)
-
-    def _artifact(self, verdict: Verdict) -> Artifact:
-        assert self._context is not None
-        return keep(session_of(self.config), self.gate, verdict, self._context)
 
     def _warn(self, verdict: Verdict) -> None:
         """Last of all, so that the verdict is on record when ``-W error`` makes a failure of it."""
@@ -222,8 +221,11 @@ class GateItem(pytest.Item):
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
+        from pytest_nsys.stored.history.entries import REFRESH
+        from pytest_nsys.verdicts.refresh import Refusal
+
         assert self._context is not None
-        refresh = session_of(self.config).refresh(self.gate)
+        refresh = session_of(self.config).refreshing.of(self.gate)
         try:
             if self._context.store is not None:
                 self._context.store.writable()
@@ -231,7 +233,7 @@ class GateItem(pytest.Item):
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
-            session_of(self.config).refused[self.gate.path] = refusal.reason
+            session_of(self.config).refreshing.refused[self.gate.path] = refusal.reason
             self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
             raise GateNotJudged(f"{what}\n  refused: {refusal.reason}")

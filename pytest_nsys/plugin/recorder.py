@@ -17,7 +17,8 @@ from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.model import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.plugin.session import NsysSession, history_path, session_of
+from pytest_nsys.plugin.session import NsysSession, session_of
+from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
 from pytest_nsys.stored.history.writing import RunEntry, append
@@ -30,7 +31,7 @@ _SENT = pytest.StashKey[set[tuple[object, ...]]]()
 
 def start(config: pytest.Config) -> None:
     """Have the session recorded, unless another process does it. Raises pytest.UsageError for an unfit database."""
-    path = history_path(config)
+    path = path_of(config, "nsys_history")
     if path is None or hasattr(config, "workerinput"):
         return
     try:

@@ -19,7 +19,8 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Account, Selection
-from pytest_nsys.plugin.session import history_path, session_of, usage_errors
+from pytest_nsys.plugin.session import named_traces, session_of, usage_errors
+from pytest_nsys.plugin.settings import SETTINGS, path_of
 from pytest_nsys.reports.changed_baselines import change_sentences
 from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.session.digest import (
@@ -32,7 +33,7 @@ from pytest_nsys.reports.session.digest import (
     left_out_words,
     ordered,
 )
-from pytest_nsys.reports.targets import check_target, files_of
+from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import append, write_whole
 
 JSON, SUMMARY, HTML, ANNOTATE = "nsys_json", "nsys_summary", "nsys_html", "nsys_annotate"
@@ -66,23 +67,21 @@ def _check_targets(config: pytest.Config, targets: Mapping[str, Path | None]) ->
     """Raises UsageError where a report would replace what is read, or another report."""
     others = list(_read_and_written(config))
     with usage_errors():
-        for option, path in targets.items():
+        for name, path in targets.items():
             if path is not None:
-                check_target(f"{_name(option)}={config.getoption(option)}", path, others)
-                others.append((path, f"is the file of {_name(option)} as well"))
+                option = SETTINGS[name].option
+                check_target(f"{option}={config.getoption(name)}", path, others)
+                others.append((path, f"is the file of {option} as well"))
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     """What else the session reads and writes, as far as options and the ini file name it."""
     here = config.invocation_params.dir
-    given = [*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())]
-    for path in files_of(given, here):
+    for path in named_traces(config):
         yield path, "is one of the traces"
     if config.inipath is not None:
         yield config.inipath, "is the ini file of pytest"
-        for path in files_of(config.getini("nsys_trace"), config.inipath.parent):
-            yield path, "is one of the traces"
-    if (history := history_path(config)) is not None:
+    if (history := path_of(config, "nsys_history")) is not None:
         yield history, "is the history"
     if junit := config.getoption("xmlpath", default=None):
         yield here / junit, "is the file of --junitxml"
@@ -90,24 +89,17 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
         yield here / argument.partition("::")[0], "is what pytest is to run"
 
 
-def _name(option: str) -> str:
-    return "--" + option.replace("_", "-")
-
-
-def _target(config: pytest.Config, option: str) -> Path | None:
-    value = config.getoption(option)
-    if value is None:
+def _target(config: pytest.Config, name: str) -> Path | None:
+    path = path_of(config, name)
+    if path is None:
         return None
-    name = _name(option)
-    if not value.strip():
-        raise pytest.UsageError(f"{name} is empty: write {name}=FILE")
-    path: Path = config.invocation_params.dir / value
+    shown = f"{SETTINGS[name].option}={config.getoption(name)}"
     if path.is_dir():
-        raise pytest.UsageError(f"{name}={value}: is a folder; name a file in it")
+        raise pytest.UsageError(f"{shown}: is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise pytest.UsageError(f"{name}={value}: there is no folder {path.parent}; make it first")
+        raise pytest.UsageError(f"{shown}: there is no folder {path.parent}; make it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise pytest.UsageError(f"{name}={value}: cannot be written: permission denied")
+        raise pytest.UsageError(f"{shown}: cannot be written: permission denied")
     return path
 
 
@@ -188,7 +180,7 @@ class Reporting:
             from pytest_nsys.reports.page.session_page import name_of
 
             drawn = {name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())}
-            self._write(self.html, page_text(digest, drawn, history_path(self.config)), write_whole)
+            self._write(self.html, page_text(digest, drawn, path_of(self.config, "nsys_history")), write_whole)
         if self.config.getoption(ANNOTATE):
             from pytest_nsys.reports.session.annotations import annotation_lines
 
@@ -198,8 +190,9 @@ class Reporting:
 
     def digest(self, exit_status: int) -> Digest:
         """All that the reports show."""
-        changed = session_of(self.config).baseline_changes(r["file"] for r in self.records.values())
-        refreshed = session_of(self.config).refresh_lines() if self.config.getoption("nsys_update_baselines") else []
+        own, files = session_of(self.config), [record["file"] for record in self.records.values()]
+        changed = own.branch.baseline_changes(files) if own.branch is not None else []
+        refreshed = own.refreshing.lines() if own.updating else []
         return Digest(
             records=ordered(list(self.records.values())),
             mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
@@ -207,7 +200,7 @@ class Reporting:
             baseline_changes=tuple(change_sentences(changed)),
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
-            gate_changes=session_of(self.config).gate_changes(r["file"] for r in self.records.values()),
+            gate_changes=own.branch.gate_changes(files) if own.branch is not None else None,
             left_out=self.left_out,
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,25 +23,20 @@ from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
-from pytest_nsys.core.hints import did_you_mean
-from pytest_nsys.core.model import folders_up, from_here, printable
+from pytest_nsys.core.model import folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.requests import requests_of
-from pytest_nsys.plugin.next_command import look_command, usual_of
-from pytest_nsys.stored.baselines.changes import file_changes, row_lines
-from pytest_nsys.stored.baselines.merge_base import AtMergeBase, Snapshots
+from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
-from pytest_nsys.stored.history.past_verdicts import PastVerdicts
-from pytest_nsys.tools.executors import check_executor
-from pytest_nsys.tools.git_files import merge_advice
-from pytest_nsys.tools.progress import on_terminal
 from pytest_nsys.traces.opening import REPORTS, find_traces
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
-from pytest_nsys.verdicts.refresh import Refresh, Written
-from pytest_nsys.verdicts.refresh_modes import Mode, named
+
+if TYPE_CHECKING:
+    from pytest_nsys.plugin.branch import Branch
+    from pytest_nsys.plugin.refreshing import Refreshing
+    from pytest_nsys.stored.baselines.merge_base import Snapshots
 
 BASELINES = "baselines"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
@@ -55,47 +50,41 @@ class Source:
     base: Path
 
 
+Run = tuple[Source, Convention, Workload]
+"""What is read, as what, and what is stated of it."""
+
+
 @dataclass
 class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
 
     config: pytest.Config
     library: CaptureCache = field(init=False)
-    refreshes: dict[Path, Refresh] = field(default_factory=dict)
-    refused: dict[Path, str] = field(default_factory=dict)
     _usual: dict[str, Convention | None] = field(default_factory=dict)
-    written: list[Written] = field(default_factory=list)
-    not_written: list[NsysError] = field(default_factory=list)
-    _benches: dict[Path, GateContext] = field(default_factory=dict)
-    _gate_changes: dict[Path, tuple[GateChange, ...]] = field(default_factory=dict)
-    _planned: list[tuple[GateFile, Assertion]] = field(default_factory=list)
+    _contexts: dict[Path, GateContext] = field(default_factory=dict)
+    _planned: dict[Run, Sequence[Request]] | None = None
 
     def __post_init__(self) -> None:
-        self.library = CaptureCache(ReadAhead(executor_asked(self.config)))
+        self.library = CaptureCache(ReadAhead(given(self.config, "nsys_executor")))
 
     @property
+    def here(self) -> Path:
+        """Where pytest was started."""
+        return self.config.invocation_params.dir
+
+    @cached_property
     def updating(self) -> bool:
+        """Whether rows are written instead of judged."""
         return bool(self.config.getoption("nsys_update_baselines"))
 
-    @property
-    def _only(self) -> Sequence[str]:
-        """Names or globs of the assertions, or metrics, whose rows alone are written; none: all."""
-        return self.config.getoption("nsys_update_only") or ()
-
     def updates(self, assertion: Assertion) -> bool:
-        """Whether the rows of the assertion are written instead of judged."""
-        chosen = not self._only or any(named(assertion, pattern) for pattern in self._only)
-        return self.updating and assertion.reads_stored and chosen
+        """Whether those of the assertion are."""
+        return self.updating and assertion.reads_stored and self.refreshing.chosen(assertion)
 
-    def check_only(self, gates: Iterable[GateFile]) -> None:
-        """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
-        known = [assertion for gate in gates for assertion in gate.assertions if assertion.reads_stored]
-        for pattern in self._only:
-            if not any(named(assertion, pattern) for assertion in known):
-                hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
-                raise UsageMistake(
-                    f"'{printable(pattern)}' is no assertion with a stored baseline, and no metric of one{hint}"
-                )
+    @property
+    def _against(self) -> Sequence[str]:
+        """The traces of the base, in place of the stored baselines."""
+        return self.config.getoption("nsys_against") or ()
 
     @property
     def recording(self) -> bool:
@@ -105,23 +94,16 @@ class NsysSession:
     @property
     def history(self) -> Path | None:
         """The database of the history, None where none is named."""
-        return history_path(self.config)
-
-    @property
-    def _ini_folder(self) -> Path:
-        return self.config.inipath.parent if self.config.inipath is not None else self.config.rootpath
+        return path_of(self.config, "nsys_history")
 
     def source(self, gate: GateFile | None = None) -> Source:
         """Where the traces of a gate file are. Raises UsageMistake where nobody says."""
-        given = self.config.getoption("nsys_trace")
-        if given:
-            return Source(tuple(given), self.config.invocation_params.dir)
-        if gate is not None and gate.traces:
+        values, folder = in_force(self.config, "nsys_trace")
+        if gate is not None and gate.traces and not self.config.getoption("nsys_trace"):
             return Source(gate.traces, gate.path.parent)
-        ini = self.config.getini("nsys_trace")
-        if ini:
-            return Source(tuple(ini), self._ini_folder)
-        raise UsageMistake(NO_TRACE)
+        if not values:
+            raise UsageMistake(NO_TRACE)
+        return Source(tuple(values), folder)
 
     def captures(self, gate: GateFile | None = None, convention: Convention | None = None) -> Captures:
         """The opened captures of a gate file. Raises UsageMistake, TraceError."""
@@ -129,35 +111,40 @@ class NsysSession:
         chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
         workload = gate.workload if gate is not None else Workload()
         return self.library.captures(
-            source.values, source.base, chosen, workload, self._asks(source, chosen, workload, gate)
+            source.values, source.base, chosen, workload, self._requests(source, chosen, workload, gate)
         )
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
         """These assertions will be judged: what they ask of one run is read at once."""
-        self._planned = list(judged)
+        chosen: dict[Path, tuple[GateFile, list[Assertion]]] = {}
+        for gate, assertion in judged:
+            chosen.setdefault(gate.path, (gate, []))[1].append(assertion)
+        planned: dict[Run, dict[Request, None]] = {}
+        for gate, assertions in chosen.values():
+            with contextlib.suppress(UsageMistake):
+                run = self.source(gate), gate.convention, gate.workload
+                planned.setdefault(run, {}).update(dict.fromkeys(requests_of(gate, assertions)))
+        self._planned = {run: tuple(requests) for run, requests in planned.items()}
 
     def read(self, gates: Iterable[GateFile]) -> None:
         """Read ahead what the gate files ask for, while the terminal can show how far it is.
 
         What goes wrong is told by the items, which ask again.
         """
+        from pytest_nsys.tools.progress import on_terminal
+
         shown = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
-        self.library.opening = ReadAhead(executor_asked(self.config), shown)
+        self.library.opening = ReadAhead(given(self.config, "nsys_executor"), shown)
         for gate in gates:
             with contextlib.suppress(NsysError):
                 self.context(gate)
 
-    def _asks(
+    def _requests(
         self, source: Source, convention: Convention, workload: Workload, gate: GateFile | None
     ) -> Sequence[Request]:
         """What is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
-        requests = requests_of(gate) if gate is not None and (self.updating or not self._planned) else []
-        for other, assertion in self._planned:
-            same = (other.convention, other.workload) == (convention, workload)
-            with contextlib.suppress(UsageMistake):
-                if same and self.source(other) == source:
-                    requests += requests_of(other, [assertion])
-        return requests
+        planned = (self._planned or {}).get((source, convention, workload), ())
+        return [*requests_of(gate), *planned] if gate is not None and (self.updating or not self._planned) else planned
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
@@ -166,23 +153,18 @@ class NsysSession:
         """
         from pytest_nsys.traces.nsys.report import exported
 
-        before = self.config.getoption("nsys_against") or ()
         for gate in gates:
             with contextlib.suppress(NsysError):
                 now = self.source(gate)
-                sources = (now, Source(tuple(before), self.config.invocation_params.dir))
+                sources = (now, Source(tuple(self._against), self.here))
                 paths = [path for s in sources for value in s.values for path in find_traces(value, s.base)]
                 for path in (path for path in paths if path.suffix in REPORTS):
                     exported(path.resolve())
 
     def baseline_folder(self, gate_path: Path) -> Path:
         """Option, ini key, else the nearest ``baselines/`` above the gate file, else one in the root directory."""
-        given = self.config.getoption("nsys_baseline_dir")
-        if given:
-            return _plain(self.config.invocation_params.dir / given)
-        ini = self.config.getini("nsys_baseline_dir")
-        if ini:
-            return _plain(self._ini_folder / ini)
+        if (asked := path_of(self.config, "nsys_baseline_dir")) is not None:
+            return plain(asked)
         for folder in gate_path.parents:
             if (folder / BASELINES).is_dir() or self._had_baselines(folder, gate_path):
                 return folder / BASELINES
@@ -200,101 +182,53 @@ class NsysSession:
             return False
 
     @cached_property
-    def snapshots(self) -> Snapshots | None:
-        """The merge bases that baselines are read from; None: baselines are read from the work tree."""
-        return None if self.config.getoption("nsys_against") else self.gate_snapshots
-
-    @cached_property
-    def gate_snapshots(self) -> Snapshots | None:
-        """The merge bases whose gate files are compared with those of the work tree; None: nobody asked."""
-        ref = self.config.getoption("nsys_baseline_ref") or self.config.getini("nsys_baseline_ref")
-        return Snapshots(ref) if ref and not self.updating else None
-
-    def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """Since when, and what this branch changes in the baselines of gate files (as shown)."""
-        from pytest_nsys.reports.changed_baselines import plain_changes
-
-        if self.snapshots is None:
-            return
-        gates = sorted({_plain(self.config.invocation_params.dir / file) for file in files})
-        for folder, gate in sorted({self.baseline_folder(gate): gate for gate in gates}.items()):
-            with contextlib.suppress(BaselineError):  # said by the verdicts
-                snapshot = self.snapshots.around(gate.parent)
-                yield snapshot.words, plain_changes(file_changes(folder, snapshot), self.told, snapshot.words)
-
-    def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
-        """Each baseline file of these gate files that this branch changes, as plain data; none without a ref."""
-        return [change for _, changes in self._changed_baselines(files) for change in changes]
-
-    def baseline_change_lines(self, files: Iterable[str]) -> list[str]:
-        """The same for a terminal, a row in a line; also where nothing changed, so that it is seen to be looked at."""
-        from pytest_nsys.reports.changed_baselines import change_lines
-
-        told: dict[str, list[str]] = {}
-        for since, changes in self._changed_baselines(files):
-            told.setdefault(since, []).extend(change_lines(changes))
-        lines = []
-        for since, changed in told.items():
-            head = f"baselines changed in this branch since {since}:"
-            lines += [head, *(f"  {line}" for line in changed)] if changed else [f"baselines of {since}, all unchanged"]
-        return lines
-
-    def gate_changes(self, files: Iterable[str]) -> GateChanges | None:
-        """What this branch loosens in its gate files; None without a ref.
-
-        Looked at are the repositories around gate files (as shown), and around what pytest was told to run: there a
-        gate file may be gone.
-        """
-        if self.gate_snapshots is None:
+    def branch(self) -> Branch | None:
+        """This branch, seen from the merge base with the ref that is given; None without one, or where one writes."""
+        ref = given(self.config, "nsys_baseline_ref")
+        if not ref or self.updating:
             return None
-        here = self.config.invocation_params.dir
-        folders = dict.fromkeys(_plain(here / file).parent for file in files)
-        asked = dict.fromkeys(_plain(here / argument.partition("::")[0]) for argument in self.config.args)
-        found: dict[Path, tuple[GateChange, ...]] = {}
-        problems = []
-        for folder in {**folders, **asked}:
-            try:
-                snapshot = self.gate_snapshots.around(folder)
-                if snapshot.top not in self._gate_changes:
-                    self._gate_changes[snapshot.top] = gate_changes(snapshot, self.shown)
-                found[snapshot.top] = self._gate_changes[snapshot.top]
-            except BaselineError as error:
-                problems += [self.told(str(error))] if folder in folders or not folders else []
-        told = tuple(change for changes in found.values() for change in changes)
-        return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
+        from pytest_nsys.plugin.branch import Branch
+
+        return Branch(self, ref)
 
     @property
-    def refuses_gate_changes(self) -> bool:
-        """Whether a branch that loosens its gate files is red. The stricter of option and ini key counts.
+    def snapshots(self) -> Snapshots | None:
+        """The merge bases that baselines are read from; None: baselines are read from the work tree."""
+        return self.branch.snapshots if self.branch is not None and not self._against else None
 
-        A workflow's own default must not loosen what the repository asks for.
-        """
-        return "fail" in (self.config.getoption("nsys_gate_changes"), self.config.getini("nsys_gate_changes"))
+    @cached_property
+    def refreshing(self) -> Refreshing:
+        """The baselines that this session writes."""
+        from pytest_nsys.plugin.refreshing import Refreshing
+
+        return Refreshing(self)
 
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
-        if gate.path not in self._benches:
+        if gate.path not in self._contexts:
             captures = self.captures(gate)
             store = self.store(gate)
             past = PastRuns(captures, gate, store.gate, self.history, self.shown)
-            other = self.config.getoption("nsys_against")
-            if other:
-                base = Source(tuple(other), self.config.invocation_params.dir)
-                requests = self._asks(self.source(gate), gate.convention, gate.workload, gate)
+            if other := self._against:
+                base = Source(tuple(other), self.here)
+                requests = self._requests(self.source(gate), gate.convention, gate.workload, gate)
                 before = self.library.captures(base.values, base.base, gate.convention, gate.workload, requests)
                 check_two_runs(captures.paths, before.paths)
                 context = GateContext(captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past)
             else:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
                 context = GateContext(captures, gate, stored, past, self.refresh_command(gate))
-            ref = self.snapshots.ref if self.snapshots is not None else ""
-            context.past = PastVerdicts(captures, gate, store.gate, self.history, ref)
-            self._benches[gate.path] = context
-        return self._benches[gate.path]
+            if self.history is not None:
+                from pytest_nsys.stored.history.past_verdicts import PastVerdicts
+
+                ref = self.snapshots.ref if self.snapshots is not None else ""
+                context.past = PastVerdicts(captures, gate, store.gate, self.history, ref)
+            self._contexts[gate.path] = context
+        return self._contexts[gate.path]
 
     def store(self, gate: GateFile) -> BaselineStore:
         """Where the baselines of a gate file lie."""
-        files = AtMergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
+        files = self.snapshots.seen_by(gate.path) if self.snapshots is not None else None
         return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
 
     def prune_command(self, gate: GateFile) -> str:
@@ -313,95 +247,39 @@ class NsysSession:
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was."""
+        from pytest_nsys.plugin.next_command import look_command, usual_of
+
         source = self.source(gate)
         value = source.values[0]
-        if source.base != self.config.invocation_params.dir:
+        if source.base != self.here:
             value = self.shown(source.base / value)
         if value not in self._usual:  # the file is looked at for it
-            self._usual[value] = usual_of(value, self.config.invocation_params.dir)
+            self._usual[value] = usual_of(value, self.here)
         return look_command(command, value, self._usual[value], self.shown(gate.path), gate, assertion, rank)
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
-        here = self.config.invocation_params.dir
-        if path.is_relative_to(here):
-            return str(path.relative_to(here))
-        top = folders_up(here, self.config.rootpath)[-1]
-        return os.path.relpath(path, here) if path.is_relative_to(top) else str(path)
+        if path.is_relative_to(self.here):
+            return str(path.relative_to(self.here))
+        top = folders_up(self.here, self.config.rootpath)[-1]
+        return os.path.relpath(path, self.here) if path.is_relative_to(top) else str(path)
 
     def told(self, text: str) -> str:
         """A message with its paths as :meth:`shown` has them."""
-        return from_here(text, self.config.invocation_params.dir, self.config.rootpath)
-
-    def refresh(self, gate: GateFile) -> Refresh:
-        """The refresh of a gate file's baseline, one for all of its items."""
-        if gate.path not in self.refreshes:
-            reason = str(self.config.getoption("nsys_reason"))
-            mode = Mode(self.config.getoption("nsys_update_mode") or Mode.MOVED)
-            partial = bool(self._only)
-            self.refreshes[gate.path] = Refresh(gate, self.context(gate), reason, mode, partial, self.shown)
-        return self.refreshes[gate.path]
-
-    def write_refreshes(self) -> bool:
-        """Write every refreshed baseline, once per file. Returns whether all could be written."""
-        for refresh in self.refreshes.values():
-            if not refresh.wanted or refresh.gate.path in self.refused:
-                continue
-            try:
-                self.written.append(refresh.write())
-            except NsysError as error:
-                self.not_written.append(error)
-        return not self.not_written
-
-    def _noise_lines(self, written: Written) -> list[str]:
-        from pytest_nsys.reports.calibration import noise_lines
-
-        refresh = next(refresh for refresh in self.refreshes.values() if refresh.path == written.path)
-        return noise_lines(refresh.gate, written.new, refresh.context.captures)
-
-    def refresh_lines(self, *, folded: bool = False) -> list[str]:
-        """Old and new value of every changed row, or the first of each series, and what was not written."""
-        lines = []
-        for written in self.written:
-            lines.append(f"baseline {self.shown(written.path)}: {written.words}")
-            lines += [f"  {note}" for note in written.notes]
-            lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
-            if written.mode is Mode.CALIBRATE:
-                lines += self._noise_lines(written)
-            advice = merge_advice(written.path.parent.parent) if written.old is None else None
-            lines += [f"  {advice}"] if advice else []
-        lines += [f"baseline of {self.shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]
-        lines += [f"baseline not written: {why}" for why in self.not_written]
-        if lines:
-            return lines
-        cut_short = any(refresh.wanted for refresh in self.refreshes.values())
-        why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
-        return [f"no baseline was written: {why}"]
+        return from_here(text, self.here, self.config.rootpath)
 
 
-def executor_asked(config: pytest.Config) -> str | None:
-    """How traces are read: option, else ini key, else None. Raises pytest.UsageError for what is no executor."""
-    asked = config.getoption("nsys_executor")
-    asked = config.getini("nsys_executor") or None if asked is None else asked
-    if asked is not None:
-        with usage_errors():
-            check_executor(asked)
-    return asked
+def named_traces(config: pytest.Config) -> Iterator[Path]:
+    """The traces that options and the ini file name."""
+    from pytest_nsys.reports.targets import files_of
+
+    here = config.invocation_params.dir
+    yield from files_of([*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())], here)
+    if config.inipath is not None:
+        yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
 
 
-def history_path(config: pytest.Config) -> Path | None:
-    """The database that the session writes: option, else ini key. Raises pytest.UsageError for an empty path."""
-    given = config.getoption("nsys_history")
-    if given is not None:
-        if not given.strip():
-            raise pytest.UsageError("--nsys-history is empty: write --nsys-history=PATH")
-        return Path(config.invocation_params.dir / given)
-    ini = config.getini("nsys_history")
-    folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    return Path(folder / ini) if ini else None
-
-
-def _plain(path: Path) -> Path:
+def plain(path: Path) -> Path:
     """Without ``..``: a gate file's place is told from where the folder lies, not from how its path was typed."""
     return Path(os.path.normpath(path))
 

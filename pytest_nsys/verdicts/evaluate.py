@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
@@ -18,11 +19,13 @@ from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rul
 from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.stored.history.past_verdicts import PastVerdicts
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
 from pytest_nsys.verdicts.stream_change import explain_streams
 from pytest_nsys.verdicts.structure_diff import explain
+
+if TYPE_CHECKING:
+    from pytest_nsys.stored.history.past_verdicts import PastVerdicts
 
 
 @dataclass

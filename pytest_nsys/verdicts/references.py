@@ -29,10 +29,8 @@ from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import Difference, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
-from pytest_nsys.stored.baselines.merge_base import AtMergeBase
 from pytest_nsys.stored.baselines.series import explained_by, series_for, series_id, spelled, stale
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
-from pytest_nsys.stored.history.reading import last_runs
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 from pytest_nsys.verdicts.same_capture import refuse_same_capture
 
@@ -176,7 +174,7 @@ class StoredBaseline:
             return replace(found, warnings=(note,) if note else ())
         if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
             return found
-        if not isinstance(self.store.files, AtMergeBase) or assertion.metric in self._measured_before:
+        if isinstance(self.store.files, WorkTree) or assertion.metric in self._measured_before:
             return found
         own = replace(self, store=replace(self.store, files=WorkTree())).reference(assertion)
         return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
@@ -188,6 +186,8 @@ class StoredBaseline:
         No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
         branch would be its own judge as soon as it touched the window.
         """
+        from pytest_nsys.stored.baselines.merge_base import AtMergeBase
+
         assert isinstance(self.store.files, AtMergeBase)
         text = self.store.files.snapshot.gate_file(self.gate.path)
         try:
@@ -219,7 +219,7 @@ class StoredBaseline:
         """What is stored of a metric where a reference was found. Raises BaselineError."""
         found = None if isinstance(self._found, NotComparable) else self._found[1]
         series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
-        if series is None and isinstance(self.store.files, AtMergeBase):
+        if series is None and not isinstance(self.store.files, WorkTree):
             return replace(self, store=replace(self.store, files=WorkTree()))._series(name, spec)
         return series
 
@@ -368,6 +368,8 @@ class PastRuns:
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
+        from pytest_nsys.stored.history.reading import last_runs
+
         metric, limit = METRICS[assertion.metric], assertion.require.limit
         assert isinstance(limit, FromBaseline)
         assert limit.history is not None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.identity import Key
-from pytest_nsys.plugin import hooks as plugin
+from pytest_nsys.plugin.settings import UPDATE_MODES
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
@@ -62,7 +62,7 @@ def accepted(project: Project) -> Project:
 
 
 def test_the_option_knows_every_mode() -> None:
-    assert tuple(plugin.UPDATE_MODES) == tuple(Mode)
+    assert tuple(Mode) == UPDATE_MODES
 
 
 # Every row

@@ -37,6 +37,10 @@ class Snapshots:
             raise known
         return known
 
+    def seen_by(self, gate: Path) -> AtMergeBase:
+        """The baselines of a gate file."""
+        return AtMergeBase(gate, self)
+
 
 @dataclass
 class AtMergeBase:

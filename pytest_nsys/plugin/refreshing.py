@@ -1,0 +1,90 @@
+"""``--nsys-update-baselines``: which baselines does a session write, and what does it say of them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pytest_nsys.core.errors import NsysError, UsageMistake
+from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.model import printable
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.plugin.session import NsysSession
+from pytest_nsys.stored.baselines.changes import row_lines
+from pytest_nsys.tools.git_files import merge_advice
+from pytest_nsys.verdicts.refresh import Refresh, Written
+from pytest_nsys.verdicts.refresh_modes import Mode, named
+
+
+class Refreshing:
+    """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written."""
+
+    def __init__(self, session: NsysSession) -> None:
+        self.session = session
+        self.refused: dict[Path, str] = {}
+        self.written: list[Written] = []
+        self.not_written: list[NsysError] = []
+        self._refreshes: dict[Path, Refresh] = {}
+        self._only: list[str] = session.config.getoption("nsys_update_only") or []
+
+    def chosen(self, assertion: Assertion) -> bool:
+        """Whether its rows are to be written: of all assertions, where no name or metric is given."""
+        return not self._only or any(named(assertion, pattern) for pattern in self._only)
+
+    def check_only(self, gates: Iterable[GateFile]) -> None:
+        """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
+        known = [assertion for gate in gates for assertion in gate.assertions if assertion.reads_stored]
+        for pattern in self._only:
+            if not any(named(assertion, pattern) for assertion in known):
+                hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
+                raise UsageMistake(
+                    f"'{printable(pattern)}' is no assertion with a stored baseline, and no metric of one{hint}"
+                )
+
+    def of(self, gate: GateFile) -> Refresh:
+        """The refresh of a gate file's baseline, one for all of its items."""
+        if gate.path not in self._refreshes:
+            config = self.session.config
+            reason, mode = (
+                str(config.getoption("nsys_reason")),
+                Mode(config.getoption("nsys_update_mode") or Mode.MOVED),
+            )
+            context = self.session.context(gate)
+            self._refreshes[gate.path] = Refresh(gate, context, reason, mode, bool(self._only), self.session.shown)
+        return self._refreshes[gate.path]
+
+    def write(self) -> bool:
+        """Write every refreshed baseline, once per file. Returns whether all could be written."""
+        for refresh in self._refreshes.values():
+            if not refresh.wanted or refresh.gate.path in self.refused:
+                continue
+            try:
+                self.written.append(refresh.write())
+            except NsysError as error:
+                self.not_written.append(error)
+        return not self.not_written
+
+    def _noise_lines(self, written: Written) -> list[str]:
+        from pytest_nsys.reports.calibration import noise_lines
+
+        refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
+        return noise_lines(refresh.gate, written.new, refresh.context.captures)
+
+    def lines(self, *, folded: bool = False) -> list[str]:
+        """Old and new value of every changed row, or the first of each series, and what was not written."""
+        shown, lines = self.session.shown, []
+        for written in self.written:
+            lines.append(f"baseline {shown(written.path)}: {written.words}")
+            lines += [f"  {note}" for note in written.notes]
+            lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
+            if written.mode is Mode.CALIBRATE:
+                lines += self._noise_lines(written)
+            advice = merge_advice(written.path.parent.parent) if written.old is None else None
+            lines += [f"  {advice}"] if advice else []
+        lines += [f"baseline of {shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]
+        lines += [f"baseline not written: {why}" for why in self.not_written]
+        if lines:
+            return lines
+        cut_short = any(refresh.wanted for refresh in self._refreshes.values())
+        why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
+        return [f"no baseline was written: {why}"]

@@ -1,0 +1,299 @@
+"""What can be set, on the command line and in the ini file? One table: pytest, the checks and the docs go by it.
+
+This module loads in every pytest run of every project that has the plugin: what a check needs is imported by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pytest
+
+UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
+
+
+class Setting(NamedTuple):
+    """One option, and the ini key of the same name where ``ini`` has a help for it.
+
+    An option without ``metavar`` is a choice of ``choices``, or else a flag. ``many``: it may be repeated, and lines of
+    the ini file stand for that. ``filled``: an empty value, as of a variable that nobody set, is a mistake. ``check``
+    is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work.
+    """
+
+    name: str
+    help: str
+    metavar: str = ""
+    ini: str = ""
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    filled: bool = False
+    check: Callable[[pytest.Config, Setting], None] | None = None
+    starts: str = ""
+
+    @property
+    def option(self) -> str:
+        """As it is typed."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def ini_type(self) -> Literal["linelist", "string"]:
+        """The type of the ini key, as pytest names it."""
+        return "linelist" if self.many else "string"
+
+    def option_words(self) -> dict[str, Any]:
+        """What the option is, for :mod:`argparse`."""
+        words: dict[str, Any] = {"help": self.help}
+        if self.metavar:
+            words["metavar"] = self.metavar
+        elif self.choices:
+            words["choices"] = self.choices
+        words |= {"action": "append"} if self.many else {} if self.metavar or self.choices else {"action": "store_true"}
+        return words
+
+
+def given(config: pytest.Config, name: str) -> Any:
+    """What the option says, else the ini key; None where neither says anything."""
+    return in_force(config, name)[0]
+
+
+def in_force(config: pytest.Config, name: str) -> tuple[Any, Path]:
+    """What :func:`given` says, and the folder that its paths are relative to."""
+    if option := config.getoption(name):
+        return option, config.invocation_params.dir
+    folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    return (config.getini(name) if SETTINGS[name].ini else None) or None, folder
+
+
+def path_of(config: pytest.Config, name: str) -> Path | None:
+    """The file or folder that a setting names."""
+    value, folder = in_force(config, name)
+    return folder / value if value else None
+
+
+def workers(config: pytest.Config) -> bool:
+    """Whether xdist distributes the tests."""
+    return bool(config.getoption("numprocesses", default=None)) or config.getoption("dist", default="no") != "no"
+
+
+def check(config: pytest.Config) -> list[Setting]:
+    """The settings that are given. Raises pytest.UsageError for what cannot be meant."""
+    found = [s for s in SETTINGS.values() if config.getoption(s.name) not in (None, False) or given(config, s.name)]
+    for setting in found:
+        option = config.getoption(setting.name)
+        values = [] if option is None else option if setting.many else [option]
+        if setting.filled and not all(map(str.strip, values)):  # a path would mean this folder
+            raise pytest.UsageError(f"{setting.option} is empty: write {setting.option}={setting.metavar}")
+        if setting.ini and setting.choices and (ini := config.getini(setting.name)) not in ("", *setting.choices):
+            raise pytest.UsageError(f"{setting.name} is {' or '.join(setting.choices)}, not '{ini}'")
+        if setting.check is not None:
+            setting.check(config, setting)
+    return found
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the bytes that were typed are text: Python keeps others as halves of a pair, which no file takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _check_traces(config: pytest.Config, setting: Setting) -> None:
+    from pytest_nsys.plugin.session import usage_errors
+    from pytest_nsys.traces.opening import find_traces
+
+    here, values = config.invocation_params.dir, config.getoption(setting.name)
+    if not values:
+        return  # what the ini file says is an error of the items
+    with usage_errors():
+        for value in values:
+            if workers(config) and not _is_unicode(value):  # xdist hands options on as text
+                what = "the path is no UTF-8, which workers cannot take: leave -n out"
+                raise pytest.UsageError(f"{setting.option}: {what}")
+            find_traces(value, here)
+    # Reports name traces so, and leave the machine: its folders need not.
+    setattr(config.option, setting.name, [_from(here, value) for value in values])
+
+
+def _from(folder: Path, value: str) -> str:
+    """A path as a person would type it from the folder, of what lies in it."""
+    path = Path(value)
+    short = str(path.relative_to(folder)) if path.is_absolute() and path.is_relative_to(folder) else value
+    return value if short.startswith("~") else short  # there it would be somebody's home
+
+
+def _check_against(config: pytest.Config, setting: Setting) -> None:
+    from pytest_nsys.analysis.capture_cache import check_two_runs
+    from pytest_nsys.plugin.session import usage_errors
+    from pytest_nsys.traces.opening import find_traces
+
+    if config.getoption("nsys_baseline_ref") and not given(config, "nsys_gate_changes"):
+        raise pytest.UsageError(
+            "--nsys-against and --nsys-baseline-ref both say what the baseline is: give one, or --nsys-gate-changes "
+            "too, for which the ref is that of the gate files alone"
+        )
+    _check_traces(config, setting)
+    here, now, before = config.invocation_params.dir, config.getoption("nsys_trace"), config.getoption(setting.name)
+    if now:
+        with usage_errors():
+            check_two_runs(*([path for value in run for path in find_traces(value, here)] for run in (now, before)))
+
+
+def _check_executor(config: pytest.Config, setting: Setting) -> None:
+    from pytest_nsys.plugin.session import usage_errors
+    from pytest_nsys.tools.executors import check_executor
+
+    option = config.getoption(setting.name)
+    with usage_errors():
+        check_executor(config.getini(setting.name) if option is None else option)
+
+
+def _check_ref(config: pytest.Config, setting: Setting) -> None:
+    ref = config.getoption(setting.name)
+    if ref is None:
+        return
+    if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
+        raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is no ref: write --nsys-baseline-ref=origin/main")
+
+
+def _check_gate_changes(config: pytest.Config, setting: Setting) -> None:
+    if config.getoption(setting.name) == "fail" and not given(config, "nsys_baseline_ref"):
+        raise pytest.UsageError("--nsys-gate-changes=fail compares with a merge base: give --nsys-baseline-ref too")
+
+
+def _check_update(config: pytest.Config, setting: Setting) -> None:
+    reason = config.getoption("nsys_reason") or ""
+    if not reason.strip():
+        raise pytest.UsageError(f'{setting.option} needs a reason: --nsys-reason "why the new normal is right"')
+    if not _is_unicode(reason):
+        raise pytest.UsageError("--nsys-reason is no text in UTF-8, as baselines are: write it again")
+    if config.getoption("nsys_baseline_ref"):
+        raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")
+    if config.getoption("nsys_against"):
+        raise pytest.UsageError("--nsys-against stands for the stored baselines: nothing to update")
+    if workers(config) or hasattr(config, "workerinput"):
+        raise pytest.UsageError(f"{setting.option} writes from one process: run it without -n (or with -n 0)")
+
+
+def _check_of_update(config: pytest.Config, setting: Setting) -> None:
+    if config.getoption("nsys_update_baselines"):
+        return
+    if setting.name == "nsys_reason":
+        raise pytest.UsageError("--nsys-reason says why baselines change: give --nsys-update-baselines too")
+    raise pytest.UsageError(f"{setting.option} says what --nsys-update-baselines writes: give that too")
+
+
+_TABLE = (
+    Setting(
+        "nsys_trace",
+        "trace to judge (file, folder or glob: one run). Repeated: captures of one program; rows are medians. "
+        "Write --nsys-trace=PATH, with the equals sign.",
+        "PATH",
+        ini="traces to judge, one capture a line, relative to the ini file",
+        many=True,
+        filled=True,
+        check=_check_traces,
+    ),
+    Setting(
+        "nsys_against",
+        "trace of the base, in place of the stored baselines: every assertion with a baseline is held against it. "
+        "Repeated: its captures; five or more on each side are tested.",
+        "PATH",
+        many=True,
+        filled=True,
+        check=_check_against,
+    ),
+    Setting(
+        "nsys_executor",
+        "how the traces of a run are read: serial (default), processes:N on this machine, or dask:ADDRESS",
+        "EXECUTOR",
+        ini="how the traces of a run are read, as --nsys-executor says it",
+        check=_check_executor,
+    ),
+    Setting(
+        "nsys_baseline_dir",
+        "folder of the stored baselines (default: baselines/)",
+        "DIR",
+        ini="folder of the stored baselines, relative to the ini file",
+    ),
+    Setting(
+        "nsys_baseline_ref",
+        "read the baselines from git as they were at the merge base of REF and HEAD (REF: origin/main), so that a "
+        "branch that rewrites them is not its own judge",
+        "REF",
+        ini="ref whose merge base with HEAD the baselines are read from",
+        check=_check_ref,
+    ),
+    Setting(
+        "nsys_gate_changes",
+        "with --nsys-baseline-ref: whether a branch that loosens the gate files of the merge base is told of it "
+        "(warn, default) or fails",
+        ini="warn or fail, as --nsys-gate-changes says it",
+        choices=("warn", "fail"),
+        check=_check_gate_changes,
+    ),
+    Setting(
+        "nsys_update_baselines",
+        "write the rows of this run as the new baselines instead of judging them; needs --nsys-reason",
+        check=_check_update,
+    ),
+    Setting("nsys_reason", "why the baselines change; stored with them", "TEXT", check=_check_of_update),
+    Setting(
+        "nsys_update_mode",
+        "which rows --nsys-update-baselines writes: those that moved beyond their tolerance (default), all, only "
+        "what is not stored, the run as one more accepted run, only what improved, or the noise of five or more "
+        "captures",
+        choices=UPDATE_MODES,
+        check=_check_of_update,
+    ),
+    Setting(
+        "nsys_update_only",
+        "write the rows of this assertion or metric alone (name or glob; repeatable), and judge the others",
+        "NAME",
+        many=True,
+        check=_check_of_update,
+    ),
+    Setting(
+        "nsys_json",
+        "write every assertion with all of its rows as JSON (its schema is in the package), whatever the verdicts",
+        "FILE",
+        filled=True,
+        starts="reporting",
+    ),
+    Setting(
+        "nsys_summary",
+        "append a summary in Markdown, under 1 MiB, as $GITHUB_STEP_SUMMARY takes it, whatever the verdicts",
+        "FILE",
+        filled=True,
+        starts="reporting",
+    ),
+    Setting(
+        "nsys_html",
+        "write one page: verdicts, margins, causes, timelines, trend",
+        "FILE",
+        filled=True,
+        starts="reporting",
+    ),
+    Setting(
+        "nsys_annotate",
+        "print GitHub annotations at the lines of the gate files, at most ten of each kind",
+        starts="reporting",
+    ),
+    Setting(
+        "nsys_artifacts",
+        "write the window of each failed assertion into this folder, as a small trace for Perfetto; with "
+        "--nsys-against that of the base beside it",
+        "DIR",
+        ini="folder of failed assertions' windows, relative to the ini file",
+        filled=True,
+        starts="artifacts",
+    ),
+    Setting(
+        "nsys_history",
+        "SQLite database that gets the rows and verdicts of this session, with commit and branch",
+        "PATH",
+        ini="database of every session's rows, relative to the ini file",
+        filled=True,
+        starts="recorder",
+    ),
+)
+SETTINGS = {setting.name: setting for setting in _TABLE}
