@@ -124,6 +124,11 @@ class Requirement:
     limit: Constant | FromBaseline
     text: str
 
+    @property
+    def worse(self) -> int:
+        """Which way a value gets worse: 1 up, −1 down, 0 either."""
+        return {"<": 1, "<=": 1, ">": -1, ">=": -1}.get(self.comparator or "", 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:

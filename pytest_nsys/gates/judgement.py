@@ -17,7 +17,7 @@ from pytest_nsys.core.model import Label, Note, Row, Value, counted
 from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.absence import absences, complete, told
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, FromBaseline, Requirement, Unmatched
+from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
 from pytest_nsys.gates.selection import fold, origin
@@ -141,13 +141,26 @@ def _spelled(labels: Mapping[str, Label]) -> str:
     return " ".join(f"{d} {label}" for d, label in labels.items())
 
 
-def _room(comparator: Comparator | None, value: Value, limit: Value) -> Value:
-    """How far the value may still move before it fails; negative where it fails."""
-    if comparator in (Comparator.LT, Comparator.LE):
-        return exact(Fraction(limit) - value)
-    if comparator in (Comparator.GT, Comparator.GE):
-        return exact(Fraction(value) - limit)
-    return -distance(value, limit)
+def worse_by(require: Requirement, value: Value, held_to: Value) -> Value:
+    """How much worse a value is than another, negative where it is better; where either way is worse, how far away."""
+    return exact(require.worse * (Fraction(value) - held_to)) if require.worse else distance(value, held_to)
+
+
+def reach(
+    limit: FromBaseline,
+    unit: str,
+    accepted: Sequence[Value],
+    calibration: Sequence[Value],
+    among: frozenset[int],
+    together: int,
+) -> tuple[Value, Value | None]:
+    """The tolerance T of a row with these accepted values, and the bound B of its noise, None where it is not measured.
+
+    max(T, B) is how far the row may be off before the gate can see it. Structure has no tolerance, and no noise either.
+    """
+    if limit.tolerance is None:
+        return 0, None
+    return exact(limit.tolerance.amount(median(accepted), unit)), bound(accepted, calibration, among, together)
 
 
 def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> JudgedRow:
@@ -159,7 +172,7 @@ def _against_constant(assertion: Assertion, limit: Fraction, row: Labelled) -> J
         value=value,
         limit=exact(limit),
         outcome=Outcome.PASSED if comparator.holds(value, limit) else Outcome.FAILED,
-        margin=_room(comparator, value, exact(limit)),
+        margin=-worse_by(assertion.require, value, exact(limit)),
     )
 
 
@@ -257,19 +270,18 @@ class _Scale:
 
     def judged(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
         """The row against the median of its accepted values."""
-        middle = median(accepted)
-        exactly = self._limit.tolerance is None  # structure: no tolerance, and no noise either
+        middle, require = median(accepted), self._assertion.require
         noise_alone = self._limit.tolerance is not None and self._limit.tolerance.noise
         unclear = Outcome.PASSED if noise_alone else Outcome.INCONCLUSIVE  # no policy that could be missed
-        tolerance = exact(self._limit.tolerance.amount(middle, self._unit)) if self._limit.tolerance else 0
         key = row_key(self._assertion, labels)
         decision = self._reference.decisions.get(key) if self._reference.decisions is not None else None
-        noise = None if exactly or self._reference.decisions is not None else self._noise(key, accepted)
+        tolerance, noise = self._reach(key, accepted)
         reach = max(tolerance, noise or 0)
-        worse, limit = _worse(self._assertion.require.comparator, value, middle, reach)
+        worse = worse_by(require, value, middle)
+        limit = exact(Fraction(middle) + (require.worse or (1 if value >= middle else -1)) * reach)
         outcome = Outcome.PASSED
         if worse > reach:
-            decided = exactly or decision is None or decision.worse
+            decided = self._limit.tolerance is None or decision is None or decision.worse
             outcome = Outcome.FAILED if decided else unclear
         elif worse > tolerance:
             outcome = unclear
@@ -285,22 +297,14 @@ class _Scale:
             tolerance=None if by_test_alone else tolerance,
             margin=None if by_test_alone else exact(Fraction(reach) - worse),
             noise=noise,
-            test=decision.label if decision is not None and not exactly else "",
+            test=decision.label if decision is not None and self._limit.tolerance is not None else "",
         )
 
-    def _noise(self, key: RowKey, accepted: Sequence[Value]) -> Value | None:
+    def _reach(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
         calibration = self._calibration.get(key, [])
-        complete = calibration if len(calibration) == len(self._reference.calibration) else []
-        return bound(accepted, complete, self._reference.among, self._together)
-
-
-def _worse(comparator: Comparator | None, value: Value, middle: Value, reach: Value) -> tuple[Value, Value]:
-    """How much worse a value is than its baseline, and the limit beyond which it fails."""
-    if comparator in (Comparator.LT, Comparator.LE):
-        return exact(Fraction(value) - middle), exact(Fraction(middle) + reach)
-    if comparator in (Comparator.GT, Comparator.GE):
-        return exact(Fraction(middle) - value), exact(Fraction(middle) - reach)
-    return distance(value, middle), exact(Fraction(middle) + (reach if value >= middle else -Fraction(reach)))
+        whole = calibration if len(calibration) == len(self._reference.calibration) else []
+        tolerance, noise = reach(self._limit, self._unit, accepted, whole, self._reference.among, self._together)
+        return tolerance, noise if self._reference.decisions is None else None
 
 
 def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
 from pytest_nsys.core.model import Label, Note, Value
-from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
+from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.gate_file import loads_gate_file
@@ -313,11 +313,9 @@ class OtherRun:
         except (NothingSelected, NsysError):
             return {}  # the assertion itself says why it cannot be judged; the others are judged without it
         shared = [key for key in before[0] if all(key in rows for rows in (*before, *after))]
-        worse = {Comparator.LT: 1, Comparator.LE: 1, Comparator.GT: -1, Comparator.GE: -1}
-        direction = worse.get(assertion.require.comparator or Comparator.EQ, 0)
+        worse = assertion.require.worse
         return {
-            key: Trial(tuple(rows[key] for rows in before), tuple(rows[key] for rows in after), direction)
-            for key in shared
+            key: Trial(tuple(rows[key] for rows in before), tuple(rows[key] for rows in after), worse) for key in shared
         }
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:

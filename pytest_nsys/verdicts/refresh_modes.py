@@ -18,10 +18,9 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Label, Value, counted, printable
-from pytest_nsys.core.statistics import distance, exact
+from pytest_nsys.core.statistics import distance
 from pytest_nsys.gates.assertion import Assertion, FromBaseline
-from pytest_nsys.gates.judgement import Judgement, Reference, judge
-from pytest_nsys.gates.noise import bound
+from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
 from pytest_nsys.verdicts.evaluate import judged_unit
@@ -179,15 +178,11 @@ def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
     assert m.stored is not None
     readers = [reader for reader in m.readers if _reads(m, reader, labels)] or m.readers
     for reader in readers:
-        limit = reader.require.limit
-        tolerance = limit.tolerance if isinstance(limit, FromBaseline) else None
-        reach: Value = 0
-        if tolerance is not None:  # without one it is structure, which has no noise
-            calibration = m.stored.calibration.get(labels, ())
-            together = len(meant(m.table(m.now), reader.where)) or 1
-            noise = bound(m.stored.rows[labels], calibration, m.stored.among_calibration, together)
-            reach = max(exact(tolerance.amount(m.middles[labels], str(m.metric.unit))), noise or 0)
-        if distance(m.middles[labels], value) > reach:
+        limit, together = reader.require.limit, len(meant(m.table(m.now), reader.where)) or 1
+        assert isinstance(limit, FromBaseline)
+        calibration, among = m.stored.calibration.get(labels, ()), m.stored.among_calibration
+        tolerance, noise = reach(limit, str(m.metric.unit), m.stored.rows[labels], calibration, among, together)
+        if distance(m.middles[labels], value) > max(tolerance, noise or 0):
             return True
     return False
 
@@ -267,9 +262,7 @@ class _Step:
 
 
 def _steps(m: Remeasured, reader: Assertion) -> Iterator[_Step]:
-    by_sign = {"<": 1, "<=": 1, ">": -1, ">=": -1}
-    by_metric = {"lower": 1, "higher": -1}
-    direction = by_sign.get(str(reader.require.comparator), by_metric.get(str(m.metric.better), 0))
+    direction = reader.require.worse or {"lower": 1, "higher": -1}.get(m.metric.better or "", 0)
     for row in m.judged(reader, m.now, m.reference).rows:
         if row.value is not None and row.baseline is not None:
             yield _Step(row.labels, direction, direction * (Fraction(row.value) - row.baseline), row.sees or 0)

@@ -190,7 +190,7 @@ def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
 
 def test_the_fixture_refuses_the_same_sentences(project: Project) -> None:
     project.pytester.makepyfile("def test_it(nsys_gate):\n    nsys_gate('overlap >= 0%')\n")
-    assert f"ValueError: 'overlap >= 0%', character 9: '>= 0%' {NO_FLOOR}overlap >= 60%?" in project.pytest(code=1)
+    assert f"ArgumentMistake: 'overlap >= 0%', character 9: '>= 0%' {NO_FLOOR}overlap >= 60%?" in project.pytest(code=1)
 
 
 def test_what_once_cheered_a_regression_does_not_any_more(project: Project) -> None:
