@@ -41,7 +41,7 @@ def told_apart(trace: Trace, copies: Mapping[Lane, Kernels], kinds: Sequence[str
     by_nccl, wanted = {NAME_IDS[kind] for kind in BY_NCCL}, {NAME_IDS[kind] for kind in kinds}
     found: dict[Lane, Kernels] = {}
     for lane, some in copies.items():
-        spans = _united([(r.start_ns, r.end_ns) for r in ranges.get(lane.global_pid, ()) if r.end_ns != OPEN_END_NS])
+        spans = united([(r.start_ns, r.end_ns) for r in ranges.get(lane.global_pid, ()) if r.end_ns != OPEN_END_NS])
         names = array("q", some.name)
         for i, (name, launch) in enumerate(zip(some.name, launches[lane], strict=True)):
             if name in by_nccl and launch != NO_LAUNCH and _inside(launch, spans):
@@ -52,7 +52,7 @@ def told_apart(trace: Trace, copies: Mapping[Lane, Kernels], kinds: Sequence[str
     return found
 
 
-def _united(spans: list[Interval]) -> list[Interval]:
+def united(spans: Sequence[Interval]) -> list[Interval]:
     """The same times as spans that do not touch, by start."""
     found: list[Interval] = []
     for start, end in sorted(spans):

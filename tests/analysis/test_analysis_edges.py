@@ -18,7 +18,7 @@ from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Range, Row
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
-from pytest_nsys.traces.chrome.cut_process import CutProcess
+from pytest_nsys.traces.chrome.cut_process import CutRank
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
 
 
 def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
-    some: Any = SimpleNamespace(windows=[(20, 30), (0, 10), (10, 15), (2, 5)])
+    some: Any = SimpleNamespace(about=SimpleNamespace(windows=[(20, 30), (0, 10), (10, 15), (2, 5)]))
     inside, outside = ((0, 15), (3, 12), (20, 30), (22, 25), (0, 30)), ((0, 16), (14, 21), (0, 29), (19, 30), (20, 31))
-    assert [CutProcess.holds(some, span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
+    assert [CutRank.holds(some, span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
 
 
 @pytest.mark.parametrize(

@@ -1,205 +1,225 @@
-"""What does a cut hold of one rank? Its kernels, ranges, calls and copies, from the events of one process."""
+"""What does a cut hold of one rank? Its kernels, ranges, calls and copies, in the columns of torch.profiler."""
 
 from __future__ import annotations
 
+import json
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
 
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
-    Api,
     Collective,
     Copy,
     Interval,
     Kernels,
-    Range,
+    Lane,
     Setup,
-    Stream,
 )
 from pytest_nsys.traces.chrome.json_stream import Written
+from pytest_nsys.traces.chrome.kineto import Kineto
+from pytest_nsys.traces.chrome.kineto_collectives import Args as CollectiveArgs
+from pytest_nsys.traces.chrome.kineto_columns import Columns
+from pytest_nsys.traces.chrome.kineto_content import Content
+from pytest_nsys.traces.chrome.kineto_copies import copies_by_device
 from pytest_nsys.traces.chrome.kineto_events import nanoseconds
-from pytest_nsys.traces.copies_as_kernels import NAMES
+from pytest_nsys.traces.copies_as_kernels import NAMES, united
 
 KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"
 """Categories of the events that are read back, as torch.profiler calls them."""
 GRAPH_NODE = "graph node id"
-COLLECTIVE = {
-    "name": "Collective name",
-    "group": "Process Group Name",
-    "members": "Process Group Members",
-    "group_size": "Group size",
-    "in_elements": "In msg nelems",
-    "out_elements": "Out msg nelems",
-    "dtype": "dtype",
-}
-"""What torch.profiler calls the fields of a Collective; it has no word for what tells two groups of a name apart."""
-_WHOLE_FIELDS = ("group_size", "in_elements", "out_elements")
 MACHINE_BITS = 48
 """Where a serialised process id names the machine: ranks whose clocks have nothing in common differ there."""
+COPY_NAME_IDS = {name: number for number, name in NAMES.items()}
+
+
+class Args(CollectiveArgs, frozen=True):
+    """What the event of a kernel, a copy or a range says of it; of a collective torch.profiler's words are used."""
+
+    members: str | None = field(default=None, name="Process Group Members")
+    device: int | None = None
+    context: int | None = None
+    stream: int | None = None
+    launch_ns: int = NO_LAUNCH
+    demangled: str | None = None
+    graph_node: object = field(default=None, name=GRAPH_NODE)
+    start_ns: int | None = None
+    end_ns: int | UnsetType | None = UNSET
+    source: str = ""
+    target: str = ""
+
+
+_WRITTEN = dict(zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True))
+COLLECTIVE = {member: _WRITTEN[member] for member in Collective._fields}
+"""What torch.profiler calls the fields of a Collective; it has no word for what tells two groups of a name apart."""
 
 
 class CutEvent(Written, frozen=True):
-    """One event of the file; whole ones alone are read back."""
+    """One event of the file."""
 
     ph: str
     pid: int
     cat: str | None = None
     name: str = ""
-    tid: int | str = ""
+    tid: int = 0
     ts: Raw = Raw()
     dur: Raw = Raw()
-    args: dict[str, Any] | None = None
+    args: Args = Args()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """As msgspec would have it: nobody but us writes these files. Raises ValidationError."""
+        return msgspec.json.decode(json.dumps(found), type=cls)
 
 
-class CutKernel(NamedTuple):
-    """One kernel; a file without a correlation or a launch has none."""
+class About(msgspec.Struct, frozen=True):
+    """What the file says of one rank."""
 
-    start_ns: int
-    end_ns: int
-    stream: Stream
-    name: str
-    full_name: str
-    correlation: int
-    launch_ns: int
-    graph_node: bool
-    collective: Collective | None
+    pid: int
+    side: str
+    rank: int
+    setup: dict[str, Any] | None
+    base_ns: int
+    clock: int
+    gpus: dict[int, str]
+    models: list[str]
+    profiler: str | None
+    whole_graphs: int
+    calls: bool
+    copies: bool
+    collectives: bool
+    threads: dict[int, int]
+    on_gpu: Interval | None
+    windows: list[Interval]
+    anchors: list[tuple[int, int | None, int, str]]
 
 
-class CutProcess:
-    """One rank, while its events are read: ``about`` is what the file says of it."""
+class CutContent(Content):
+    """The events of one rank, while they are read and after it. Raises ValueError and the like for a changed one."""
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
-        self.about = about
-        self.global_pid = _whole(_whole(about["clock"]) << MACHINE_BITS | _whole(about["pid"]) << 24)
-        self.base_ns = _whole(about["base_ns"])
-        self.threads = {int(lane): _whole(thread) for lane, thread in about["threads"].items()}
-        self.ranges = [
-            Range(_whole(start), _end(end), _whole(thread), str(name)) for start, end, thread, name in about["anchors"]
-        ]
-        self.windows = [(_whole(start), _end(end)) for start, end in about["windows"]]
-        low, high = about["on_gpu"] or (0, 0)
-        self.on_gpu = _whole(low), _end(high)
-        self.kernels: list[CutKernel] = []
-        self.communicating_copies: list[CutKernel] = []
-        self.calls: list[Api] = []
+    def __init__(self, path: Path, about: About) -> None:
+        self.path, self.about = path, about
+        self.pid, self.global_pid = about.pid, about.clock << MACHINE_BITS | about.pid << 24
+        self.columns, self._as_kernels = Columns(path), Columns(path)
+        self._short_names = array("i")
+        self._launches: dict[int, int] = {}
+        self._calls: dict[int, int] = {}
         self.copies: list[Copy] = []
-
-    @property
-    def setup(self) -> Setup:
-        """What the trace stated of the rank; its number alone where it stated nothing."""
-        number, said = int(self.about["rank"]), self.about["setup"]
-        if said is None:
-            return Setup(f"rank {number}", number, {}, {})
-        return Setup(
-            said["text"], number, said["coordinates"], said["sizes"], said["micro_batch"], said["sequence_length"]
-        )
+        self.collectives: dict[tuple[int, int, tuple[int, int, int]], Collective] = {}
+        for start, end, thread, name in about.anchors:
+            self.columns.put_range(start, _end(end), thread, name)
 
     def add(self, event: CutEvent) -> None:
         """A kernel, call, range or copy of the process; any other event is passed over."""
-        category, args, name = event.cat, event.args or {}, event.name
-        if event.ph != "X" or category not in (KERNEL, CALL, RANGE, COPY):
+        if event.ph != "X" or event.cat not in (KERNEL, CALL, RANGE, COPY):
             return
-        start = _whole(self.base_ns + nanoseconds(event.ts))
-        end = _whole(start + nanoseconds(event.dur))
-        if category == KERNEL:
-            kernel = _kernel(name, start, end, args)
-            if name in NAMES.values():
-                self.communicating_copies.append(kernel._replace(full_name=name))
-            else:
-                self.kernels.append(kernel)
-        elif category == CALL:
-            self.calls.append(Api(start, name))
-        elif category == COPY:
-            self.copies.append(Copy(start, str(args["source"]), str(args["target"]), _whole(args["launch_ns"])))
+        args, name = event.args, event.name
+        start = self.about.base_ns + nanoseconds(event.ts)
+        end = start + nanoseconds(event.dur)
+        if event.cat == KERNEL:
+            self._add_kernel(name, start, end, args)
+        elif event.cat == CALL:
+            self.columns.put_call(start, NO_LAUNCH, name)
+        elif event.cat == COPY:
+            self.copies.append(Copy(start, args.source, args.target, args.launch_ns))
         else:
-            start, end = _whole(args.get("start_ns", start)), _end(args["end_ns"]) if "end_ns" in args else end
-            self.ranges.append(Range(start, end, self.threads[int(event.tid)], name))
+            start = start if args.start_ns is None else args.start_ns
+            end = end if args.end_ns is UNSET else _end(args.end_ns)
+            self.columns.put_range(start, end, self.about.threads[event.tid], name)
+
+    def _add_kernel(self, name: str, start: int, end: int, args: Args) -> None:
+        if args.device is None or args.context is None or args.stream is None:
+            raise ValueError("a kernel that is nowhere")
+        place = (args.device, args.context, args.stream)
+        correlation = NO_LAUNCH if args.correlation is None else args.correlation
+        node = args.graph_node is not None
+        if name in COPY_NAME_IDS:
+            self._as_kernels.put_kernel(start, end, correlation, place, name, node)
+            self._calls[correlation] = args.launch_ns
+            return
+        full = name if args.demangled is None else args.demangled
+        self.columns.put_kernel(start, end, correlation, place, full, node)
+        self._short_names.append(self.columns.names[name])
+        if correlation != NO_LAUNCH:
+            self._launches[correlation] = args.launch_ns
+        if args.name is not None:
+            said = [getattr(args, member) for member in Collective._fields]
+            self.collectives[start, end, place] = Collective(*said)
 
     def finish(self) -> None:
         """Put everything into the order that its readers count on."""
-        self.kernels.sort(key=lambda k: k[:6])
-        self.communicating_copies.sort(key=lambda k: k[:6])
-        self.calls.sort(key=lambda call: (call.start_ns, call.name))
+        self._index(self._short_names)
+        for correlation, launch_ns in self._launches.items():
+            self.launches.see(correlation, launch_ns)
         self.copies.sort()
-        self.ranges.sort(key=lambda r: (r.start_ns, r.end_ns, r.name))
+
+    @cached_property
+    def calls(self) -> Mapping[int, int]:
+        """The launches of the copies that count as communication."""
+        return self._calls
+
+    @cached_property
+    def as_kernels(self) -> Mapping[int, Kernels]:
+        """The copies that count as communication, by device."""
+        return copies_by_device(self._as_kernels, COPY_NAME_IDS.__getitem__)
+
+
+class CutRank(Kineto):
+    """One rank, asked as a trace of torch.profiler is. Its events go to ``content``."""
+
+    def __init__(self, path: Path, about: About) -> None:
+        super().__init__(path)
+        self.about, self.content = about, CutContent(path, about)
 
     @property
-    def ran(self) -> list[CutKernel]:
-        """Kernels, and copies that count as communication."""
-        return [*self.kernels, *self.communicating_copies]
+    def _content(self) -> CutContent:
+        return self.content
 
-    def chosen(self, device: int | None, wanted: Callable[[CutKernel], bool]) -> Kernels:
-        """The kernels of one device, or of all, that are wanted."""
-        found = [k for k in self.kernels if device in (None, k.stream.device) and wanted(k)]
-        names = dict.fromkeys(n for k in found for n in (k.name, k.full_name))
-        return _columns(found, {name: i for i, name in enumerate(names)})
+    def setups(self) -> Mapping[int, Setup]:
+        """What the trace stated of the rank; its number alone where it stated nothing."""
+        number, said = self.about.rank, self.about.setup
+        setup = Setup(f"rank {number}", number, {}, {}) if said is None else Setup(**{**said, "rank": number})
+        return {self.content.global_pid: setup}
+
+    def lanes(self) -> Sequence[Lane]:
+        """Every device that ran a kernel, or a copy that counts as communication."""
+        devices = sorted({*self.content.kernels, *self.content.as_kernels})
+        return [Lane(self.content.global_pid, device) for device in devices]
+
+    def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]]:
+        """The copies of each lane that were launched in its span."""
+        own = {lane: span for lane, span in spans.items() if lane.global_pid == self.content.global_pid}
+        found = {n: [c for c in self.content.copies if a <= c.launch_ns <= b] for n, (a, b) in own.items()}
+        return {lane: copies for lane, copies in found.items() if copies}
+
+    def copies_as_kernels(self, kinds: Sequence[str]) -> Mapping[Lane, Kernels]:  # noqa: ARG002  all that it has
+        """The copies that count as communication, by device."""
+        return {Lane(self.content.global_pid, device): own for device, own in self.content.as_kernels.items()}
+
+    def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]]:
+        """For each kernel what its trace recorded of it as a collective."""
+        known = self.content.collectives
+        return {
+            lane: [
+                known.get((start, end, some.streams[stream]))
+                for start, end, stream in zip(some.start_ns, some.end_ns, some.stream, strict=True)
+            ]
+            for lane, some in kernels.items()
+            if lane.global_pid == self.content.global_pid
+        }
 
     def holds(self, span: Interval) -> bool:
         """Whether all kernels of the span are here: it lies in the windows, or goes from the first to the last."""
-        merged: list[Interval] = []
-        for start, end in sorted(self.windows):
-            if merged and start <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(end, merged[-1][1])
-            else:
-                merged.append((start, end))
+        merged = united(self.about.windows)
         hull = merged[0][0], merged[-1][1]
         return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
 
-    def copies_by_device(self) -> dict[int, Kernels]:
-        """The copies that count as communication."""
-        found: dict[int, list[CutKernel]] = {}
-        for copy in self.communicating_copies:
-            found.setdefault(copy.stream.device, []).append(copy)
-        numbers = {name: i for i, name in NAMES.items()}
-        return {device: _columns(own, numbers) for device, own in sorted(found.items())}
 
-
-def _columns(found: Sequence[CutKernel], names: Mapping[str, int]) -> Kernels:
-    streams = {stream: i for i, stream in enumerate(dict.fromkeys(k.stream for k in found))}
-    return Kernels(
-        start_ns=array("q", [k.start_ns for k in found]),
-        end_ns=array("q", [k.end_ns for k in found]),
-        correlation=array("q", [k.correlation for k in found]),
-        stream=array("q", [streams[k.stream] for k in found]),
-        name=array("q", [names[k.name] for k in found]),
-        full_name=array("q", [names[k.full_name] for k in found]),
-        streams=tuple(streams),
-        names={i: name for name, i in names.items()},
-        graph_node=bytearray(k.graph_node for k in found),
-    )
-
-
-def _whole(value: Any) -> int:
-    """A whole number that a column can hold. Raises ValueError for anything else."""
-    if type(value) is not int or not NO_LAUNCH <= value <= OPEN_END_NS:
-        raise ValueError("no whole number")
-    return value
-
-
-def _end(end: Any) -> int:
-    return OPEN_END_NS if end is None else _whole(end)
-
-
-def _kernel(name: str, start: int, end: int, args: Mapping[str, Any]) -> CutKernel:
-    return CutKernel(
-        start,
-        end,
-        Stream(_whole(args["device"]), _whole(args["context"]), _whole(args["stream"])),
-        name,
-        str(args.get("demangled", name)),
-        _whole(args.get("correlation", NO_LAUNCH)),
-        _whole(args.get("launch_ns", NO_LAUNCH)),
-        GRAPH_NODE in args,
-        _collective(args) if COLLECTIVE["name"] in args else None,
-    )
-
-
-def _collective(args: Mapping[str, Any]) -> Collective:
-    said: dict[str, Any] = {field: args[written] for field, written in COLLECTIVE.items() if written in args}
-    if any(type(value) is not (int if field in _WHOLE_FIELDS else str) for field, value in said.items()):
-        raise ValueError("no collective")
-    return Collective(**said)
+def _end(end: int | None) -> int:
+    return OPEN_END_NS if end is None else end

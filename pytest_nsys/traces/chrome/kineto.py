@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
-from pytest_nsys.core.demangled import short_name
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -106,9 +105,12 @@ class Kineto:
 
     def library_kernels(self) -> Set[tuple[str, str]]:
         """The names of the kernels of known communication libraries."""
-        names = self._content.names
-        called = ((short_name(full), full) for full in map(names.__getitem__, set(self._content.columns.kernel_name)))
-        return {(short, full) for short, full in called if known_communication(short, full) is not None}
+        called = {
+            (own.names[short], own.names[full])
+            for own in self._content.kernels.values()
+            for short, full in {*zip(own.name, own.full_name, strict=True)}
+        }
+        return {pair for pair in called if known_communication(*pair) is not None}
 
     # -- ranges
 

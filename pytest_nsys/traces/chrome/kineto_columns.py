@@ -173,13 +173,21 @@ class Columns:
         if device is None or stream is None:
             raise self._wrong(event, "kernel", f"runs on no known device and stream (pid {event.pid!r})")
         start, length = self._time(event, "kernel", event.ts), self._length(event, "kernel")
-        correlation = _whole(args.correlation)
+        correlation, place = _whole(args.correlation), (device, _whole(args.context) or 0, stream)
+        end = self._fits(event, "kernel", start + length)
+        known = NO_LAUNCH if correlation is None else correlation
+        self.put_kernel(start, end, known, place, event.name, bool(args.graph_node))
+
+    def put_kernel(
+        self, start: int, end: int, correlation: int, place: tuple[int, int, int], name: str, graph_node: bool
+    ) -> None:
+        """One more kernel; its place is device, context and stream."""
         self.kernel_start.append(start)
-        self.kernel_end.append(self._fits(event, "kernel", start + length))
-        self.kernel_correlation.append(NO_LAUNCH if correlation is None else correlation)
-        self.kernel_place.append(self.places[device, _whole(args.context) or 0, stream])
-        self.kernel_name.append(self.names[event.name])
-        self.graph_node.append(bool(args.graph_node))
+        self.kernel_end.append(end)
+        self.kernel_correlation.append(correlation)
+        self.kernel_place.append(self.places[place])
+        self.kernel_name.append(self.names[name])
+        self.graph_node.append(graph_node)
 
     def _add_copy(self, event: Any) -> None:
         device = _first_whole((event.args or NO_ARGS).device, event.pid)
@@ -193,21 +201,30 @@ class Columns:
 
     def _add_call(self, event: Any) -> None:
         correlation = _whole((event.args or NO_ARGS).correlation)
-        self.call_start.append(self._time(event, "API call", event.ts))
-        self.call_correlation.append(NO_LAUNCH if correlation is None else correlation)
-        self.call_name.append(self.names[str(event.name)])
+        start = self._time(event, "API call", event.ts)
+        self.put_call(start, NO_LAUNCH if correlation is None else correlation, event.name)
         self.call_pids |= _numbers([event.pid])
+
+    def put_call(self, start: int, correlation: int, name: str) -> None:
+        """One more call of the API."""
+        self.call_start.append(start)
+        self.call_correlation.append(correlation)
+        self.call_name.append(self.names[name])
 
     def _add_range(self, event: Any) -> None:
         start = self._time(event, "range", event.ts)
         is_open = event.ph == "B" or event.dur is None or _as_bytes(event.dur) in (b"", b"null")
         end = OPEN_END_NS if is_open else self._fits(event, "range", start + self._length(event, "range"))
         thread = _whole(event.tid)
+        self.put_range(start, end, -1 - self.threads[str(event.tid)] if thread is None else thread, event.name)
+        self.range_pids |= _numbers([event.pid])
+
+    def put_range(self, start: int, end: int, thread: int, name: str) -> None:
+        """One more range."""
         self.range_start.append(start)
         self.range_end.append(end)
-        self.range_thread.append(-1 - self.threads[str(event.tid)] if thread is None else thread)
-        self.range_name.append(self.names[str(event.name)])
-        self.range_pids |= _numbers([event.pid])
+        self.range_thread.append(thread)
+        self.range_name.append(self.names[name])
 
     def _recording(self, event: Any) -> None:
         """When the profiler stopped recording, as far as it says."""

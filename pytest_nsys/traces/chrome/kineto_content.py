@@ -41,13 +41,17 @@ class Content:
         self.members = stream.members
         process = self._process()
         self.pid, self.global_pid = process & PID_BITS, process << 24
-        self.names = columns.names.texts()
-        self.kernels = kernels_by_device(columns, self.names)
-        self.launches = LaunchTable(columns)
+        self._index()
         self._follow_arrows()
-        self._sort_ranges()
         self.started_ns = self._started()
         self.notes = tuple(self._about_steps())
+
+    def _index(self, short_names: array[int] | None = None) -> None:
+        """Make of the columns what is asked for."""
+        self.names = self.columns.names.texts()
+        self.kernels = kernels_by_device(self.columns, self.names, short_names)
+        self.launches = LaunchTable(self.columns)
+        self._sort_ranges()
         self._by_launch: dict[int, tuple[list[int], array[int]]] = {}
         self._longest = {device: max(lengths(kernels)) for device, kernels in self.kernels.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,10 +38,15 @@ def read_as_kernels(path: Path, blocks: Iterable[Sequence[Event]], kinds: Sequen
     columns = _Copies(path, frozenset(kinds_to_read(kinds)))
     for events in blocks:
         columns.add(events)
+    return copies_by_device(columns, lambda name: NAME_IDS[kind_of(name) or ""])
+
+
+def copies_by_device(columns: Columns, id_of: Callable[[str], int]) -> Mapping[int, Kernels]:
+    """Copies that were read as if they were kernels, each with the name of its kind, whose number ``id_of`` knows."""
     texts = columns.names.texts()
     found: dict[int, Kernels] = {}
     for device, copies in kernels_by_device(columns, texts).items():
-        names = array("q", [NAME_IDS[kind_of(texts[name]) or ""] for name in copies.full_name])
+        names = array("q", [id_of(texts[name]) for name in copies.full_name])
         found[device] = replace(copies, name=names, full_name=names, names=NAMES)
     return found
 

@@ -15,17 +15,21 @@ from pytest_nsys.traces.chrome.kineto_columns import Columns
 GRAPH_LAUNCH = "GraphLaunch"
 
 
-def kernels_by_device(columns: Columns, names: Sequence[str]) -> dict[int, Kernels]:
-    """The kernels of each device, ordered by start, with their short names."""
+def kernels_by_device(
+    columns: Columns, names: Sequence[str], short_names: array[int] | None = None
+) -> dict[int, Kernels]:
+    """The kernels of each device, ordered by start, with their short names where these are not known already."""
     _mark_graphs(columns, names)
-    short = {full: columns.names[short_name(names[full])] for full in dict.fromkeys(columns.kernel_name)}
+    if short_names is None:
+        short = {full: columns.names[short_name(names[full])] for full in dict.fromkeys(columns.kernel_name)}
+        short_names = array("i", map(short.__getitem__, columns.kernel_name))
     spelt = dict(enumerate(columns.names.texts()))
     everything = Kernels(
         start_ns=columns.kernel_start,
         end_ns=columns.kernel_end,
         correlation=columns.kernel_correlation,
         stream=columns.kernel_place,
-        name=array("i", map(short.__getitem__, columns.kernel_name)),
+        name=short_names,
         full_name=columns.kernel_name,
         streams=tuple(Stream(*place) for place in columns.places),
         names=spelt,
