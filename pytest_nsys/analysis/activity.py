@@ -120,5 +120,5 @@ def sync_calls(window: RankWindow) -> Iterator[Row]:
 
 def _synchronising(window: RankWindow) -> Counter[str] | None:
     """How many calls of each name wait, without the version that CUPTI adds (``_v3020``); None without records."""
-    calls = window.track.fetch_api(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
+    calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
     return None if calls is None else Counter(_VERSION.sub("", c.name) for c in calls if "Async" not in c.name)

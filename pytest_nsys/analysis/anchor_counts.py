@@ -10,7 +10,7 @@ from bisect import bisect_left
 from functools import partial
 from typing import NamedTuple
 
-from pytest_nsys.analysis.run import Run, WindowGroup, lane_of
+from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.core.model import Range, Rank, counted
 
 
@@ -57,7 +57,7 @@ def empty_anchors(group: WindowGroup) -> list[Empty]:
 
 
 def _idle_after(run: Run, rank: Rank, anchor: Range) -> bool:
-    return not run.traces[rank.process.trace].work_after({lane_of(rank): anchor.start_ns})
+    return not run.traces[rank.process.trace].work_after({rank.lane: anchor.start_ns})
 
 
 def uneven_anchors(group: WindowGroup) -> Uneven | None:

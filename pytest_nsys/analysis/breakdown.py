@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pytest_nsys.analysis.quality import clocks
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
 from pytest_nsys.core.intervals import Intervals

@@ -14,18 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.analysis.circumstances import Facts, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.collectives import collective_notes
 from pytest_nsys.analysis.identity import Key
-from pytest_nsys.analysis.kernel_families import PER_STEP
-from pytest_nsys.analysis.metrics import METRICS, Metric, Scope, Unit
+from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Scope, Unit
 from pytest_nsys.analysis.outlying import FEWEST, outlying
-from pytest_nsys.analysis.pipeline import OF_STAGES, RANGES_ALONE, pipeline_notes
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.quality import Bounds, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.structure import KernelSequence, barrier_notes, sequences
+from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError
@@ -128,20 +125,11 @@ class Captures:
 
     def notes(self, spec: WindowSpec, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
-        staged = [metric for metric in metrics if metric.name not in RANGES_ALONE]
-        stages = any({"stage", "purpose"} & set(metric.dimensions) for metric in staged)
-        tax = any(metric.name == "overlap_tax_ns" for metric in metrics)
-        streams = not metrics or any(metric.name not in PER_STEP for metric in metrics)
-        told = {"stages": stages, "streams": streams, "tax": tax}
-        found = [note for capture in self.runs for note in notes_on(capture, spec, **told)]
-        if any(metric.name in OF_STAGES for metric in metrics):
-            windows = (window for each in self.runs for window in each.measured(spec).together()[:1])
-            found += [note for window in windows for note in pipeline_notes(window)]
-        if any("collective" in metric.dimensions for metric in metrics):
-            found += collective_notes(self.runs, spec)
-        if any(metric.name == "compute_on_comm_streams" for metric in metrics):
-            of_ranks = (own for each in self.runs for own in each.measured(spec).ranks.values())
-            found += barrier_notes(window for own in of_ranks for window in own)
+        stages = any(metric.looks_up for metric in metrics)
+        streams = not metrics or any(metric.of is not Of.FAMILIES for metric in metrics)
+        found = [note for run in self.runs for note in notes_on(run, spec, stages=stages, streams=streams)]
+        for about in dict.fromkeys(metric.notes for metric in metrics if metric.notes is not None):
+            found += about(self.runs, spec)
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
         return tuple(dict.fromkeys(note._replace(text=from_here(note.text)) for note in found))
 
@@ -160,7 +148,7 @@ class Captures:
             found: list[str] = []
             for capture in self.runs:
                 where = f"{capture.traces[0].path}: " if len(self.runs) > 1 else ""
-                found += [where + line for line in crossed(capture, spec, bounds, metric.name, metric.dimensions)]
+                found += [where + line for line in crossed(capture, spec, bounds, metric)]
             self._doubts[key] = tuple(found)
         if self._doubts[key]:
             raise TraceError(GOES_ON.join(self._doubts[key]))

@@ -78,44 +78,27 @@ class Explained(NamedTuple):
     explanation: Explanation
 
 
-Parts = Callable[[Breakdown, Breakdown, Mapping[str, object]], Iterable[Cause]]
+Labels = Mapping[str, object]
 
 
-def explain(metric: str, labels: Mapping[str, object], change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
-    """Why a row of an :func:`explainable` metric changed by ``change_ns``."""
-    found = [cause for cause in EXPLAINED[metric](was, now, labels) if cause.change_ns]
-    found.sort(key=lambda c: (-abs(c.change_ns), c.kind, c.kernel))
-    return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found))
+class Parts(NamedTuple):
+    """How the rows of a metric are taken apart. A ratio is explained by the time that it is a ratio of.
+
+    ``causes`` of the breakdowns before and now, for the row's labels. ``measured_ns`` is the row, of a ratio its time;
+    None where a breakdown does not hold it.
+    """
+
+    causes: Callable[[Breakdown, Breakdown, Labels], Iterable[Cause]]
+    measured_ns: Callable[[Breakdown, Labels], int | None]
+
+    def explain(self, labels: Labels, change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
+        """Why a row changed by ``change_ns``."""
+        found = [cause for cause in self.causes(was, now, labels) if cause.change_ns]
+        found.sort(key=lambda c: (-abs(c.change_ns), c.kind, c.kernel))
+        return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found))
 
 
-def explainable(metric: str) -> bool:
-    """Whether the rows of a metric can be taken apart."""
-    return metric in EXPLAINED
-
-
-def measured_ns(metric: str, labels: Mapping[str, object], breakdown: Breakdown) -> int | None:
-    """The row, of a ratio the exposed time that it is a ratio of; None where a breakdown does not hold it."""
-    match metric:
-        case "exposed_ns" | "overlap" | "wall_overlap":
-            return sum(kernel.exposed_ns for kernel in _of_stage(breakdown, labels))
-        case "comm_ns":
-            return sum(kernel.length_ns for kernel in _of_stage(breakdown, labels))
-        case "barrier_ns":
-            return sum(barrier.length_ns for barrier in breakdown.barriers.values())
-        case "compute_ns":
-            return sum(compute.length_ns for compute in breakdown.compute.values())
-        case "window_ns" | "period_ns":
-            return breakdown.wall_ns(*Wall)
-        case "busy_ns":
-            return breakdown.wall_ns(Wall.COMPUTE, Wall.EXPOSED)
-        case "wall_exposed_all_ns" | "wall_overlap_all":
-            return breakdown.wall_ns(Wall.EXPOSED)
-        case "idle_ns":
-            return breakdown.wall_ns(Wall.LAUNCH, Wall.IDLE)
-    return None
-
-
-def _exposed(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> Iterator[Cause]:
+def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
     """Communication that got longer, and compute that hides it less."""
     before, after = (list(_of_stage(b, labels)) for b in (was, now))
     yield from _lengths(before, after, exposed=True)
@@ -124,11 +107,11 @@ def _exposed(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> It
     yield from _cover([pair for pair in pairs if not moved.itself(*pair)], was.compute, now.compute)
 
 
-def _communication(was: Breakdown, now: Breakdown, labels: Mapping[str, object]) -> Iterator[Cause]:
+def _communication(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
     yield from _lengths(list(_of_stage(was, labels)), list(_of_stage(now, labels)), exposed=False)
 
 
-def _of_stage(breakdown: Breakdown, labels: Mapping[str, object]) -> Iterator[Communication]:
+def _of_stage(breakdown: Breakdown, labels: Labels) -> Iterator[Communication]:
     """The communication of the stage that the row is of, of all stages where it is of none."""
     for stage, kernels in breakdown.communication.items():
         if "stage" not in labels or labels["stage"] == stage:
@@ -277,14 +260,14 @@ def _launched_later(before: Compute, after: Compute) -> bool:
     return after.launch_ns * before.launched > before.launch_ns * after.launched
 
 
-def _compute(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+def _compute(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:
     """By compute kernel how much longer it takes in all."""
     lengths = [{name: (own.kernels, own.length_ns) for name, own in side.compute.items()} for side in (was, now)]
     for name in sorted({*was.compute, *now.compute}):
         yield _total(name, lengths[0].get(name, (0, 0)), lengths[1].get(name, (0, 0)))
 
 
-def _barriers(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+def _barriers(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:
     """By kernel how much longer it takes in all: by waiting for another rank, as far as both sides know it.
 
     One that communicated on a stream of its own before, and no longer does, has not appeared.
@@ -326,7 +309,7 @@ _WALLS = {
 
 
 def _walls(*walls: Wall) -> Parts:
-    def parts(was: Breakdown, now: Breakdown, _labels: Mapping[str, object]) -> Iterator[Cause]:
+    def causes(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:
         """By kernel; where an older baseline kept sums alone, by those."""
         counts = _kernels(was), _kernels(now)
         for wall in walls:
@@ -338,7 +321,7 @@ def _walls(*walls: Wall) -> Parts:
                 last = _waited_for(name, new - old, was, now) if wall is Wall.EXPOSED else None
                 yield Cause(_WALLS[wall], name, new - old, old, new, counts[0][name], counts[1][name], straggler=last)
 
-    return parts
+    return Parts(causes, lambda breakdown, _: breakdown.wall_ns(*walls))
 
 
 def _waited_for(name: str, change_ns: int, was: Breakdown, now: Breakdown) -> int | None:
@@ -362,20 +345,20 @@ def _kernels(breakdown: Breakdown) -> Counter[str]:
     return found
 
 
-EXPLAINED: Mapping[str, Parts] = {
-    "exposed_ns": _exposed,
-    "overlap": _exposed,
-    "stage_wall_exposed_ns": _exposed,
-    "wall_exposed_ns": _exposed,
-    "wall_overlap": _exposed,
-    "wall_exposed_all_ns": _walls(Wall.EXPOSED),
-    "wall_overlap_all": _walls(Wall.EXPOSED),
-    "comm_ns": _communication,
-    "barrier_ns": _barriers,
-    "compute_ns": _compute,
-    "window_ns": _walls(*Wall),
-    "period_ns": _walls(*Wall),
-    "busy_ns": _walls(Wall.COMPUTE, Wall.EXPOSED),
-    "idle_ns": _walls(Wall.LAUNCH, Wall.IDLE),
-}
-"""How the rows of each metric are taken apart. A ratio is explained by the time that it is a ratio of."""
+def _exposed_ns(breakdown: Breakdown, labels: Labels) -> int:
+    return sum(kernel.exposed_ns for kernel in _of_stage(breakdown, labels))
+
+
+def _communication_ns(breakdown: Breakdown, labels: Labels) -> int:
+    return sum(kernel.length_ns for kernel in _of_stage(breakdown, labels))
+
+
+EXPOSED = Parts(_exposed, _exposed_ns)
+COMMUNICATION_COVER = Parts(_exposed, lambda *_: None)
+"""Of concurrent communication, which counts once in the row and several times in its parts."""
+
+COMMUNICATION = Parts(_communication, _communication_ns)
+BARRIERS = Parts(_barriers, lambda breakdown, _: sum(each.length_ns for each in breakdown.barriers.values()))
+COMPUTE = Parts(_compute, lambda breakdown, _: sum(each.length_ns for each in breakdown.compute.values()))
+ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED), _walls(Wall.COMPUTE, Wall.EXPOSED)
+IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE), _walls(*Wall)

@@ -215,7 +215,7 @@ def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
 def why_no_sizes(window: RankWindow) -> str:
     """Why no collective of a window has a bandwidth, or bytes."""
     if window.track.collectives is None:
-        return f"the trace records no sizes of collectives: {window.track.fetch_facts().to_see_sizes}"
+        return f"the trace records no sizes of collectives: {window.track.around.facts.to_see_sizes}"
     lacks = list(lacking(window))
     return "; ".join(lacks) if lacks else "every kernel has a length of 0"
 
@@ -246,7 +246,7 @@ def collective_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note
     if blind:
         traces = list(dict.fromkeys(str(window.rank.trace) for window in blind))
         more = f" and {len(traces) - 1} more" if len(traces) > 1 else ""
-        yield Note(f"{traces[0]}{more}: no bytes and no bandwidths: {blind[0].track.fetch_facts().to_see_sizes}")
+        yield Note(f"{traces[0]}{more}: no bytes and no bandwidths: {blind[0].track.around.facts.to_see_sizes}")
     for window in some:
         if window.track.collectives is not None:
             for line in lacking(window):

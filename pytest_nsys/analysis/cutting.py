@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, lane_of
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -91,12 +91,12 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
         pid = windows[0].rank.process.global_pid
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
         spans[pid] = _hull([*_touched(windows, crossing), *bounds, *spans.get(pid, ())])
-        lanes[lane_of(windows[0].rank)] = spans[pid]
+        lanes[windows[0].rank.lane] = spans[pid]
     calls, copies, around = trace.api_calls(EVERY_CALL, spans), trace.copies(lanes), trace.ranges_around(spans)
     for windows, crossing in zip(ranks, edges, strict=True):
         rank = windows[0].rank
         called = None if calls is None else calls.get(rank.process.global_pid, ())
-        copied = None if copies is None else copies.get(lane_of(rank), ())
+        copied = None if copies is None else copies.get(rank.lane, ())
         events = [event.start_ns for some in (called, copied) for event in some or ()]
         low, high = span = _hull([*_touched(windows, crossing), *events])
         ranges = around.get(rank.process.global_pid, ())
@@ -119,7 +119,7 @@ def _edges(trace: Trace, spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]
     """
     if spec.whole_run or spec.kernels is not KernelsMode.LAUNCHED:
         return [_crossing(windows) for windows in ranks]
-    spans = {lane_of(own[0].rank): _hull([t for w in own for t in (w.start_ns, w.end_ns)]) for own in ranks}
+    spans = {own[0].rank.lane: _hull([t for w in own for t in (w.start_ns, w.end_ns)]) for own in ranks}
     kernels = trace.kernels(dict(spans))
     launches = trace.launches(kernels)
     found = []

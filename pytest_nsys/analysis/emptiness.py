@@ -10,17 +10,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Window, printable
-
-if TYPE_CHECKING:
-    from pytest_nsys.analysis.rank_window import RankTrack
-    from pytest_nsys.analysis.run import Run
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace, printable
 
 SHOWN = 5
 _NUMBER = re.compile(r"\d+")
@@ -41,18 +37,18 @@ def most_frequent(names: Sequence[tuple[str, int]]) -> str:
     return ", ".join(f"'{printable(name, 60)}' ({count})" for name, count in common)
 
 
-def explain_no_anchor(run: Run, rank: Rank, spec: WindowSpec) -> str:
+def explain_no_anchor(trace: Trace, convention: Convention, rank: Rank, spec: WindowSpec) -> str:
     """No range matches the anchor: the most frequent names are shown instead."""
-    anchor = spec.anchor or run.convention.anchor
-    names = run.traces[rank.process.trace].common_range_names(rank.process.global_pid)
+    anchor = spec.anchor or convention.anchor
+    names = trace.common_range_names(rank.process.global_pid)
     shown = most_frequent(names)
     what = f"no range matches the anchor '{printable(anchor)}'" if anchor else "the convention names no anchor"
     if not shown:
-        seen = f"the trace holds no ranges at all: {run.facts[rank.process.trace].to_see_ranges}"
+        seen = f"the trace holds no ranges at all: {trace.facts().to_see_ranges}"
     else:
         seen = f"most frequent ranges: {shown}"
     fits = _convention_with_anchor([name for name, _ in names])
-    if fits is not None and fits.anchor != run.convention.anchor:
+    if fits is not None and fits.anchor != convention.anchor:
         remedy = f"convention: {fits.name}, which has an anchor for it (in a command --convention {fits.name})"
     else:
         remedy = "convention: {anchor: …} (in a command --anchor; `pytest-nsys init` finds one)"
@@ -65,26 +61,27 @@ def _convention_with_anchor(names: Sequence[str]) -> Convention | None:
     return next((convention for convention, is_anchor in with_anchor if any(map(is_anchor, names))), None)
 
 
-def explain_empty(run: Run, rank: Rank, spec: WindowSpec, empty: Sequence[Window], total: int) -> str:
-    """The windows that hold no kernel, how far the GPU is behind, and what else could anchor."""
-    track = run.whole().tracks[rank.number] if not spec.whole_run else None
-    if track is not None and not len(track.kernels):
+def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str:
+    """Which windows of a rank hold no kernel, how far the GPU is behind, and what else could anchor.
+
+    ``whole`` is all that the rank ran, None where that is the window.
+    """
+    rank, spec = windows[0].rank, windows[0].spec
+    if whole is not None and not len(whole.kernels):
         label = f" with the setup label '{printable(rank.setup.text)}'" if rank.setup is not None else ""
         return f"{rank.trace}: no kernel belongs to process {rank.pid}{label}: ids do not join, or it used no GPU"
-    first = empty[0]
-    where = f"window '{printable(first.name, 80)}'"
-    if first.index is not None:
-        where += f" (index {first.index} of {first.count})"
-    if total > 1:
-        where = f"{len(empty)} of {total} windows, the first {where[len('window ') :]},"
+    empty = [window.window for window in windows if not len(window)]
+    where = f"window '{printable(empty[0].name, 80)}'"
+    if empty[0].index is not None:
+        where += f" (index {empty[0].index} of {empty[0].count})"
+    if len(windows) > 1:
+        where = f"{len(empty)} of {len(windows)} windows, the first {where[len('window ') :]},"
     said = [f"{rank.trace}: rank {rank.number} (process {rank.pid}): {where} holds no kernel, kernels {spec.kernels}"]
-    if track is not None:
-        said.append(_lag(track))
-        anchors = run.anchors(rank, spec.anchor)
-        if anchors:
-            said.append(f"anchors that hold kernels: {_held(track, anchors)}")
-        others = _other_anchors(run, rank, track)
-        if others:
+    if whole is not None:
+        said.append(_lag(whole))
+        if anchors := windows[0].anchors:
+            said.append(f"anchors that hold kernels: {_told(_counts(whole, _busy(whole), anchors))} of {len(anchors)}")
+        if others := _other_anchors(whole):
             said.append(f"could anchor: {others}")
         said.append(f"or measure the whole run with window {RUN}")
     return "; ".join(said)
@@ -101,6 +98,10 @@ def _lag(track: RankTrack) -> str:
     return f"the GPU is {median:.1f} ms behind the CPU (median; at most {longest:.1f} ms; {share})"
 
 
+def _busy(track: RankTrack) -> Intervals:
+    return Intervals(zip(track.kernels.start_ns, track.kernels.end_ns, strict=True))
+
+
 def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
     """How many of the ranges hold a kernel, by mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
@@ -114,34 +115,19 @@ def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[
     return found
 
 
-def _busy(track: RankTrack) -> Intervals:
-    return Intervals(zip(track.kernels.start_ns, track.kernels.end_ns, strict=True))
+def _told(counts: Mapping[KernelsMode, int]) -> str:
+    return ", ".join(f"{mode} {n}" for mode, n in counts.items())
 
 
-def _held(track: RankTrack, anchors: Sequence[Range]) -> str:
-    counts = _counts(track, _busy(track), anchors)
-    return ", ".join(f"{mode} {n}" for mode, n in counts.items()) + f" of {len(anchors)}"
-
-
-def _other_anchors(run: Run, rank: Rank, track: RankTrack) -> str:
+def _other_anchors(track: RankTrack) -> str:
     """Patterns of ranges that repeat and hold kernels, those that hold them most often first."""
     groups: dict[str, list[Range]] = {}
-    own = run.traces[rank.process.trace].ranges(["%"]).get(rank.process.global_pid, ())
-    for r in own:
-        named = run.convention.setup_of(r.name) is None and not r.name.startswith("nccl")
+    for r in track.around.trace.ranges(["%"]).get(track.rank.process.global_pid, ()):
+        named = track.convention.setup_of(r.name) is None and not r.name.startswith("nccl")
         if named and r.end_ns != OPEN_END_NS:
             groups.setdefault(pattern_of(r.name), []).append(r)
     busy = _busy(track)
-    ranked = []
-    for name, ranges in groups.items():
-        if len(ranges) < SHOWN:
-            continue
-        counts = _counts(track, busy, ranges)
-        best = max(counts.values())
-        if best:
-            ranked.append((-best / len(ranges), -best, name, counts, len(ranges)))
-    ranked.sort(key=lambda item: item[:3])
-    return ", ".join(
-        f"'{printable(name, 60)}' ({', '.join(f'{mode} {n}' for mode, n in counts.items())} of {total})"
-        for *_, name, counts, total in ranked[:3]
-    )
+    each = [(name, len(own), _counts(track, busy, own)) for name, own in groups.items() if len(own) >= SHOWN]
+    held = [(max(counts.values()), name, counts, total) for name, total, counts in each]
+    ranked = sorted((item for item in held if item[0]), key=lambda item: (-item[0] / item[3], -item[0], item[1]))
+    return ", ".join(f"'{printable(name, 60)}' ({_told(counts)} of {total})" for *_, name, counts, total in ranked[:3])

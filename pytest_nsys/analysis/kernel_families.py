@@ -22,9 +22,6 @@ from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.core.model import Row, Value, counted
 from pytest_nsys.core.statistics import exact, median
 
-PER_STEP = frozenset({"family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"})
-"""The metrics of this module: of kernels whatever their stream, stage and launch."""
-
 STATE_STEPS = "say it: workload: {steps: N} in the gate file, --steps N in a command"
 STATE_STEP_TIME = (
     "how long a step takes is not known: no period of steady anchors is, or an anchor is no step; say it: "

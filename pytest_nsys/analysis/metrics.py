@@ -1,17 +1,20 @@
 """What can be measured, as one table: name, definition, unit, direction, dimensions, and the function that does it.
 
-A new metric is one function in ``analysis`` and one entry here. The definition number of a metric rises whenever its
-values mean something else; values of two definitions are never compared.
+A new metric is one function in ``analysis`` and one entry here: nothing else tells metrics apart by their names. The
+definition number of a metric rises whenever its values mean something else; values of two are never compared.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from pytest_nsys.analysis import (
     activity,
+    causes,
     collectives,
     kernel_families,
     overlap,
@@ -22,8 +25,9 @@ from pytest_nsys.analysis import (
     throughput,
 )
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.core.model import Row
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.model import Note, Row
 
 
 class Unit(enum.StrEnum):
@@ -54,26 +58,73 @@ class Better(enum.StrEnum):
     HIGHER = "higher"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One measured quantity. ``better`` None: neither direction is an improvement by itself.
+class Of(enum.StrEnum):
+    """What a metric is read off: by this its notes, doubts and explanations are chosen, and the command that shows it.
 
-    No value is below ``least`` or above ``greatest``, in the base of the unit; None: no such end is known.
-    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. ``every_stage``: kernels without a stage
-    count where nothing selects one. ``without`` says why a window may have no row.
+    FAMILIES: kernels whatever their stream, stage and launch. COMMUNICATION: no row where none has a stream of its own.
     """
 
-    name: str
+    KERNELS = "kernels"
+    STAGE = "all kernels of a stage"
+    COMMUNICATION = "communication on streams of its own"
+    STREAMS = "which kind each stream is"
+    FAMILIES = "families of kernels"
+    ANCHORS = "anchors alone"
+    RANGES = "named ranges alone"
+
+
+class Need(NamedTuple):
+    """A key that a gate file must have for a metric, and what it looks like."""
+
+    key: str
+    example: str
+
+
+class Drafted(NamedTuple):
+    """What ``init`` says of a time that it holds against the baseline; of too many sentences the last ``rank`` goes."""
+
+    why: str
+    rank: int
+
+
+Notes = Callable[[Sequence[Run], WindowSpec], Iterable[Note]]
+"""What a person should know of a metric, of all captures, under a window spec."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measured quantity, called as its function is. ``better`` None: neither direction is an improvement by itself.
+
+    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. No value is below ``least`` or above
+    ``greatest``, in the base of the unit; None: no such end is known. ``every_stage``: kernels without a stage count
+    where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
+    ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
+    ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why a window may
+    have no row.
+    """
+
+    function: Callable[..., Iterable[Row]]
     unit: Unit
     better: Better | None
     dimensions: tuple[str, ...]
-    function: Callable[..., Iterable[Row]]
     definition: int = 1
     least: int | None = 0
     greatest: int | None = None
     scope: Scope = Scope.RANK
+    of: Of = Of.KERNELS
     every_stage: bool = False
+    sums: str = ""
+    needs: Need | None = None
+    untouched: tuple[str, ...] = ()
+    notes: Notes | None = None
+    explained_by: causes.Parts | None = None
+    drafted: Drafted | None = None
+    rough: bool = False
     without: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
 
     @property
     def summary(self) -> str:
@@ -81,147 +132,165 @@ class Metric:
         text = " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
         return text
 
+    @property
+    def of_kernels(self) -> bool:
+        """Whether a kernel more or less makes a difference."""
+        return self.of not in (Of.ANCHORS, Of.RANGES)
+
+    @property
+    def looks_up(self) -> frozenset[str]:
+        """What of kernels is looked up at their launches: ``stage``, ``purpose``."""
+        return frozenset({"stage", "purpose"} & set(self.dimensions) if self.of_kernels else ())
+
+    @property
+    def view(self) -> str:
+        """The command that shows what is behind its rows."""
+        if self.of in _VIEWS:
+            return _VIEWS[self.of]
+        return next((view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions), "streams")
+
     def rows(self, window: RankWindow | RunWindow) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
         return list(self.function(window))
 
 
-_RANK = ("rank",)
-_STAGE = ("rank", "stage")
-_LOWER, _HIGHER = Better.LOWER, Better.HIGHER
-_NO_STAGES = "no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`"
-_NO_BLOCKS = "no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`"
+_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline"}
+_VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
 
-_COLLECTIVE = ("rank", "group", "collective")
-_COLLECTIVES = (
-    Metric("collective_count", Unit.COUNT, None, _COLLECTIVE, collectives.collective_count),
-    Metric("collective_bytes", Unit.BYTES, None, _COLLECTIVE, collectives.collective_bytes),
-    Metric("collective_time_ns", Unit.NS, _LOWER, _COLLECTIVE, collectives.collective_time_ns),
-    *(
-        Metric(function.__name__, Unit.GB_PER_S, _HIGHER, _COLLECTIVE, function)
-        for function in (
-            *(collectives.algbw, collectives.algbw_mean, collectives.algbw_min, collectives.algbw_max),
-            *(collectives.busbw, collectives.busbw_mean, collectives.busbw_min, collectives.busbw_max),
-        )
-    ),
-    Metric("traffic_share", Unit.RATIO, None, _COLLECTIVE, collectives.traffic_share, greatest=1),
-    Metric("bandwidth_utilisation", Unit.RATIO, _HIGHER, _COLLECTIVE, collectives.bandwidth_utilisation),
-    Metric("collective_wait_ns", Unit.NS, _LOWER, _COLLECTIVE, straggling.collective_wait_ns, scope=Scope.RUN),
-    Metric("collective_transfer_ns", Unit.NS, _LOWER, _COLLECTIVE, straggling.collective_transfer_ns, scope=Scope.RUN),
-    Metric("straggler_lag_ns", Unit.NS, _LOWER, _COLLECTIVE, straggling.straggler_lag_ns, scope=Scope.RUN),
+_RANK, _STAGE = ("rank",), ("rank", "stage")
+_LOWER, _HIGHER = Better.LOWER, Better.HIGHER
+_NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
+_COVER = causes.COMMUNICATION_COVER
+
+_communication = partial(Metric, of=Of.COMMUNICATION)
+_streams = partial(Metric, of=Of.STREAMS)
+_of_run = partial(Metric, scope=Scope.RUN)
+_families = partial(_of_run, of=Of.FAMILIES)
+_stages = partial(
+    _of_run,
+    of=Of.RANGES,
+    needs=Need("pipeline", "{stage0: …, stage1: …}"),
+    notes=pipeline.pipeline_notes,
+    without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`",
 )
+_collective = partial(Metric, dimensions=("rank", "group", "collective"), notes=collectives.collective_notes)
+_bandwidth = partial(_collective, unit=Unit.GB_PER_S, better=_HIGHER)
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("comm_ns", Unit.NS, None, _STAGE, overlap.comm_ns),
-        Metric("exposed_ns", Unit.NS, _LOWER, _STAGE, overlap.exposed_ns),
-        Metric("overlap", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap, greatest=1),
-        Metric("overlap_min", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_min, greatest=1),
-        Metric("overlap_max", Unit.RATIO, _HIGHER, _STAGE, overlap.overlap_max, greatest=1),
-        Metric("barrier_ns", Unit.NS, _LOWER, _RANK, overlap.barrier_ns),
-        Metric("compute_ns", Unit.NS, _LOWER, _RANK, activity.compute_ns),
-        Metric("stream_compute_ns", Unit.NS, _LOWER, ("rank", "stream"), activity.stream_compute_ns),
-        Metric("wall_exposed_ns", Unit.NS, _LOWER, _RANK, overlap.wall_exposed_ns),
-        Metric("stage_wall_exposed_ns", Unit.NS, _LOWER, _STAGE, overlap.stage_wall_exposed_ns),
-        Metric("wall_overlap", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap, greatest=1),
-        Metric("wall_exposed_all_ns", Unit.NS, _LOWER, _RANK, overlap.wall_exposed_all_ns),
-        Metric("wall_overlap_all", Unit.RATIO, _HIGHER, _RANK, overlap.wall_overlap_all, greatest=1),
-        Metric("busy_ns", Unit.NS, None, _RANK, activity.busy_ns),
-        Metric("idle_ns", Unit.NS, _LOWER, _RANK, activity.idle_ns),
-        Metric("window_ns", Unit.NS, _LOWER, _RANK, activity.window_ns),
-        Metric("overlap_tax_ns", Unit.NS, _LOWER, _STAGE, overlap.overlap_tax_ns, least=None),
-        Metric("comm_streams", Unit.COUNT, None, ("rank", "purpose"), activity.comm_streams),
-        Metric("compute_streams", Unit.COUNT, None, _RANK, activity.compute_streams),
-        Metric("period_ns", Unit.NS, _LOWER, ("rank", "quantile"), steady.period_ns),
-        Metric("anchors", Unit.COUNT, None, _RANK, steady.anchors),
-        Metric("window_typicality", Unit.NUMBER, _LOWER, _RANK, steady.window_typicality),
+        _communication(overlap.comm_ns, _NS, None, _STAGE, explained_by=causes.COMMUNICATION),
+        _communication(overlap.exposed_ns, _NS, _LOWER, _STAGE, explained_by=causes.EXPOSED),
+        _communication(overlap.overlap, _RATIO, _HIGHER, _STAGE, greatest=1, explained_by=causes.EXPOSED),
+        _communication(overlap.overlap_min, _RATIO, _HIGHER, _STAGE, greatest=1),
+        _communication(overlap.overlap_max, _RATIO, _HIGHER, _STAGE, greatest=1),
+        _streams(overlap.barrier_ns, _NS, _LOWER, _RANK, explained_by=causes.BARRIERS, rough=True),
         Metric(
-            "overlap_score",
-            Unit.NUMBER,
-            _HIGHER,
-            _RANK,
-            pipeline.overlap_score,
-            scope=Scope.RUN,
-            greatest=1,
-            without=_NO_STAGES,
-        ),
-        Metric(
-            "serialization",
-            Unit.NUMBER,
+            activity.compute_ns,
+            _NS,
             _LOWER,
             _RANK,
-            pipeline.serialization,
-            scope=Scope.RUN,
-            least=None,
-            without=_NO_STAGES,
+            explained_by=causes.COMPUTE,
+            drafted=Drafted("Σ length of the compute kernels", 10),
         ),
+        Metric(activity.stream_compute_ns, _NS, _LOWER, ("rank", "stream")),
+        _communication(overlap.wall_exposed_ns, _NS, _LOWER, _RANK, explained_by=_COVER),
+        _communication(overlap.stage_wall_exposed_ns, _NS, _LOWER, _STAGE, explained_by=_COVER),
+        _communication(overlap.wall_overlap, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.EXPOSED),
+        Metric(overlap.wall_exposed_all_ns, _NS, _LOWER, _RANK, explained_by=causes.ALL_EXPOSED),
+        Metric(overlap.wall_overlap_all, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.ALL_EXPOSED),
+        Metric(activity.busy_ns, _NS, None, _RANK, explained_by=causes.BUSY),
         Metric(
-            "pipeline_stage_ns",
-            Unit.NS,
+            activity.idle_ns,
+            _NS,
             _LOWER,
-            _STAGE,
-            pipeline.pipeline_stage_ns,
-            scope=Scope.RUN,
-            without=_NO_STAGES,
+            _RANK,
+            explained_by=causes.IDLE,
+            drafted=Drafted("Time in which no kernel runs", 2),
+            rough=True,
+        ),
+        Metric(activity.window_ns, _NS, _LOWER, _RANK, explained_by=causes.WHOLE),
+        Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
+        _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
+        _streams(activity.compute_streams, _COUNT, None, _RANK),
+        Metric(
+            steady.period_ns,
+            _NS,
+            _LOWER,
+            ("rank", "quantile"),
+            of=Of.ANCHORS,
+            untouched=("uneven_anchors", "typicality"),
+            explained_by=causes.WHOLE,
         ),
         Metric(
-            "share",
-            Unit.RATIO,
+            steady.anchors,
+            _COUNT,
+            None,
+            _RANK,
+            of=Of.ANCHORS,
+            untouched=("anchors", "uneven_anchors", "typicality"),
+        ),
+        Metric(steady.window_typicality, _NUMBER, _LOWER, _RANK, of=Of.ANCHORS, untouched=("anchors", "typicality")),
+        _stages(pipeline.overlap_score, _NUMBER, _HIGHER, _RANK, greatest=1),
+        _stages(pipeline.serialization, _NUMBER, _LOWER, _RANK, least=None),
+        _stages(pipeline.pipeline_stage_ns, _NS, _LOWER, _STAGE),
+        _of_run(
+            pipeline.share,
+            _RATIO,
             None,
             ("rank", "block"),
-            pipeline.share,
-            scope=Scope.RUN,
             greatest=1,
-            without=_NO_BLOCKS,
+            of=Of.RANGES,
+            needs=Need("blocks", "[…]"),
+            without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
         ),
-        Metric("launches", Unit.COUNT, None, _STAGE, activity.launches),
-        Metric("mean_kernel_ns", Unit.NS, None, _STAGE, activity.mean_kernel_ns),
-        Metric("gpu_gap_ns", Unit.NS, _LOWER, _RANK, activity.gpu_gap_ns),
-        Metric("syncs", Unit.COUNT, _LOWER, _RANK, activity.syncs),
-        Metric("sync_calls", Unit.COUNT, _LOWER, ("rank", "call"), activity.sync_calls),
-        Metric(
-            "kernel_launches",
-            Unit.COUNT,
-            None,
-            ("rank", "stage", "kernel"),
-            structure.kernel_launches,
-            every_stage=True,
-        ),
-        Metric("sequence", Unit.HASH, None, ("rank", "stage", "stream"), structure.sequence, every_stage=True),
-        *_COLLECTIVES,
-        Metric("iteration_ns", Unit.NS, _LOWER, (), throughput.iteration_ns, scope=Scope.RUN),
-        Metric("samples_per_s", Unit.SAMPLES_PER_S, _HIGHER, (), throughput.samples_per_s, scope=Scope.RUN),
-        Metric("tokens_per_s", Unit.TOKENS_PER_S, _HIGHER, (), throughput.tokens_per_s, scope=Scope.RUN),
-        Metric("barriers", Unit.COUNT, _LOWER, _RANK, structure.barriers),
-        Metric(
-            "compute_on_comm_streams",
-            Unit.COUNT,
+        Metric(activity.launches, _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
+        Metric(activity.mean_kernel_ns, _NS, None, _STAGE, of=Of.STAGE),
+        Metric(activity.gpu_gap_ns, _NS, _LOWER, _RANK),
+        Metric(activity.syncs, _COUNT, _LOWER, _RANK, sums="sync_calls"),
+        Metric(activity.sync_calls, _COUNT, _LOWER, ("rank", "call")),
+        Metric(structure.kernel_launches, _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        Metric(structure.sequence, Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
+        _collective(collectives.collective_count, _COUNT, None),
+        _collective(collectives.collective_bytes, Unit.BYTES, None),
+        _collective(collectives.collective_time_ns, _NS, _LOWER),
+        _bandwidth(collectives.algbw),
+        _bandwidth(collectives.algbw_mean),
+        _bandwidth(collectives.algbw_min),
+        _bandwidth(collectives.algbw_max),
+        _bandwidth(collectives.busbw),
+        _bandwidth(collectives.busbw_mean),
+        _bandwidth(collectives.busbw_min),
+        _bandwidth(collectives.busbw_max),
+        _collective(collectives.traffic_share, _RATIO, None, greatest=1),
+        _collective(collectives.bandwidth_utilisation, _RATIO, _HIGHER),
+        _collective(straggling.collective_wait_ns, _NS, _LOWER, scope=Scope.RUN),
+        _collective(straggling.collective_transfer_ns, _NS, _LOWER, scope=Scope.RUN),
+        _collective(straggling.straggler_lag_ns, _NS, _LOWER, scope=Scope.RUN),
+        _of_run(throughput.iteration_ns, _NS, _LOWER, ()),
+        _of_run(throughput.samples_per_s, Unit.SAMPLES_PER_S, _HIGHER, ()),
+        _of_run(throughput.tokens_per_s, Unit.TOKENS_PER_S, _HIGHER, ()),
+        _streams(structure.barriers, _COUNT, _LOWER, _RANK),
+        _streams(
+            structure.compute_on_comm_streams,
+            _COUNT,
             _LOWER,
             ("rank", "stream"),
-            structure.compute_on_comm_streams,
+            notes=structure.barrier_notes,
             without="no stream mostly communicates; communication on compute streams is counted by 'barriers'",
         ),
         Metric(
-            "pageable_copies",
-            Unit.COUNT,
+            structure.pageable_copies,
+            _COUNT,
             _LOWER,
             _RANK,
-            structure.pageable_copies,
             without="the trace does not say which memory the window's copies read and write",
         ),
-        Metric("family_ns", Unit.NS, _LOWER, ("family",), kernel_families.family_ns, scope=Scope.RUN),
-        Metric("family_launches", Unit.COUNT, None, ("family",), kernel_families.family_launches, scope=Scope.RUN),
-        Metric("total_kernel_ns", Unit.NS, _LOWER, (), kernel_families.total_kernel_ns, scope=Scope.RUN),
-        Metric(
-            "step_minus_kernel_ns",
-            Unit.NS,
-            None,
-            (),
-            kernel_families.step_minus_kernel_ns,
-            scope=Scope.RUN,
-            least=None,
-            without=kernel_families.STATE_STEP_TIME,
+        _families(kernel_families.family_ns, _NS, _LOWER, ("family",)),
+        _families(kernel_families.family_launches, _COUNT, None, ("family",)),
+        _families(kernel_families.total_kernel_ns, _NS, _LOWER, ()),
+        _families(
+            kernel_families.step_minus_kernel_ns, _NS, None, (), least=None, without=kernel_families.STATE_STEP_TIME
         ),
     )
 }

@@ -7,12 +7,14 @@ communication, or only kernels of no length, gives no row: an exposed time of 0 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Row
+from pytest_nsys.core.model import Note, Row, share_of
 from pytest_nsys.core.statistics import exact
 
 
@@ -106,9 +108,9 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
     """What overlapping cost the compute, per (rank, stage): Σ (length − median length of that kernel alone).
 
     Over compute kernels that ran under communication anywhere in the run; the medians are those of the rank's whole
-    run. A kernel name that never ran alone is left out; :func:`tax_without_sample` tells its share.
+    run. A kernel name that never ran alone is left out; :func:`tax_notes` tells its share.
     """
-    medians = window.track.fetch_run().alone_median_ns
+    medians = window.track.whole.alone_median_ns
     taxed: dict[str, Fraction] = {}
     for i in window.under_communication:
         alone = medians.get(window.kernels.full_name[i])
@@ -119,10 +121,17 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, stage), exact(tax))
 
 
-def tax_without_sample(window: RankWindow) -> tuple[int, int]:
-    """How many of the compute kernels under communication never ran alone in the run, and how many there are."""
-    medians, under = window.track.fetch_run().alone_median_ns, window.under_communication
-    return sum(window.kernels.full_name[i] not in medians for i in under), len(under)
+def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """How many of the compute kernels under communication are left out, because none of their name ran alone."""
+    for run in captures:
+        without = under = 0
+        for window in (window for own in run.measured(spec).ranks.values() for window in own):
+            medians = window.track.whole.alone_median_ns
+            without += sum(window.kernels.full_name[i] not in medians for i in window.under_communication)
+            under += len(window.under_communication)
+        if without:
+            what = f"{share_of(without, under)} of {under} compute kernels under communication"
+            yield Note(f"overlap_tax_ns leaves out {what}: kernels of their name never ran alone")
 
 
 def _length(window: RankWindow, i: int) -> int:

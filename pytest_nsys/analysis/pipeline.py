@@ -16,21 +16,15 @@ from typing import NamedTuple
 from pytest_nsys.analysis.emptiness import most_frequent
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.windows import periods, steady_indices
+from pytest_nsys.analysis.windows import WindowSpec, periods, steady_indices
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value, counted, printable
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value, are, counted, printable
 from pytest_nsys.core.statistics import exact, median
 from pytest_nsys.core.workload import TwoStages
 
 STAGES = ("stage0", "stage1")
-OF_STAGES = ("overlap_score", "serialization", "pipeline_stage_ns")
-"""The metrics that take two stages to be stated."""
-
-RANGES_ALONE = (*OF_STAGES, "share")
-"""The metrics of this module: no kernel makes a difference to them."""
-
 FEWEST_UNITS = 5
 """Units that must be left after the warm-up: the median of fewer says little."""
 
@@ -151,25 +145,22 @@ def pipelines(window: RunWindow) -> dict[int, Pipeline]:
     return {number: _pipeline(window.run, own, stages) for number, own in window.by_rank.items()}
 
 
-def pipeline_notes(window: RunWindow) -> Iterator[Note]:
+def pipeline_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """What a person should know of the units: how many were left out, and what was counted twice."""
-    for number, found in pipelines(window).items():
+    windows = (window for run in captures for window in run.measured(spec).together()[:1])
+    for number, found in (each for window in windows for each in pipelines(window).items()):
         left_out = found.counted - len(found.units)
         if left_out:
             why = _why_left_out(found.gaps)
             of = counted(found.counted, "unit")
-            yield Note(f"rank {number}: {left_out} of {of} after the warm-up {_are(left_out)} left out: {why}", True)
+            yield Note(f"rank {number}: {left_out} of {of} after the warm-up {are(left_out)} left out: {why}", True)
         if found.overlapping:
             ranges = counted(found.overlapping, "range")
             yield Note(
-                f"rank {number}: {ranges} of a stage {_are(found.overlapping)} inside another one of it on the same "
+                f"rank {number}: {ranges} of a stage {are(found.overlapping)} inside another one of it on the same "
                 "thread, so that time counts twice: let the patterns match the outer ranges alone",
                 True,
             )
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def _place(window: RankWindow) -> str:

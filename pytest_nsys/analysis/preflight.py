@@ -6,22 +6,19 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
-from pytest_nsys.analysis.overlap import tax_without_sample
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable
+from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable, share_of
 
 
-def notes_on(
-    run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True, tax: bool = False
-) -> Iterator[Note]:
+def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True) -> Iterator[Note]:
     """What a person should know about the windows of a run that were measured under ``spec``.
 
-    ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart; ``tax``: it is
-    the overlap tax. What is told depends on what was asked alone, never on what happens to be read already.
+    ``stages``: the metric looks stages or purposes up at launches; ``streams``: it tells streams apart. What is told
+    depends on what was asked alone, never on what happens to be read already.
     """
     yield from run.rank_notes
     for number, (trace, facts) in enumerate(zip(run.traces, run.facts, strict=True)):
@@ -45,8 +42,6 @@ def notes_on(
         yield from _about_launches(group)
     if streams:
         yield from _about_streams(group)
-    if tax:
-        yield from _about_tax(group)
 
 
 def about_uncounted(group: WindowGroup) -> Iterator[Note]:
@@ -76,24 +71,17 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
             yield Note(f"rank {number}: the window is untypical, {found}", True)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{round(100 * part / whole, 1)} %"
-
-
 def _about_launches(group: WindowGroup) -> Iterator[Note]:
     """Of the kernels that were looked up: all of a few, of many those that communicate."""
     tracks = list(group.tracks.values())
     looked_up = sum(track.looked_up for track in tracks)
     without, whole = launchless(group) if looked_up else (0, 0)
     if without:
-        yield Note(
-            f"{_share(without, whole)} of {whole} kernels around the windows have no launch row: their stage "
-            "was looked up at their GPU start",
-            without * 10 > whole,
-        )
+        which = f"{share_of(without, whole)} of {whole} kernels around the windows"
+        yield Note(f"{which} have no launch row: their stage was looked up at their GPU start", without * 10 > whole)
     twice = sum(track.claimed_twice for track in tracks)
     if twice:
-        share = f"{_share(twice, looked_up)} of {looked_up}"
+        share = f"{share_of(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
     nodes = sum(sum(track.kernels.graph_node) for track in tracks)
     if nodes:
@@ -103,10 +91,8 @@ def _about_launches(group: WindowGroup) -> Iterator[Note]:
 def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
     without, ran = group.unlaunched
     if without:
-        yield Note(
-            f"{_share(without, ran)} of {ran} kernels that ran during the windows have no launch row and are left out",
-            without * 10 > ran,
-        )
+        which = f"{share_of(without, ran)} of {ran} kernels that ran during the windows"
+        yield Note(f"{which} have no launch row and are left out", without * 10 > ran)
 
 
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
@@ -129,13 +115,3 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
         f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
         f"{round(length / 1e6, 3)} ms{hidden if any(w.hides_barriers for w in windows) else ''}"
     )
-
-
-def _about_tax(group: WindowGroup) -> Iterator[Note]:
-    counts = [tax_without_sample(window) for own in group.ranks.values() for window in own]
-    without, under = sum(n for n, _ in counts), sum(n for _, n in counts)
-    if without:
-        yield Note(
-            f"overlap_tax_ns leaves out {_share(without, under)} of {under} compute kernels under communication: "
-            "kernels of their name never ran alone"
-        )

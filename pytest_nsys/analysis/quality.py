@@ -8,21 +8,23 @@ more is off until somebody sets its bound.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import NamedTuple
 
 from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
-from pytest_nsys.analysis.pipeline import RANGES_ALONE
-from pytest_nsys.analysis.ranks import absent_ranks
+from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.ranks import absent_ranks, clocks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import Deviation, deviation
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import KernelsMode, Rank, Value, counted, printable
+from pytest_nsys.core.model import KernelsMode, Value, are, counted, printable, share_of
 
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors"})
@@ -71,8 +73,8 @@ class Fact:
     """
 
     check: str
-    value: Value
     unit: str
+    value: Value
     words: str
     why: str
     remedy: str
@@ -102,23 +104,16 @@ class Subject:
 
     run: Run
     group: WindowGroup
-    metric: str
-    dimensions: tuple[str, ...]
+    metric: Metric
     world: int | None = None
 
     @property
-    def anchors_alone(self) -> bool:
-        """The metric is read off the anchors and other ranges, whatever the kernels are."""
-        return self.metric in ("anchors", "period_ns", "window_typicality", *RANGES_ALONE)
-
-    @property
     def stages(self) -> bool:
-        return "stage" in self.dimensions and self.run.convention.stage is not None and not self.anchors_alone
+        return "stage" in self.metric.looks_up and self.run.convention.stage is not None
 
     @property
     def purposes(self) -> bool:
-        looked_up = bool({"stage", "purpose"} & set(self.dimensions)) and not self.anchors_alone
-        return looked_up and bool(self.run.convention.purposes)
+        return bool(self.metric.looks_up and self.run.convention.purposes)
 
     @property
     def looks_up(self) -> bool:
@@ -126,48 +121,53 @@ class Subject:
 
         Told by what is asked alone, never by what happens to be read already.
         """
-        if self.stages:
-            return True
-        return self.purposes and any(w.communication for windows in self.group.ranks.values() for w in windows)
+        return self.stages or (self.purposes and any(window.communication for window in self.windows))
+
+    @property
+    def windows(self) -> list[RankWindow]:
+        """Those of all ranks."""
+        return [window for own in self.group.ranks.values() for window in own]
 
 
-def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: str, dimensions: Sequence[str]) -> list[str]:
-    """A line for each bound that the windows of a run cross under ``spec``, for a metric with these dimensions."""
-    subject = Subject(run, run.measured(spec), metric, tuple(dimensions), bounds.world)
-    lines = []
-    for check, measure in CHECKS.items():
-        bound = bounds.of(check)
-        if bound is not None:
-            lines += [fact.line(bound) for fact in measure(subject) if fact.crosses(bound)]
-    return lines
+def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[str]:
+    """A line for each bound that the windows of a run cross under ``spec``, for a metric."""
+    subject = Subject(run, run.measured(spec), metric, bounds.world)
+    return [fact.line(bound) for fact, bound in doubts(subject, bounds)]
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{round(100 * part / whole, 1)} %"
+def doubts(subject: Subject, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
+    """The facts that cross their bounds, each with it; what has no bound is not looked at."""
+    metric = subject.metric
+    for name, check in CHECKS.items():
+        bound = bounds.of(name)
+        if bound is None or name in metric.untouched or not (metric.of_kernels or check.of_ranges):
+            continue
+        said = check.measure(subject)
+        if said is not None and (fact := Fact(name, check.unit, *said)).crosses(bound):
+            yield fact, bound
 
 
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+Said = tuple[Value, str, str, str]
+"""The value of a fact, its words, why it matters, and the remedy."""
 
 
-def _missing_ranks(subject: Subject) -> Iterator[Fact]:
+def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | None:
+    """``what`` with the share before it; of nothing there is none."""
+    return (Fraction(part, whole), f"{share_of(part, whole)} of {whole} {what}", why, remedy) if whole else None
+
+
+def _missing_ranks(subject: Subject) -> Said:
     run = subject.run
     labelled = any(rank.setup is not None for rank in run.ranks)
     if subject.world is not None and not labelled and all(facts.counts_gpus for facts in run.facts):
-        yield from _missing_gpus(run, subject.world)
-        return
-    absent, world, some = absent_ranks(subject.run.ranks)
-    yield Fact(
-        "missing_ranks",
-        absent,
-        "count",
-        f"{absent} of {world} ranks {_are(absent)} missing",
-        f"no trace holds rank{'' if absent == 1 else 's'} {some} of the setup labels' mesh",
-        "profile all ranks",
-    )
+        return _missing_gpus(run, subject.world)
+    absent, world, some = absent_ranks(run.ranks)
+    words = f"{absent} of {world} ranks {are(absent)} missing"
+    why = f"no trace holds rank{'' if absent == 1 else 's'} {some} of the setup labels' mesh"
+    return absent, words, why, "profile all ranks"
 
 
-def _missing_gpus(run: Run, world: int) -> Iterator[Fact]:
+def _missing_gpus(run: Run, world: int) -> Said:
     """A process may have one GPU or several: what counts is how many there are in all. Raises TraceError for more."""
     found, where = counted(len(run.ranks), "GPU"), counted(len(run.traces), "file")
     if len(run.ranks) > world:
@@ -176,15 +176,13 @@ def _missing_gpus(run: Run, world: int) -> Iterator[Fact]:
             "files of one profiling window, each other its own --nsys-trace, or mend run: {world: …}"
         )
     absent = world - len(run.ranks)
-    words = f"{absent} of {world} GPUs {_are(absent)} missing"
+    words = f"{absent} of {world} GPUs {are(absent)} missing"
     why = f"the gate file states world {world}, and {found} ran kernels in {where}"
-    yield Fact("missing_ranks", absent, "count", words, why, "give the files of all processes")
+    return absent, words, why, "give the files of all processes"
 
 
-def _unlaunched(subject: Subject) -> Iterator[Fact]:
+def _unlaunched(subject: Subject) -> Said | None:
     """Under mode launched they are in no window; else their stage is a guess."""
-    if subject.anchors_alone:
-        return
     if subject.group.spec.kernels is KernelsMode.LAUNCHED and not subject.group.spec.whole_run:
         without, whole = subject.group.unlaunched
         why = "with kernels: launched they are left out of the windows"
@@ -192,10 +190,8 @@ def _unlaunched(subject: Subject) -> Iterator[Fact]:
         without, whole = launchless(subject.group)
         why = "their stage could only be looked up at their GPU start, which runs behind"
     else:
-        return
-    if whole:
-        words = f"{_percent(without, whole)} of {whole} kernels have no launch row"
-        yield Fact("unlaunched", Fraction(without, whole), "%", words, why, "trace the CUDA API on all ranks")
+        return None
+    return _share(without, whole, "kernels have no launch row", why, "trace the CUDA API on all ranks")
 
 
 def launchless(group: WindowGroup) -> tuple[int, int]:
@@ -204,42 +200,32 @@ def launchless(group: WindowGroup) -> tuple[int, int]:
     return sum(n for n, _ in counts), sum(n for _, n in counts)
 
 
-def _unstaged(subject: Subject) -> Iterator[Fact]:
+def _unstaged(subject: Subject) -> Said | None:
     if not subject.stages:
-        return
-    windows = [window for own in subject.group.ranks.values() for window in own]
-    whole = sum(len(window) for window in windows)
-    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in windows)
-    if whole:
-        words = f"{_percent(none, whole)} of {whole} kernels of the windows have no stage"
-        why = "they are in no stage's rows"
-        yield Fact("unstaged", Fraction(none, whole), "%", words, why, "mend the convention's stage expression")
+        return None
+    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in subject.windows)
+    what, why = "kernels of the windows have no stage", "they are in no stage's rows"
+    return _share(none, sum(map(len, subject.windows)), what, why, "mend the convention's stage expression")
 
 
-def _unclassified(subject: Subject) -> Iterator[Fact]:
+def _unclassified(subject: Subject) -> Said | None:
     if not subject.purposes:
-        return
-    windows = [window for own in subject.group.ranks.values() for window in own]
-    whole = sum(len(window.communication) for window in windows)
-    none = sum(window.context(i)[1] is None for window in windows for i in window.communication)
-    if whole:
-        words = f"{_percent(none, whole)} of {whole} communication kernels have no purpose"
-        why = "no rule of the convention says what they are for"
-        yield Fact("unclassified", Fraction(none, whole), "%", words, why, "add a purpose to the convention")
+        return None
+    whole = sum(len(window.communication) for window in subject.windows)
+    none = sum(window.context(i)[1] is None for window in subject.windows for i in window.communication)
+    what, why = "communication kernels have no purpose", "no rule of the convention says what they are for"
+    return _share(none, whole, what, why, "add a purpose to the convention")
 
 
-def _unknown_communication(subject: Subject) -> Iterator[Fact]:
-    if not subject.anchors_alone and (found := uncounted(subject.group)) is not None:
-        remedy = found.remedy(subject.run.convention)
-        yield Fact("unknown_communication", found.share, "%", found.words, WHY_UNCOUNTED, remedy)
+def _unknown_communication(subject: Subject) -> Said | None:
+    found = uncounted(subject.group)
+    return None if found is None else (found.share, found.words, WHY_UNCOUNTED, found.remedy(subject.run.convention))
 
 
-def _whole_graphs(subject: Subject) -> Iterator[Fact]:
+def _whole_graphs(subject: Subject) -> Said:
     graphs = sum(facts.whole_graphs for facts in subject.run.facts)
-    if not subject.anchors_alone:
-        words = f"{counted(graphs, 'CUDA graph replay')} {'was' if graphs == 1 else 'were'} traced whole"
-        why = "their kernels are in no window"
-        yield Fact("whole_graphs", graphs, "count", words, why, "capture with --cuda-graph-trace=node")
+    words = f"{counted(graphs, 'CUDA graph replay')} {'was' if graphs == 1 else 'were'} traced whole"
+    return graphs, words, "their kernels are in no window", "capture with --cuda-graph-trace=node"
 
 
 _LOSS = re.compile(r"\b(dropped|lost|discarded|overflow\w*)\b", re.IGNORECASE)
@@ -257,9 +243,9 @@ def tells_of_loss(text: str) -> bool:
     return bool(_LOSS.search(text) and _OF_EVENTS.search(text) and not _NOT_OURS.search(text))
 
 
-def _dropped(subject: Subject) -> Iterator[Fact]:
+def _dropped(subject: Subject) -> Said:
     told = [each.told for facts in subject.run.facts for each in facts.diagnostics if tells_of_loss(each.raw)]
-    outside = 0 if subject.anchors_alone else subject.group.out_of_session
+    outside = subject.group.out_of_session if subject.metric.of_kernels else 0
     parts = [f"the profiler says: {printable(told[0])}"] if told else []
     if outside:
         what = "starts" if outside == 1 else "start"
@@ -267,14 +253,13 @@ def _dropped(subject: Subject) -> Iterator[Fact]:
     number = len(told) + outside
     words = f"events were dropped or are out of range, {counted(number, 'sign')} of it"
     why = f"{' and '.join(parts)}, so that rows may be missing or wrong"
-    yield Fact("dropped", number, "count", words, why, "profile fewer steps or event kinds, or export again")
+    return number, words, why, "profile fewer steps or event kinds, or export again"
 
 
-def _diagnostics(subject: Subject) -> Iterator[Fact]:
+def _diagnostics(subject: Subject) -> Said:
     told = [each.told for facts in subject.run.facts for each in facts.diagnostics]
     words = f"the profiler tells of {counted(len(told), 'problem')}"
-    why = printable(told[0]) if told else ""
-    yield Fact("diagnostics", len(told), "count", words, why, "mend what it says")
+    return len(told), words, printable(told[0]) if told else "", "mend what it says"
 
 
 def anchor_counts(group: WindowGroup) -> list[tuple[int, int]]:
@@ -291,76 +276,72 @@ def deviations(group: WindowGroup) -> list[tuple[int, Deviation]]:
     ]
 
 
-def _anchors(subject: Subject) -> Iterator[Fact]:
+def _anchors(subject: Subject) -> Said | None:
     """Where something is a median over anchors. One range that was asked for by name is no median; an index is none."""
     spec = subject.group.spec
-    if subject.metric in ("anchors", "window_typicality"):
-        return  # a limit on these says it itself, and is a verdict
     counts = anchor_counts(subject.group)
     if spec.anchor is not None:
         counts = [(number, count) for number, count in counts if count > 1]
-    elif spec.window not in (MEDIAN, STEADY) and subject.metric != "period_ns":
-        return
-    if counts:
-        number, count = min(counts, key=lambda item: item[1])
-        words = f"rank {number} has {counted(count, 'anchor')}"
-        yield Fact("anchors", count, "count", words, "the median of so few says little", "profile more steps")
+    elif spec.window not in (MEDIAN, STEADY) and "quantile" not in subject.metric.dimensions:
+        return None
+    if not counts:
+        return None
+    number, count = min(counts, key=lambda item: item[1])
+    words = f"rank {number} has {counted(count, 'anchor')}"
+    return count, words, "the median of so few says little", "profile more steps"
 
 
-def _empty_anchors(subject: Subject) -> Iterator[Fact]:
+def _empty_anchors(subject: Subject) -> Said | None:
     found = max(empty_anchors(subject.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
-    if found is not None and not subject.anchors_alone:
-        why = "the record of its kernels ends before that of its ranges, and any window may lack some"
-        remedy = "profile fewer steps, and look at what the profiler said when it stopped"
-        yield Fact("empty_anchors", Fraction(found.anchors, found.of), "%", str(found), why, remedy)
+    why = "the record of its kernels ends before that of its ranges, and any window may lack some"
+    remedy = "profile fewer steps, and look at what the profiler said when it stopped"
+    return found and (Fraction(found.anchors, found.of), str(found), why, remedy)
 
 
-def _uneven_anchors(subject: Subject) -> Iterator[Fact]:
+def _uneven_anchors(subject: Subject) -> Said | None:
     """Where the window is found by their number. Ranks of two places in a pipeline may have other numbers of them."""
     found = uneven_anchors(subject.group)
     counted_off = subject.group.spec.window in (MEDIAN, STEADY, "last") or subject.group.spec.anchor is not None
-    if found is not None and found.alike and counted_off and subject.metric not in ("anchors", "period_ns"):
-        why = "so their windows are other pieces of work"
-        yield Fact("uneven_anchors", found.apart, "count", str(found), why, "profile the same steps on all ranks")
+    if found is None or not found.alike or not counted_off:
+        return None
+    return found.apart, str(found), "so their windows are other pieces of work", "profile the same steps on all ranks"
 
 
-def _typicality(subject: Subject) -> Iterator[Fact]:
-    if subject.metric in ("anchors", "period_ns", "window_typicality"):
-        return
-    if found := deviations(subject.group):
-        number, worst = max(found, key=lambda item: item[1].in_spreads)
-        words = f"rank {number}: the window is {worst}"
-        why = "numbers of an untypical window are no typical ones"
-        yield Fact("typicality", worst.in_spreads, "1", words, why, "profile more steps or take another window")
+def _typicality(subject: Subject) -> Said | None:
+    found = max(deviations(subject.group), key=lambda item: item[1].in_spreads, default=None)
+    if found is None:
+        return None
+    words, why = f"rank {found[0]}: the window is {found[1]}", "numbers of an untypical window are no typical ones"
+    return found[1].in_spreads, words, why, "profile more steps or take another window"
 
 
-def clocks(ranks: Sequence[Rank]) -> int:
-    """How many clocks the ranks stand on: one for each file and, inside a file, each machine (bits of its process ids).
-
-    Two files are two clocks even where one machine wrote both: each counts from the start of its own session.
-    """
-    return len({(rank.process.trace, rank.process.global_pid >> 48) for rank in ranks})
-
-
-def _clocks(subject: Subject) -> Iterator[Fact]:
+def _clocks(subject: Subject) -> Said:
     number = clocks(subject.run.ranks)
     words = f"the ranks stand on {counted(number, 'clock')}"
     why = "times of two files or machines cannot be held against each other"
-    yield Fact("clocks", number, "count", words, why, "profile all ranks into one report")
+    return number, words, why, "profile all ranks into one report"
 
 
-CHECKS: Mapping[str, Callable[[Subject], Iterator[Fact]]] = {
-    "missing_ranks": _missing_ranks,
-    "unlaunched": _unlaunched,
-    "unstaged": _unstaged,
-    "unclassified": _unclassified,
-    "unknown_communication": _unknown_communication,
-    "whole_graphs": _whole_graphs,
-    "dropped": _dropped,
-    "diagnostics": _diagnostics,
-    "anchors": _anchors,
-    "empty_anchors": _empty_anchors,
-    "uneven_anchors": _uneven_anchors,
-    "typicality": _typicality,
-    "clocks": _clocks,
+class Check(NamedTuple):
+    """What measures a fact, and its unit. ``of_ranges``: also for a metric to which no kernel makes a difference."""
+
+    measure: Callable[[Subject], Said | None]
+    unit: str = "count"
+    of_ranges: bool = True
+
+
+CHECKS: Mapping[str, Check] = {
+    "missing_ranks": Check(_missing_ranks),
+    "unlaunched": Check(_unlaunched, "%", of_ranges=False),
+    "unstaged": Check(_unstaged, "%"),
+    "unclassified": Check(_unclassified, "%"),
+    "unknown_communication": Check(_unknown_communication, "%", of_ranges=False),
+    "whole_graphs": Check(_whole_graphs, of_ranges=False),
+    "dropped": Check(_dropped),
+    "diagnostics": Check(_diagnostics),
+    "anchors": Check(_anchors),
+    "empty_anchors": Check(_empty_anchors, "%", of_ranges=False),
+    "uneven_anchors": Check(_uneven_anchors),
+    "typicality": Check(_typicality, "1"),
+    "clocks": Check(_clocks),
 }

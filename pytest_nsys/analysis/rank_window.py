@@ -10,27 +10,27 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
+from pytest_nsys.analysis.trace_kernels import ByName, TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, Convention
+from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
 from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
+    NO_KERNELS,
     NO_LAUNCH,
     Api,
     Collective,
     Copy,
     Interval,
-    Kernels,
     KernelsMode,
     Range,
     Rank,
     Span,
     Stream,
-    TraceFacts,
     Value,
     Window,
 )
@@ -38,30 +38,35 @@ from pytest_nsys.core.statistics import median
 from pytest_nsys.core.workload import Workload
 
 
-@dataclass
 class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
-    What is fetched is read for all ranks of a trace at once. ``fetch_communication_launches`` may leave out the
-    launches of compute kernels, ``fetch_ranges`` gives every range around a launch.
+    ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run.
     """
 
-    rank: Rank
-    kernels: Kernels
-    convention: Convention
-    workload: Workload
-    anchors: Sequence[Range]
-    many: bool
-    fetch_launches: Callable[[], array[int]]
-    fetch_communication_launches: Callable[[], array[int]]
-    fetch_ranges: Callable[[], Sequence[Range]]
-    fetch_run: Callable[[], RankWindow]
-    fetch_api: Callable[[Sequence[str], Interval], Sequence[Api] | None]
-    fetch_copies: Callable[[Interval], Sequence[Copy] | None]
-    fetch_collectives: Callable[[], Mapping[int, Collective] | None]
-    fetch_facts: Callable[[], TraceFacts]
-    looked_up: int = field(default=0, init=False)
-    claimed_twice: int = field(default=0, init=False)
+    def __init__(
+        self,
+        rank: Rank,
+        around: TraceKernels,
+        anchors: Sequence[Range] = (),
+        workload: Workload | None = None,
+        whole: Callable[[], RankWindow] | None = None,
+    ) -> None:
+        self.rank, self.around, self.anchors = rank, around, anchors
+        self.convention, self.workload = around.convention, workload or Workload()
+        self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
+        self._whole = whole
+        self.looked_up = self.claimed_twice = 0
+
+    @property
+    def whole(self) -> RankWindow:
+        """All that the rank ran, as one window."""
+        assert self._whole is not None
+        return self._whole()
+
+    @cached_property
+    def _communicating(self) -> tuple[bytearray, ByName]:
+        return self.around.communicating(self.rank.lane) if len(self.kernels) else (bytearray(), {})
 
     @property
     def communicates(self) -> bytearray:
@@ -77,35 +82,34 @@ class RankTrack:
         return {key: known for key, known in found if known is not None}
 
     @cached_property
-    def _communicating(self) -> tuple[bytearray, Mapping[tuple[int, int], int]]:
-        """By kernel, and by name ids: each name is looked at once."""
-        kernels, names = self.kernels, self.kernels.names
-        known: dict[tuple[int, int], int] = {}
-        flags = bytearray(len(kernels))
-        for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
-            flag = known.get(key)
-            if flag is None:
-                flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
-            flags[i] = flag
-        return flags, known
-
-    @cached_property
     def launch_ns(self) -> array[int]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-        return self.fetch_launches()
+        return self.around.launches.get(self.rank.lane) or array("q")
 
-    @cached_property
+    @property
     def collectives(self) -> Mapping[int, Collective] | None:
         """What is recorded of the communication kernels, by index; None where the trace has no record of any size."""
-        return self.fetch_collectives()
+        found = self.around.collectives
+        return None if found is None else found.get(self.rank.lane, {})
+
+    def api_calls(self, globs: Sequence[str], span: Interval) -> Sequence[Api] | None:
+        """The calls of the rank's process; None where the trace has no record of any."""
+        pid = self.rank.process.global_pid
+        found = self.around.trace.api_calls(globs, {pid: span})
+        return None if found is None else found.get(pid, ())
+
+    def copies(self, span: Interval) -> Sequence[Copy] | None:
+        """The copies that are launched in the span; None where the trace does not say between which memories."""
+        found = self.around.trace.copies({self.rank.lane: span})
+        return None if found is None else found.get(self.rank.lane, ())
 
     @cached_property
     def launchless(self) -> tuple[int, int]:
         """Kernels without a launch row, and of how many: all of a few, of many those that communicate, if any does."""
-        some = [i for i, flag in enumerate(self.communicates) if flag] if self.many else []
+        some = [i for i, flag in enumerate(self.communicates) if flag] if self.around.many else []
         if not some:
             return self.launch_ns.count(NO_LAUNCH), len(self.kernels)
-        launches = self.fetch_communication_launches()
+        launches = self._communication_launches
         return sum(launches[i] == NO_LAUNCH for i in some), len(some)
 
     @cached_property
@@ -119,10 +123,14 @@ class RankTrack:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
         return max((e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)), default=0)
 
+    @property
+    def _communication_launches(self) -> Sequence[int]:
+        return self.around.communication_launches.get(self.rank.lane, ())
+
     @cached_property
     def _communication_contexts(self) -> dict[int, Context]:
         indices = [i for i, flag in enumerate(self.communicates) if flag]
-        return self._look_up(indices, self.fetch_communication_launches())
+        return self._look_up(indices, self._communication_launches)
 
     @cached_property
     def contexts(self) -> dict[int, Context]:
@@ -132,14 +140,14 @@ class RankTrack:
     @property
     def communication_contexts(self) -> dict[int, Context]:
         """Stage and purpose of every communication kernel at least; of few kernels of all, which costs no more."""
-        if "contexts" in self.__dict__ or not self.many:
+        if "contexts" in self.__dict__ or not self.around.many:
             return self.contexts
         return self._communication_contexts
 
     def _look_up(self, indices: Sequence[int], launches: Sequence[int]) -> dict[int, Context]:
         starts = self.kernels.start_ns
         times = [starts[i] if launches[i] == NO_LAUNCH else launches[i] for i in indices]
-        found = look_up(self.fetch_ranges(), times, self.convention.contexts())
+        found = look_up(self.around.ranges.get(self.rank.process.global_pid, ()), times, self.convention.contexts())
         self.looked_up, self.claimed_twice = len(times), found.claimed_twice
         return dict(zip(indices, found.contexts, strict=True))
 
@@ -278,7 +286,7 @@ class RankWindow:
     @cached_property
     def under_communication(self) -> list[int]:
         """The compute kernels during which communication ran anywhere in the run, by index in the window."""
-        covered = self.track.fetch_run().all_communication_time.covered_ns
+        covered = self.track.whole.all_communication_time.covered_ns
         return [
             i for i, (start, end) in zip(self.compute, self.spans(self.compute), strict=True) if covered(start, end)
         ]

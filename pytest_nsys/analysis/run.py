@@ -6,15 +6,15 @@ assertion or gate file that asks for the same window costs no reading.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
+from pytest_nsys.analysis.trace_kernels import TraceKernels
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured
@@ -22,7 +22,6 @@ from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
-    Collective,
     Interval,
     Kernels,
     KernelsMode,
@@ -36,9 +35,6 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.traces.copies_as_kernels import with_copies
-
-MANY = 100_000
-"""From so many kernels of a trace on, launches are read only for those that need one."""
 
 
 class Run:
@@ -130,7 +126,8 @@ class Run:
             return [Window(start, end, spec.window)]
         anchors = self.anchors(rank, spec.anchor)
         if not anchors:
-            raise NothingMeasured(explain_no_anchor(self, rank, spec))
+            trace = self.traces[rank.process.trace]
+            raise NothingMeasured(explain_no_anchor(trace, self.convention, rank, spec))
         try:
             return anchor_windows(anchors, spec)
         except NothingMeasured as error:
@@ -173,11 +170,6 @@ class Run:
             trace.close()
 
 
-def lane_of(rank: Rank) -> Lane:
-    """Where the kernels of a rank are found in its trace."""
-    return Lane(rank.process.global_pid, rank.device)
-
-
 class RunWindow(NamedTuple):
     """One picked window of every rank, by rank number: what a metric of the whole run is measured on.
 
@@ -198,11 +190,7 @@ class WindowGroup:
         self.anchor_notes: tuple[Note, ...] | None = None
         for rank in run.ranks if not spec.whole_run else ():
             self._pick_windows(rank)
-        self._kernels = self._read_kernels()
-        self._launches: dict[int, Mapping[Lane, array[int]]] = {}
-        self._some_launches: dict[int, Mapping[Lane, array[int]]] = {}
-        self._around: dict[int, Mapping[int, Sequence[Range]]] = {}
-        self._collectives: dict[int, Mapping[Lane, Sequence[Collective | None]] | None] = {}
+        self.around = [self._around(number, trace) for number, trace in enumerate(run.traces)]
         ranks = [rank for number in range(len(run.traces)) for rank in self._trace_ranks(number)]
         self.tracks = {rank.number: self._track(rank) for rank in ranks}
         self.ranks: dict[int, list[RankWindow]] = {
@@ -224,94 +212,21 @@ class WindowGroup:
         windows = self.windows[rank.number]
         return min(w.start_ns for w in windows), max(w.end_ns for w in windows)
 
-    def _read_kernels(self) -> list[Mapping[Lane, Kernels]]:
-        found: list[Mapping[Lane, Kernels]] = []
-        for number, trace in enumerate(self.run.traces):
-            ranks = self._trace_ranks(number)
-            if not ranks:
-                found.append({})
-            elif self.spec.whole_run:
-                found.append(trace.kernels({lane_of(rank): None for rank in ranks}))
-            elif self.spec.kernels is KernelsMode.LAUNCHED:
-                found.append(trace.kernels_launched({lane_of(rank): self._hull(rank) for rank in ranks}))
-            else:
-                found.append(trace.kernels({lane_of(rank): self._hull(rank) for rank in ranks}))
-        return found
+    def _around(self, number: int, trace: Trace) -> TraceKernels:
+        whole = self.spec.whole_run
+        spans = {rank.lane: None if whole else self._hull(rank) for rank in self._trace_ranks(number)}
+        launched = {lane: span for lane, span in spans.items() if span is not None}
+        kernels: Mapping[Lane, Kernels] = {}
+        if launched and self.spec.kernels is KernelsMode.LAUNCHED:
+            kernels = trace.kernels_launched(launched)
+        elif spans:
+            kernels = trace.kernels(spans)
+        return TraceKernels(trace, self.run.convention, kernels)
 
     def _track(self, rank: Rank) -> RankTrack:
-        number, lane = rank.process.trace, lane_of(rank)
-        trace = self.run.traces[number]
-        pid = rank.process.global_pid
-        return RankTrack(
-            rank=rank,
-            kernels=self._kernels[number].get(lane) or _no_kernels(),
-            convention=self.run.convention,
-            workload=self.run.workload,
-            anchors=self.run.anchors(rank, self.spec.anchor),
-            many=self._many(number),
-            fetch_launches=lambda: self._launches_of(number).get(lane) or array("q"),
-            fetch_communication_launches=lambda: self._communication_launches_of(number).get(lane) or array("q"),
-            fetch_ranges=lambda: self._ranges_of(number).get(pid, ()),
-            fetch_run=lambda: self.run.whole().ranks[rank.number][0],
-            fetch_api=lambda globs, span: _own(trace.api_calls(globs, {pid: span}), pid),
-            fetch_copies=lambda span: _own(trace.copies({lane: span}), lane),
-            fetch_collectives=lambda: self._collectives_of(number, lane),
-            fetch_facts=lambda: self.run.facts[number],
-        )
-
-    def _launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
-        if trace not in self._launches:
-            self._launches[trace] = self.run.traces[trace].launches(self._kernels[trace])
-        return self._launches[trace]
-
-    def _communication_launches_of(self, trace: int) -> Mapping[Lane, array[int]]:
-        """Of a few kernels all launches, which the next metric may want; of many only what is asked for."""
-        if trace in self._launches or not self._many(trace):
-            return self._launches_of(trace)
-        if trace not in self._some_launches:
-            tracks = {lane_of(rank): self.tracks[rank.number] for rank in self._trace_ranks(trace)}
-            chosen = {lane: [i for i, c in enumerate(t.communicates) if c] for lane, t in tracks.items()}
-            some = self.run.traces[trace].launches(
-                {n: tracks[n].kernels.take(indices) for n, indices in chosen.items()}
-            )
-            spread = {lane: array("q", [NO_LAUNCH]) * len(track.kernels) for lane, track in tracks.items()}
-            for lane, indices in chosen.items():
-                for i, launch in zip(indices, some[lane], strict=True):
-                    spread[lane][i] = launch
-            self._some_launches[trace] = spread
-        return self._some_launches[trace]
-
-    def _collectives_of(self, trace: int, lane: Lane) -> Mapping[int, Collective] | None:
-        """What is recorded of the communication kernels of a lane, by index."""
-        tracks = {lane_of(rank): self.tracks[rank.number] for rank in self._trace_ranks(trace)}
-        chosen = {place: [i for i, c in enumerate(t.communicates) if c] for place, t in tracks.items()}
-        if trace not in self._collectives:
-            some = {place: tracks[place].kernels.take(indices) for place, indices in chosen.items()}
-            self._collectives[trace] = self.run.traces[trace].collectives(some)
-        found = self._collectives[trace]
-        if found is None:
-            return None
-        own = zip(chosen[lane], found.get(lane, ()), strict=False)
-        return {i: collective for i, collective in own if collective is not None}
-
-    def _many(self, trace: int) -> bool:
-        return sum(len(kernels) for kernels in self._kernels[trace].values()) > MANY
-
-    def _ranges_of(self, trace: int) -> Mapping[int, Sequence[Range]]:
-        """Of a few kernels the ranges around their launches, of many all up to the last one's start."""
-        if trace not in self._around:
-            spans: dict[int, Interval] = {}
-            for lane, kernels in self._kernels[trace].items():
-                if not len(kernels):
-                    continue
-                low, high = 0, max(kernels.start_ns)
-                if not self._many(trace):
-                    launched = [t for t in self._launches_of(trace)[lane] if t != NO_LAUNCH]
-                    low, high = min([kernels.start_ns[0], *launched]), max([high, *launched])
-                before = spans.get(lane.global_pid, (low, high))
-                spans[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
-            self._around[trace] = self.run.traces[trace].ranges_around(spans)
-        return self._around[trace]
+        anchors = self.run.anchors(rank, self.spec.anchor)
+        around = self.around[rank.process.trace]
+        return RankTrack(rank, around, anchors, self.run.workload, lambda: self.run.whole().ranks[rank.number][0])
 
     @cached_property
     def unlaunched(self) -> tuple[int, int]:
@@ -322,7 +237,7 @@ class WindowGroup:
             for rank in self._trace_ranks(number):
                 filled = [window for window in self.ranks[rank.number] if len(window)]
                 if filled:
-                    spans[lane_of(rank)] = (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
+                    spans[rank.lane] = (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
             for launches in trace.launches(trace.kernels(dict(spans))).values():
                 ran += len(launches)
                 without += launches.count(NO_LAUNCH)
@@ -359,10 +274,9 @@ class WindowGroup:
         chosen = [n for n in sorted({*self.ranks, *self._without}) if ranks is None or n in ranks]
         for number in chosen:
             windows = self.ranks.get(number, [])
-            empty = [w.window for w in windows if not len(w)]
-            if empty and number not in self._without:  # explained once, however many assertions ask
-                why = explain_empty(self.run, windows[0].rank, self.spec, empty, len(windows))
-                self._without[number] = NothingMeasured(why)
+            if number not in self._without and not all(map(len, windows)):  # explained once, whoever asks
+                track = None if self.spec.whole_run else self.run.whole().tracks[number]
+                self._without[number] = NothingMeasured(explain_empty(windows, track))
             if number in self._without:
                 raise self._without[number]
         return {number: self.ranks[number] for number in chosen}
@@ -383,16 +297,3 @@ class WindowGroup:
             RunWindow(self.run, {number: windows[i] for number, windows in ranks.items()})
             for i in range(max(counts, default=0))
         ]
-
-
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-def _own(found: Mapping[_K, Sequence[_V]] | None, key: _K) -> Sequence[_V] | None:
-    return None if found is None else found.get(key, ())
-
-
-def _no_kernels() -> Kernels:
-    none = array("q")
-    return Kernels(none, none, none, none, none, none, (), {}, bytearray())

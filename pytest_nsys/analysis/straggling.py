@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_nsys.analysis.collectives import Labels, Transfer, transfers
-from pytest_nsys.analysis.quality import clocks
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Row, printable
@@ -157,7 +157,7 @@ def _matched(window: RunWindow) -> Matched:
         raise NoRows("; ".join(found.unmatched))
     blind = [w for w in window.by_rank.values() if transfers(w) and w.track.collectives is None]
     if blind:
-        raise NoRows(f"the trace does not say who communicates with whom: {blind[0].track.fetch_facts().to_see_sizes}")
+        raise NoRows(f"the trace does not say who communicates with whom: {blind[0].track.around.facts.to_see_sizes}")
     raise NoRows("no collective of a process group runs in the windows")
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Label, Note, Row, counted
 
 HASH_BITS = 52
@@ -149,9 +151,9 @@ def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
             yield SharedStream(labels[stream], compute, +communication)
 
 
-def barrier_notes(windows: Iterable[RankWindow]) -> Iterator[Note]:
+def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
-    for window in windows:
+    for window in (window for run in captures for own in run.measured(spec).ranks.values() for window in own):
         for label, communication, compute in _communicating(window):
             if compute > communication:
                 kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
@@ -165,7 +167,7 @@ def pageable_copies(window: RankWindow) -> Iterator[Row]:
 
     No row where the trace does not say which memory a copy of the window reads or writes.
     """
-    copies = window.track.fetch_copies((window.window.start_ns, window.window.end_ns))
+    copies = window.track.copies((window.window.start_ns, window.window.end_ns))
     if copies is None:
         return
     pageable = sum(PAGEABLE in (copy.source, copy.target) for copy in copies)

@@ -89,6 +89,11 @@ class Rank(NamedTuple):
         return self.process.pid
 
     @property
+    def lane(self) -> Lane:
+        """Where its kernels are found in its trace."""
+        return Lane(self.process.global_pid, self.device)
+
+    @property
     def coordinates(self) -> Mapping[str, int]:
         """Mesh coordinates by axis (``pp``, ``dp`` …), empty without a setup label."""
         return self.setup.coordinates if self.setup else {}
@@ -171,6 +176,10 @@ class Kernels:
             start_ns=array("q", [max(t, start_ns) for t in self.start_ns]),
             end_ns=array("q", [min(t, end_ns) for t in self.end_ns]),
         )
+
+
+_NONE = array("q")
+NO_KERNELS = Kernels(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, (), {}, bytearray())
 
 
 class Lane(NamedTuple):
@@ -377,6 +386,16 @@ class Row(NamedTuple):
 def counted(number: int, noun: str) -> str:
     """``1 row``, ``3 rows``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def are(number: int) -> str:
+    """``is`` of one thing, ``are`` of several."""
+    return "is" if number == 1 else "are"
+
+
+def share_of(part: int, whole: int) -> str:
+    """``12.5 %``, to a tenth."""
+    return f"{round(100 * part / whole, 1)} %"
 
 
 _COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")

@@ -21,7 +21,8 @@ from pytest_nsys.analysis.candidates import (
     held,
     lag_of,
 )
-from pytest_nsys.analysis.quality import CHECKS, FEW_ANCHORS, Bounds, Subject
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.quality import FEW_ANCHORS, Bounds, Subject, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.uncounted import uncounted
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
@@ -218,14 +219,11 @@ def with_libraries(choice: Choice, run: Run) -> Choice:
 def with_bounds(choice: Choice, run: Run) -> Choice:
     """The choice with the bounds of quality that this trace crosses set on purpose, each with what would be better."""
     group = run.measured(choice.spec)
-    subject = Subject(run, group, "exposed_ns", ("rank", "stage", "purpose"))
+    metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, str] = {}
-    for check, measure in CHECKS.items():
-        bound = Bounds().of(check)
-        for fact in measure(subject) if bound is not None else ():
-            if bound is not None and fact.crosses(bound):
-                quality[check] = fact.written(fact.value)
-                choice = choice.because("quality", f"{check}: {printable(fact.words, 120)}; better {fact.remedy}.")
+    for fact, _ in doubts(Subject(run, group, metric), Bounds()):
+        quality[fact.check] = fact.written(fact.value)
+        choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better {fact.remedy}.")
     counts = [len(track.anchors) for track in group.tracks.values() if track.anchors]
     if "anchors" not in quality and choice.window != RUN and min(counts, default=FEW_ANCHORS) < FEW_ANCHORS:
         quality["anchors"] = str(min(counts))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.model import KernelsMode, Value, printable
@@ -287,15 +288,13 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
         what = "From the first start to the last end of the window's kernels"
     why = (f"{what}; measured at most {figures.largest('window_ns')}.",)
     yield _held(figures, "window_ns", why, TIME, 0)
-    why = (f"Time in which no kernel runs; measured at most {figures.largest('idle_ns')}.",)
-    yield _held(figures, "idle_ns", why, TIME, 2)
-    if figures.rows("compute_ns"):
-        why = (f"Σ length of the compute kernels; measured at most {figures.largest('compute_ns')}.",)
-        yield _held(figures, "compute_ns", why, TIME, 10)
+    drafted = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
+    for (what, rank), name in sorted(drafted, key=lambda each: each[0].rank):
+        if figures.rows(name):
+            yield _held(figures, name, (f"{what}; measured at most {figures.largest(name)}.",), TIME, rank)
 
 
-_ROUGH = {"idle_ns": Fraction(10, 100), "barrier_ns": Fraction(10, 100)}
-"""Times that are the rest of something else, or wait for others, and move more."""
+ROUGH = Fraction(10, 100)
 
 
 def _held(
@@ -303,8 +302,9 @@ def _held(
 ) -> DraftSentence:
     """A time against its baseline, with the file's tolerance where that is wide enough."""
     rows = [own for labels, own in figures.each(metric).items() if not quantile or labels[1] == quantile.strip()]
-    smallest = file_smallest_ns(figures) * (2 if metric in _ROUGH else 1)
-    own = relative(rows, smallest, _ROUGH.get(metric, GUESS))
+    rough = METRICS[metric].rough
+    smallest = file_smallest_ns(figures) * (2 if rough else 1)
+    own = relative(rows, smallest, ROUGH if rough else GUESS)
     usual = file_tolerance(figures)
     words = "tolerance" if own <= usual else f"max({int(100 * own)}%, {written_ns(smallest)})"
     if own > usual:

@@ -9,7 +9,7 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from pytest_nsys.analysis.pipeline import OF_STAGES
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.model import Label, printable
 from pytest_nsys.core.units import NANOSECONDS, UnitMistake, format_value, parse_quantity
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
@@ -20,12 +20,6 @@ from pytest_nsys.gates.yaml_nodes import Mistakes, Reader
 WORKLOAD_KEYS = ("config", "steps", "step_time", "samples", "local_samples", "data_parallel", "peak")
 PIPELINE_KEYS = ("stage0", "stage1", "warmup")
 BANDWIDTH = "GB/s"
-
-NEEDED: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(OF_STAGES, ("pipeline", "{stage0: …, stage1: …}")),
-    "share": ("blocks", "[…]"),
-}
-"""The key that has to be in the file for a metric, and what it looks like."""
 
 
 def read_workload(reader: Reader, fields: Mapping[str, Node], run: Mapping[str, Label], folder: Path) -> Workload:
@@ -56,10 +50,10 @@ def options_of(workload: Workload, command: str) -> list[str]:
 def check_needed(mistakes: Mistakes, assertions: Iterable[Assertion], stated: Container[str]) -> None:
     """Notes each assertion on a metric that takes a key which the file, whose keys are ``stated``, lacks."""
     for assertion in assertions:
-        key, example = NEEDED.get(assertion.metric, ("", ""))
-        if key and key not in stated:
+        needs = METRICS[assertion.metric].needs if assertion.metric in METRICS else None
+        if needs is not None and needs.key not in stated:
             place = assertion.location
-            what = f"{assertion.metric} needs {key}: {example} in this file: patterns (%) of range names"
+            what = f"{assertion.metric} needs {needs.key}: {needs.example} in this file: patterns (%) of range names"
             mistakes.add(place.line, place.column, what)
 
 

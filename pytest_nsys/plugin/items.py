@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from pytest_nsys.analysis.kernel_families import PER_STEP
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.pipeline import RANGES_ALONE
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import Step
@@ -186,14 +184,11 @@ class GateItem(pytest.Item):
         session = session_of(self.config)
         worst = next(iter(rows_to_show(verdict)), None)
         rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
-        dimensions = METRICS[self.assertion.metric].dimensions
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
-            command = "overlap" if "stage" in dimensions else "streams"
-            if "collective" in dimensions or self.assertion.metric in PER_STEP:
-                command = "collectives" if "collective" in dimensions else "kernels"
-            if self.assertion.metric in RANGES_ALONE and self.gate.workload.pipeline is not None:
-                command = "pipeline"
+            command = METRICS[self.assertion.metric].view
+            if command == "pipeline" and self.gate.workload.pipeline is None:
+                command = "streams"
             if self._straggles(verdict):
                 command, rank = "collectives", None
             rank = rank if isinstance(rank, int) else None

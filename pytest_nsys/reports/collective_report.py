@@ -78,7 +78,7 @@ class CollectiveReport:
         windows = [self.window.by_rank[number] for number in sorted(self.shown)]
         blind = [w for w in windows if w.track.collectives is None and transfers(w)]
         if blind:
-            yield f"no bytes, bandwidths and waits: {blind[0].track.fetch_facts().to_see_sizes}"
+            yield f"no bytes, bandwidths and waits: {blind[0].track.around.facts.to_see_sizes}"
         for window in windows:
             if window.track.collectives is not None:
                 yield from (f"rank {window.rank.number}: {line}" for line in lacking(window))

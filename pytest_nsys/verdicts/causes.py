@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import Explained, explain, explainable, measured_ns
+from pytest_nsys.analysis.causes import Explained, Parts
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
@@ -124,14 +124,16 @@ def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | 
     return WindowSpec(str(index), Span.PERIOD, KernelsMode.CLIPPED)
 
 
-def _change(metric: Metric, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown) -> int | None:
+def _change(
+    metric: Metric, parts: Parts, row: JudgedRow, labels: Mapping[str, Label], was: Breakdown, now: Breakdown
+) -> int | None:
     """How far the row moved, in ns; of an aggregate the row that it was taken from, which was another one before.
 
     None where that was not kept.
     """
     if row.value is not None and row.baseline is not None and not row.origin and metric.unit is Unit.NS:
         return round(row.value - row.baseline)
-    before, after = (measured_ns(metric.name, labels, side) for side in (was, now))
+    before, after = (parts.measured_ns(side, labels) for side in (was, now))
     return None if before is None or after is None else after - before
 
 
@@ -142,8 +144,11 @@ def explain_rows(
 
     A row that stands for several ranks at once, or of a metric that has no parts, is left out.
     """
+    parts = metric.explained_by
+    if parts is None:
+        return []
     found = []
-    for row in rows if explainable(metric.name) else ():
+    for row in rows:
         labels = {**row.origin, **row.labels}
         if row.outcome not in EXPLAINED or row.value is None or row.baseline is None:
             continue
@@ -153,7 +158,7 @@ def explain_rows(
         is_now = now.breakdown(metric, spec, labels, row.value)
         if was is None or is_now is None:
             continue
-        change = _change(metric, row, labels, was, is_now)
+        change = _change(metric, parts, row, labels, was, is_now)
         if change is not None:
-            found.append(Explained(labels, explain(metric.name, labels, change, was, is_now)))
+            found.append(Explained(labels, parts.explain(labels, change, was, is_now)))
     return found

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.causes import explainable
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
@@ -205,7 +204,7 @@ class Refresh:
         asked = {
             explained_by(each.metric, spec): (each.metric, spec)
             for each in measured
-            if explainable(each.metric.name)
+            if each.metric.explained_by is not None
             for spec in (spec_for(self.context.captures.convention, each.readers[0]),)
         }
         if self.mode is not Mode.CALIBRATE:

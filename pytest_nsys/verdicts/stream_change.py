@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Of
 from pytest_nsys.analysis.structure import SharedStream, shared_streams
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.core.units import format_value
@@ -18,17 +18,6 @@ from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.verdicts.references import ReferenceSource
-
-VANISHING = frozenset(
-    {
-        *("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max"),
-        *("stage_wall_exposed_ns", "wall_exposed_ns", "wall_overlap"),
-    }
-)
-"""Metrics without a row where nothing communicates on a stream of its own."""
-
-MOVING = frozenset({"barrier_ns", "barriers", "comm_streams", "compute_streams", "compute_on_comm_streams"})
-"""Metrics whose value says which kind the streams are."""
 
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
 SHOWN = 3
@@ -41,7 +30,7 @@ def explain_streams(
     out where ``before`` can tell.
     """
     metric = METRICS[assertion.metric]
-    if judgement.outcome not in OFF or metric.name not in VANISHING | MOVING:
+    if judgement.outcome not in OFF or metric.of not in (Of.COMMUNICATION, Of.STREAMS):
         return ()
     found: dict[str, dict[int, None]] = {}
     ranks = [*_ranks(assertion, judgement.rows, now, before)]
@@ -65,7 +54,7 @@ def _ranks(
         rank = labels.get("rank")
         if row.outcome not in OFF or row.waived or not isinstance(rank, int):
             continue
-        if row.value is None or metric.name in MOVING:
+        if row.value is None or metric.of is Of.STREAMS:
             if before is None or row.baseline is None:
                 yield rank, None
             else:

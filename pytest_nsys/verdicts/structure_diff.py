@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import METRICS, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import KernelSequence, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
@@ -21,18 +21,6 @@ from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.kernel_order import first_difference
 from pytest_nsys.verdicts.references import ReferenceSource
-
-KERNELS = METRICS["kernel_launches"]
-MADE_OF = {"launches": KERNELS, "syncs": METRICS["sync_calls"]}
-"""The counts whose rows are sums of those of another metric, which has one dimension more."""
-
-OF_KERNELS = frozenset(
-    {
-        *("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns"),
-        *("launches", "mean_kernel_ns"),
-    }
-)
-"""Metrics whose rows of a stage are gone with its kernels."""
 
 SHOWN_PARTS = 8
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
@@ -47,15 +35,18 @@ def explain(
     """
     off = [row for row in judgement.rows if row.outcome in OFF and not row.waived]
     spec = spec_for(now.convention, assertion)
-    if assertion.metric in OF_KERNELS and judgement.outcome is Outcome.NO_DATA:
+    metric = METRICS[assertion.metric]
+    of_a_stage = metric.of in (Of.COMMUNICATION, Of.STAGE) and "stage" in metric.dimensions
+    if of_a_stage and judgement.outcome is Outcome.NO_DATA:
         return _gone(assertion, off, now)
     if not off or assertion.aggregates or assertion.balance_across is not None:
         return ()
-    if METRICS[assertion.metric].unit is Unit.HASH and before is not None:
+    if metric.unit is Unit.HASH and before is not None:
         return _departures(off, now.sequences(spec), before.sequences(spec))
-    if assertion.metric == KERNELS.name and before is not None:
+    if "kernel" in metric.dimensions and before is not None:
         return _by_kernel(off)
-    if (parts := MADE_OF.get(assertion.metric)) is not None:
+    if metric.sums:
+        parts = METRICS[metric.sums]
         accepted = before.table(parts, spec) if before is not None else None
         return _parts(off, now.rows(parts, spec), accepted)
     return ()

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Compute, Wall
-from pytest_nsys.analysis.causes import PROMPT_NS, Cause, CauseKind, explain
+from pytest_nsys.analysis.causes import PROMPT_NS, Cause, CauseKind
 from pytest_nsys.analysis.straggling import Wait
+from tests.support.explain import explain
 
 A2A, REDUCE = "ncclDevKernel_SendRecv", "ncclDevKernel_AllReduce"
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.breakdown import AT_END, Barrier, Breakdown, Wall, break_down
-from pytest_nsys.analysis.causes import EXPLAINED, Cause, CauseKind, Explanation, explain
+from pytest_nsys.analysis.causes import Cause, CauseKind, Explanation
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Kernels, ProcessId, Range, Rank, Setup, Stream, Window
-from pytest_nsys.core.workload import Workload
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, storable
+from tests.support.explain import explain
+from tests.support.windows import track_of
 
 A2A = "ncclDevKernel_SendRecv"
 STAGE = "stage2_f"
@@ -47,30 +47,19 @@ def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (
     ids = {name: n for n, name in names.items()}
     launches = array("q", [k.start_ns - k.ahead_ns for k in ordered])
     setup = Setup("", rank, {"ep": rank, "pp": 0}, {"ep": 2, "pp": 1})
-    known: dict[str, Any] = {
-        "rank": Rank(rank, ProcessId(0, rank), None, setup, Path("a.sqlite")),
-        "kernels": Kernels(
-            start_ns=array("q", [k.start_ns for k in ordered]),
-            end_ns=array("q", [k.end_ns for k in ordered]),
-            correlation=array("q", range(len(ordered))),
-            stream=array("q", [k.name == A2A for k in ordered]),
-            name=array("q", [ids[k.name] for k in ordered]),
-            full_name=array("q", [ids[k.name] for k in ordered]),
-            streams=(Stream(0, 1, 7), Stream(0, 1, 20)),
-            names=names,
-            graph_node=bytearray(len(ordered)),
-        ),
-        "convention": BUILT_IN["pithtrain"],
-        "workload": Workload(),
-        "anchors": (),
-        "many": False,
-        "fetch_launches": lambda: launches,
-        "fetch_communication_launches": lambda: launches,
-        "fetch_ranges": lambda: [Range(-10_000, 100_000, 1, STAGE)],
-        "fetch_run": lambda: rank_window(kernels),
-    }
-    known |= {f.name: lambda *_: None for f in fields(RankTrack) if f.init and f.name not in known}
-    track = RankTrack(**known)
+    columns = Kernels(
+        start_ns=array("q", [k.start_ns for k in ordered]),
+        end_ns=array("q", [k.end_ns for k in ordered]),
+        correlation=array("q", range(len(ordered))),
+        stream=array("q", [k.name == A2A for k in ordered]),
+        name=array("q", [ids[k.name] for k in ordered]),
+        full_name=array("q", [ids[k.name] for k in ordered]),
+        streams=(Stream(0, 1, 7), Stream(0, 1, 20)),
+        names=names,
+        graph_node=bytearray(len(ordered)),
+    )
+    own = Rank(rank, ProcessId(0, rank), None, setup, Path("a.sqlite"))
+    track = track_of(columns, BUILT_IN["pithtrain"], launches, [Range(-10_000, 100_000, 1, STAGE)], rank=own)
     return RankWindow(track, Window(*window, "step"), WindowSpec(), range(len(ordered)))
 
 
@@ -290,10 +279,6 @@ def test_a_breakdown_is_the_window(first: list[K], second: list[K]) -> None:
         assert stage == STAGE
         assert sum(k.length_ns for k in own) == value("comm_ns", first)
         assert all(k.length_ns == k.exposed_ns + sum(k.hidden_by.values()) for k in own)
-
-
-def test_every_metric_that_is_explained_exists() -> None:
-    assert set(EXPLAINED) <= set(METRICS)
 
 
 @given(st.lists(st.tuples(some, some), max_size=3))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,17 +18,16 @@ from pytest_nsys.analysis.lanes import in_order
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Purpose
-from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, ProcessId, Range, Rank, Span, Stream, Window
-from pytest_nsys.core.workload import Workload
+from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import STEP, notes
+from tests.support.windows import track_of
 
 K = tuple[str, int, int, int]
 """Name, start and end in ns, and the stream of a kernel."""
 
 LOW, HIGH = 100, 200
 WINDOW = Window(LOW, HIGH, "step", 0, 3)
-RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
 
 
 def kernels_of(some: Sequence[K]) -> Kernels:
@@ -57,28 +55,7 @@ def track(
     """Kernels of one rank; each is launched when it starts unless ``launches`` says otherwise."""
     kernels = kernels_of(some)
     launched = array("q", kernels.start_ns if launches is None else launches)
-    found: RankTrack
-
-    def whole_run() -> RankWindow:
-        return RankWindow(found, WINDOW, WindowSpec("run"), range(len(kernels)))
-
-    found = RankTrack(
-        rank=RANK,
-        kernels=kernels,
-        convention=STEP,
-        workload=Workload(),
-        anchors=[],
-        many=many,
-        fetch_launches=lambda: launched,
-        fetch_communication_launches=lambda: launched,
-        fetch_ranges=lambda: ranges,
-        fetch_run=whole_run,
-        fetch_api=lambda *_: None,
-        fetch_copies=lambda *_: None,
-        fetch_collectives=lambda: None,
-        fetch_facts=lambda: SimpleNamespace(),  # type: ignore[arg-type,return-value]
-    )
-    return found
+    return track_of(kernels, STEP, launched, ranges, many=many)
 
 
 def chosen(found: RankTrack, mode: str, span: Span = Span.RANGE, window: Window = WINDOW) -> list[int]:

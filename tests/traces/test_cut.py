@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import clocks
+from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wall
-from pytest_nsys.analysis.causes import CauseKind, explain
+from pytest_nsys.analysis.causes import CauseKind
 from pytest_nsys.reports.causes import cause_words
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.explain import explain
 from tests.support.gates import MS, Edit, Project
 
 GATE = """

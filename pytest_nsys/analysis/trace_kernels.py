@@ -1,0 +1,96 @@
+"""What is read of one trace around the windows of all its ranks? Each table once for all of them, when first asked."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.model import NO_LAUNCH, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+
+MANY = 100_000
+"""From so many kernels of a trace on, launches are read only for those that need one."""
+
+ByName = Mapping[tuple[int, int], int]
+"""1 for communication, by (short, demangled) name ids."""
+
+
+class TraceKernels:
+    """The kernels of some lanes of a trace, with what else is recorded of them."""
+
+    def __init__(self, trace: Trace, convention: Convention, kernels: Mapping[Lane, Kernels]) -> None:
+        self.trace, self.convention, self.kernels = trace, convention, kernels
+        self._communicating: dict[Lane, tuple[bytearray, ByName]] = {}
+
+    @cached_property
+    def facts(self) -> TraceFacts:
+        """What the trace says of its machine and profiler."""
+        return self.trace.facts()
+
+    @cached_property
+    def many(self) -> bool:
+        """Whether to read of all kernels what some need would take long."""
+        return sum(map(len, self.kernels.values())) > MANY
+
+    def communicating(self, lane: Lane) -> tuple[bytearray, ByName]:
+        """By kernel whether it is communication under the convention, and by name, each of which is looked at once."""
+        if lane not in self._communicating:
+            kernels = self.kernels[lane]
+            known: dict[tuple[int, int], int] = {}
+            flags, names = bytearray(len(kernels)), kernels.names
+            for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
+                flag = known.get(key)
+                if flag is None:
+                    flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
+                flags[i] = flag
+            self._communicating[lane] = flags, known
+        return self._communicating[lane]
+
+    @cached_property
+    def _communication(self) -> dict[Lane, list[int]]:
+        return {lane: [i for i, flag in enumerate(self.communicating(lane)[0]) if flag] for lane in self.kernels}
+
+    @cached_property
+    def launches(self) -> Mapping[Lane, array[int]]:
+        """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+        return self.trace.launches(self.kernels)
+
+    @cached_property
+    def communication_launches(self) -> Mapping[Lane, array[int]]:
+        """Of a few kernels all launches, which the next metric may want; of many those of communication alone."""
+        if "launches" in self.__dict__ or not self.many:
+            return self.launches
+        some = self.trace.launches({lane: self.kernels[lane].take(own) for lane, own in self._communication.items()})
+        spread = {lane: array("q", [NO_LAUNCH]) * len(kernels) for lane, kernels in self.kernels.items()}
+        for lane, indices in self._communication.items():
+            for i, launch in zip(indices, some[lane], strict=True):
+                spread[lane][i] = launch
+        return spread
+
+    @cached_property
+    def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:
+        """What is recorded of communication kernels, by index; None where the trace has no record of any size."""
+        chosen = self._communication
+        found = self.trace.collectives({lane: self.kernels[lane].take(own) for lane, own in chosen.items()})
+        if found is None:
+            return None
+        return {
+            lane: {i: one for i, one in zip(indices, found.get(lane, ()), strict=False) if one is not None}
+            for lane, indices in chosen.items()
+        }
+
+    @cached_property
+    def ranges(self) -> Mapping[int, Sequence[Range]]:
+        """By process, of a few kernels the ranges around their launches, of many all up to the last one's start."""
+        spans: dict[int, Interval] = {}
+        for lane, kernels in self.kernels.items():
+            if not len(kernels):
+                continue
+            low, high = 0, max(kernels.start_ns)
+            if not self.many:
+                launched = [t for t in self.launches[lane] if t != NO_LAUNCH]
+                low, high = min([kernels.start_ns[0], *launched]), max([high, *launched])
+            before = spans.get(lane.global_pid, (low, high))
+            spans[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
+        return self.trace.ranges_around(spans)

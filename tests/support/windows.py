@@ -1,0 +1,53 @@
+"""A rank's kernels around its windows, without a trace: launches and ranges are what a test says."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
+from pytest_nsys.analysis.trace_kernels import TraceKernels
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.model import Interval, Kernels, Lane, ProcessId, Range, Rank, Trace, Window
+
+RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
+RUN_WINDOW = Window(0, 1_000, "run")
+
+
+class SaidTrace:
+    """Answers what tracks ask of a trace; kernels are told apart by their correlation."""
+
+    def __init__(self, launches: Sequence[int], ranges: Sequence[Range]) -> None:
+        self.said, self.ranges = launches, ranges
+
+    def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
+        return {lane: array("q", [self.said[c] for c in own.correlation]) for lane, own in kernels.items()}
+
+    def ranges_around(self, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Range]]:
+        return dict.fromkeys(spans, self.ranges)
+
+    def collectives(self, _: Mapping[Lane, Kernels]) -> None:
+        return None
+
+
+def track_of(
+    kernels: Kernels,
+    convention: Convention,
+    launches: Sequence[int],
+    ranges: Sequence[Range] = (),
+    *,
+    rank: Rank = RANK,
+    many: bool = False,
+) -> RankTrack:
+    """The track of a rank; ``launches`` by correlation. Its whole run is all of ``kernels``."""
+    around = TraceKernels(cast(Trace, SaidTrace(launches, ranges)), convention, {rank.lane: kernels})
+    around.__dict__["many"] = many
+
+    def whole() -> RankWindow:
+        return RankWindow(found, RUN_WINDOW, WindowSpec("run"), range(len(kernels)))
+
+    found = RankTrack(rank, around, whole=whole)
+    return found
