@@ -132,6 +132,7 @@ def runner(project: Project) -> Runner:
 def test_green(runner: Runner) -> None:
     runner.project.gate(GREEN, "perf/gate.nsys.yaml")
     runner.project.file("test_other.py", "raise RuntimeError('is no gate')")
+    runner.project.file("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin-that-is-not-here\n")
     runner.project.trace()
     assert runner.run(traces="run.sqlite") == 0, runner.log
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("passed", "0")
@@ -143,12 +144,18 @@ def test_green(runner: Runner) -> None:
     assert checked(Path(runner.outputs["json"]))["gate_files"][0]["file"] == "perf/gate.nsys.yaml"
     assert all(Path(runner.outputs[name]).is_file() for name in ("json", "junit", "summary"))
     assert "::error" not in runner.log
+    first = runner.outputs["json"]
+    assert runner.run(traces="run.sqlite", artifact="") == 0
+    assert runner.uploaded == {}
+    assert runner.outputs["json"] != first
 
 
 def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
     runner.project.gate(RED)
     runner.project.trace()
+    before = sorted(runner.project.root.rglob("*"))
     assert runner.run(traces="run.sqlite") == 1
+    assert sorted(runner.project.root.rglob("*")) == before
     assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("failed", "1")
     assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
     assert "<failure" in runner.uploaded["junit.xml"]
@@ -175,15 +182,6 @@ def test_when_it_fails(runner: Runner, gate: str, fail_on: str, status: int) -> 
     runner.project.trace()
     assert runner.run(traces="run.sqlite", fail_on=fail_on) == status, runner.log
     assert "report.json" in runner.uploaded
-
-
-@pytest.mark.parametrize("fail_on", ["bad", "never"])
-def test_a_mistake_in_a_gate_file_is_broken_whatever_fails(runner: Runner, fail_on: str) -> None:
-    runner.project.gate("- overlp >= 60%")
-    assert runner.run(fail_on=fail_on) == 1
-    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "2")
-    assert "unknown metric 'overlp'" in runner.summary
-    assert "::error file=gate.nsys.yaml,line=3," in runner.log
 
 
 @pytest.mark.parametrize(
@@ -220,43 +218,42 @@ def test_a_pull_request_that_loosens_its_own_gate(
     assert ("::error title=nsys gate::gate-changes: this PR loosens its gate: 3 changes" in runner.log) == bool(status)
 
 
-@pytest.mark.parametrize("fail_on", ["bad", "never"])
-def test_no_tests_are_a_failure(runner: Runner, fail_on: str) -> None:
+BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
+    "a mistake in a gate file": ({"gate_files": "mistake"}, "error", "2", "unknown metric 'overlp'"),
+    "the other ending of YAML": ({"gate_files": "ending"}, "error", "2", "end it in .nsys.yaml"),
+    "a link that leads nowhere": ({"gate_files": "linked"}, "error", "4", "gone.nsys.yaml"),
+    "no tests": ({"args": "-k\nnothing_of_this_name"}, "nothing judged", "5", "## Performance gate: nothing judged"),
+    "a missing trace": ({"traces": "absent.sqlite"}, "error", "4", "absent.sqlite"),
+    "no such gate file": ({"gate_files": "no.nsys.yaml"}, "error", "", "no such gate file or folder: no.nsys.yaml"),
+    "no gate file": ({"gate_files": "empty"}, "error", "", "no gate file (*.nsys.yaml) under empty"),
+    "no such fail-on": (
+        {"fail_on": "sometimes"},
+        *("error", "", "fail-on: 'sometimes' is none of bad, never, inconclusive, improved, warned"),
+    ),
+    "never and more": ({"fail_on": "never improved"}, "error", "", "fail-on: never stands alone"),
+    "no python": ({"python": "no-python-of-this-name"}, "error", "", "no-python-of-this-name: command not found"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None:
+    given, verdict, code, why = BROKEN[case]
     runner.project.gate(GREEN)
+    runner.project.gate("- overlp >= 60%", "mistake/gate.nsys.yaml")
+    runner.project.gate(RED, "ending/strict.nsys.yml")
+    runner.project.gate(GREEN, "ending/gate.nsys.yaml")
+    for folder in ("empty", "linked"):
+        (runner.project.root / folder).mkdir()
+    (runner.project.root / "linked/gone.nsys.yaml").symlink_to("absent.nsys.yaml")
     runner.project.trace()
-    assert runner.run(traces="run.sqlite", args="-k\nnothing_of_this_name", fail_on=fail_on) == 1
-    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("nothing judged", "5")
-    assert "## Performance gate: nothing judged" in runner.summary
-
-
-@pytest.mark.parametrize("fail_on", ["bad", "never"])
-def test_a_missing_trace(runner: Runner, fail_on: str) -> None:
-    runner.project.gate(GREEN)
-    assert runner.run(traces="absent.sqlite", fail_on=fail_on) == 1
-    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "4")
-    assert "The gate did not run:" in runner.summary
-    assert "absent.sqlite" in runner.summary
-    assert set(runner.uploaded) == {"summary.md", "pytest.log"}
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"gate_files": "absent.nsys.yaml"}, "no such gate file or folder: absent.nsys.yaml"),
-        ({"gate_files": "empty"}, "no gate file (*.nsys.yaml) under empty"),
-        ({"fail_on": "sometimes"}, "fail-on: 'sometimes' is none of bad, never, inconclusive, improved, warned"),
-        ({"fail_on": "never improved"}, "fail-on: never stands alone"),
-        ({"python": "no-python-of-this-name"}, "no-python-of-this-name: command not found"),
-    ],
-)
-def test_what_cannot_be_meant(runner: Runner, given: dict[str, str], why: str) -> None:
-    (runner.project.root / "empty").mkdir()
-    runner.project.gate(GREEN)
-    runner.project.trace()
-    assert runner.run(traces="run.sqlite", **given) == 1
-    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("error", "")
-    assert why in runner.summary
-    assert "summary.md" in runner.uploaded
+    for fail_on in ("bad", "never") if code else ("bad",):
+        asked = {"traces": "run.sqlite", "gate_files": "gate.nsys.yaml", "fail_on": fail_on, **given}
+        assert runner.run(**asked) == 1, runner.log
+        assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == (verdict, code)
+        assert why in runner.summary
+        assert {"summary.md", "pytest.log"} <= set(runner.uploaded) or not code
+    if case == "a mistake in a gate file":
+        assert "::error file=mistake/gate.nsys.yaml,line=3," in runner.log
 
 
 # -- what was found is judged
@@ -276,14 +273,6 @@ def obeyed(log: str) -> list[str]:
     return found
 
 
-def test_the_other_ending_of_yaml_is_a_mistake(runner: Runner) -> None:
-    runner.project.gate(GREEN, "perf/gate.nsys.yaml")
-    runner.project.gate(RED, "perf/strict.nsys.yml")
-    runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 1
-    assert "end it in .nsys.yaml" in runner.summary
-
-
 @pytest.mark.parametrize("link", ["perf/linked.nsys.yaml", "perf/linked"])
 def test_links_are_followed(runner: Runner, link: str) -> None:
     runner.project.gate(GREEN, "perf/gate.nsys.yaml")
@@ -294,14 +283,6 @@ def test_links_are_followed(runner: Runner, link: str) -> None:
     runner.project.trace()
     assert runner.run(traces="run.sqlite") == 1, runner.log
     assert json.loads(runner.uploaded["report.json"])["counts"]["failed"] == 1
-
-
-def test_a_link_that_leads_nowhere(runner: Runner) -> None:
-    runner.project.gate(GREEN)
-    (runner.project.root / "gone.nsys.yaml").symlink_to("absent.nsys.yaml")
-    runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 1
-    assert "gone.nsys.yaml" in runner.summary
 
 
 KEPT_OUT = "the repository or its environment keeps what was found from being judged: "
@@ -409,31 +390,6 @@ def test_gate_files_are_found_and_nothing_else(runner: Runner) -> None:
     assert runner.run(traces="run.sqlite") == 0, runner.log
     found = json.loads(runner.uploaded["report.json"])["gate_files"]
     assert [file["file"] for file in found] == ["a.nsys.yaml", "b/x.nsys.yaml"]
-
-
-def test_the_options_of_the_repositorys_own_tests_do_not_count(runner: Runner) -> None:
-    runner.project.file("pytest.ini", "[pytest]\naddopts = --cov --of-a-plugin-that-is-not-here\n")
-    runner.project.gate(GREEN)
-    runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 0, runner.log
-
-
-def test_nothing_is_left_in_the_checkout(runner: Runner) -> None:
-    runner.project.gate(RED)
-    runner.project.trace()
-    before = sorted(runner.project.root.rglob("*"))
-    runner.run(traces="run.sqlite", fail_on="never")
-    assert sorted(runner.project.root.rglob("*")) == before
-
-
-def test_twice_in_a_job_and_without_an_artifact(runner: Runner) -> None:
-    runner.project.gate(GREEN)
-    runner.project.trace()
-    assert runner.run(traces="run.sqlite") == 0
-    first = runner.outputs["json"]
-    assert runner.run(traces="run.sqlite", artifact="") == 0
-    assert runner.uploaded == {}
-    assert runner.outputs["json"] != first
 
 
 # -- installation

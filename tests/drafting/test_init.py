@@ -272,10 +272,12 @@ def test_stages_from_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "window"), [(4, "median"), (2, "run"), (0, "run")])
 def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
-    gate, text = draft(steps(tmp_path / "run.sqlite", count=max(count, 1), name="step {}" if count else ""))
+    trace = steps(tmp_path / "run.sqlite", count=max(count, 1), name="step {}" if count else "", launch=bool(count))
+    gate, text = draft(trace)
     assert gate.window == window
     assert gate.quality.anchors == (count if window == "median" else 5)
     assert ("# anchors: rank 0 has 4 anchors; better profile more steps." in text) is (window == "median")
+    assert ("# run: the trace holds no ranges (NVTX), so everything it ran is one window." in text) is (count == 0)
 
 
 @pytest.mark.parametrize(
@@ -363,12 +365,6 @@ def test_jax(tmp_path: Path) -> None:
     gate, _ = draft(trace.write(tmp_path / "host.trace.json.gz"))
     assert gate.convention == BUILT_IN["jax"]
     assert not any(a.metric in ("barrier_ns", "overlap", "exposed_ns") for a in gate.assertions)
-
-
-def test_a_gpu_trace_without_a_cpu(tmp_path: Path) -> None:
-    gate, text = draft(steps(tmp_path / "run.sqlite", name="", launch=False))
-    assert gate.window == "run"
-    assert "# run: the trace holds no ranges (NVTX), so everything it ran is one window." in text
 
 
 def test_nothing_ran_on_a_gpu(project: Project) -> None:

@@ -50,41 +50,92 @@ def test_accepted_runs_that_are_traces_of_the_calibration_are_told_by_all_of_the
     assert series("ns").runs == []
 
 
+HOW = '"window": "median", "span": "range", "kernels": "contained"'
+FILE = f"""{{
+"format": 1,
+"gate": "g.nsys.yaml",
+"key": {{"world": 2}},
+"facts": {{"anchor": ["step"]}},
+"provenance": {{"reason": "why"}},
+"series": [
+{{"metric": "busy_ns", "definition": 1, {HOW}, "unit": "ns", "better": null, "dimensions": ["rank", "stage"], "rows": [
+ [0, "stage2_f", [200000]],
+ [0, "stage4_f", [200000]]
+]}},
+{{"metric": "comm_ns", "definition": 1, {HOW}, "unit": "ns", "better": "lower", "dimensions": ["rank"], "rows": [
+ [0, [1, 3], [1, 2, 3, 4, 5]],
+ [1, ["5/2", 4], [5, 4, 3, 2, 1]]
+]}}
+],
+"breakdowns": [
+{{{HOW}, "names": ["gemm"], "parts": [
+ [0, "compute of window", [[0, 5]]],
+ [0, "exposed of window", []],
+ [0, "launch of window", []],
+ [0, "idle of window", []],
+ [0, "compute", []],
+ [0, "barriers", []]
+]}}
+]
+}}
+"""
+
+
 def test_a_file_is_read_to_what_was_written() -> None:
-    text = (
-        '{"format": 1, "gate": "g.nsys.yaml", "key": {}, "provenance": {}, "series": ['
-        '{"metric": "comm_ns", "definition": 1, "window": "median", "span": "anchor", "kernels": "contained",'
-        ' "unit": "ns", "better": "lower", "dimensions": ["rank"], "rows": ['
-        "[0, [1, 3], [1, 2, 3, 4, 5]], [1, [2, 4], [5, 4, 3, 2, 1]]]}]}"
-    )
-    baseline = loads(text.encode(), "b.json")
-    (found,) = baseline.series.values()
-    assert found.rows == {(0,): [1, 3], (1,): [2, 4]}
-    assert found.calibration == {(0,): [1, 2, 3, 4, 5], (1,): [5, 4, 3, 2, 1]}
-    assert loads(baseline.dumps().encode(), "b.json") == baseline
+    baseline = loads(FILE.encode(), "b.json")
+    one, two = baseline.series.values()
+    assert one.rows == {(0, "stage2_f"): [200_000], (0, "stage4_f"): [200_000]}
+    assert two.rows == {(0,): [1, 3], (1,): [Fraction(5, 2), 4]}
+    assert two.calibration == {(0,): [1, 2, 3, 4, 5], (1,): [5, 4, 3, 2, 1]}
+    assert baseline.dumps() == FILE
 
 
-@pytest.mark.parametrize(
-    ("row", "mistake"),
-    [
-        ("[0, [1], [1, 2, 3, 4]]", "has 4 calibration values, and 5 are the fewest"),
-        ("[0, []]", "does not fit its dimensions"),
-        ("[0, 5]", "does not fit its dimensions"),
-        ("[0, [1], []]", "does not fit its dimensions"),
-        ("[0]", "does not fit its dimensions"),
-        ("[0, [1], [1, 2, 3, 4, 5], [6]]", "does not fit its dimensions"),
-        ("[0.5, [1]]", "has a label that is no text or number"),
-        ("[0, [1]], [0, [1]]", "comes twice"),
-    ],
-)
-def test_a_row_that_is_none_is_refused(row: str, mistake: str) -> None:
-    text = (
-        '{"format": 1, "gate": "g.nsys.yaml", "key": {}, "provenance": {}, "series": ['
-        '{"metric": "comm_ns", "definition": 1, "window": "median", "span": "anchor", "kernels": "contained",'
-        f' "unit": "ns", "better": "lower", "dimensions": ["rank"], "rows": [{row}]}}]}}'
-    )
-    with pytest.raises(BaselineError, match=mistake):
-        loads(text.encode(), "b.json")
+ROW = '[0, "stage2_f", [200000]]'
+BROKEN = {
+    "cut short": (FILE[300:], FILE[300:320], "line "),
+    "a merge conflict": (ROW, f"<<<<<<< HEAD\n{ROW}\n=======\n{ROW}\n>>>>>>> branch", "line "),
+    "no object": (FILE, "[]", "the file is no object"),
+    "nothing": (FILE, "", "line 1: "),
+    "no series": ('"series"', '"serie"', "$: 'series' is a required property"),
+    "a later format": ('"format": 1', '"format": 2', "format 2 is not 1: written by another"),
+    "a format that is no number": ('"format": 1', '"format": true', "format True is not 1"),
+    "a key twice": ('"gate":', '"format": 1, "gate":', "a key comes twice"),
+    "a series twice": ("comm_ns", "busy_ns", "a series comes twice"),
+    "a row twice": ('[0, "stage4_f"', '[0, "stage2_f"', 'the row [0, "stage2_f"] of busy_ns comes twice'),
+    "a row without values": ("[200000]", "[]", "does not fit its dimensions"),
+    "values that are no list": ("[200000]", "5", "does not fit its dimensions"),
+    "a row too short": ('[0, "stage2_f", ', "[0, ", "does not fit its dimensions"),
+    "a row of labels alone": (', "stage2_f", [200000]]', "]", "does not fit its dimensions"),
+    "a row too long": ("[200000]]", "[200000], [1, 2, 3, 4, 5], [6]]", "does not fit its dimensions"),
+    "a calibration of nothing": ("[1, 2, 3, 4, 5]", "[]", "does not fit its dimensions"),
+    "a calibration of four": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4]", "has 4 calibration values, and 5 are the fewest"),
+    "calibrations of several lengths": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4, 5, 6]", "different numbers of calibration"),
+    "rows of several accepted runs": ("[200000]", "[1, 2]", "different numbers of accepted runs"),
+    "a number with a point": ("200000", "200000.5", "200000.5 is no value"),
+    "not a number": ("200000", "NaN", "NaN is no value"),
+    "text for a number": ("200000", '"1/0"', "'1/0' is no value"),
+    "an endless number": ("200000", "1e999", "1e999 is no value"),
+    "an endless number in a breakdown": ('[0, "compute of', '[1e999, "compute of', "1e999 is no value"),
+    "a value of null": ("200000", "null", "None is no value"),
+    "a label that is a list": ('"stage2_f"', "[]", "a label that is no text or number"),
+    "a label with a point": ('"stage2_f"', "0.5", "a label that is no text or number"),
+    "facts that are a list": ('{"anchor"', '[[1], {"anchor"', "line "),
+    "facts that are a number": ('{"anchor": ["step"]}', "3", "$.facts: 3 is not of type 'object'"),
+    "nested without end": (FILE, "[" * 100_000, ""),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_wrong_in_a_baseline_is_said_in_one_line(case: str) -> None:
+    old, new, what = BROKEN[case]
+    assert old in FILE
+    with pytest.raises(BaselineError) as caught:
+        loads(FILE.replace(old, new, 1).encode(), "b.json")
+    said = str(caught.value)
+    assert said.startswith("b.json: is no baseline: ")
+    assert what in said
+    assert said.endswith("restore it from git, or delete it and refresh")
+    assert "\n" not in said
 
 
 # The nearest of several stored keys
