@@ -9,13 +9,12 @@ The commands of a page run one after the other in one scratch folder, which hold
 ``baselines/``, and each block of code below ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine
 is kept: no versions, no times, a terminal of fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
-``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone.
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schema of gate files is rewritten, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -25,6 +24,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,9 @@ from pytest_nsys.cli.init import Asking, Trial, drafted
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.gates import gate_file
 from pytest_nsys.plugin.settings import SETTINGS
 from pytest_nsys.reports.session.gate_text import gate_text
+from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
@@ -53,10 +53,6 @@ COMMITTED = {
 }
 
 END = "<!-- end -->"
-
-SCHEMA: Mapping[str, Any] = json.loads(
-    Path(gate_file.__file__).with_name("gate_file.schema.json").read_text(encoding="utf-8")
-)
 
 MARKED = re.compile(
     r"^<!-- (?P<kind>generated|output): (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$"
@@ -83,67 +79,10 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-def _key_rows(schema: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, ...]]:
-    for key, node in schema["properties"].items():
-        needed = " (required)" if key in schema.get("required", ()) else ""
-        yield (f"`{before}{key}`", _values(node) + needed, node["description"])
-
-
-def _keys(schema: Mapping[str, Any]) -> str:
-    return table(("key", "value", "what it says"), _key_rows(schema))
-
-
-_NAMED = {
-    "quantity": "amount",
-    "size": "whole number",
-    "moment": "whole number of ns",
-    "runs": "whole number",
-    "day": "date",
-    "link": "http(s) address",
-    "window": "word, index, mapping or pattern",
-    "assertion": "mapping",
-    "allow_missing": "mapping",
-    "quality_count": "whole number or `off`",
-    "quality_least": "whole number or `off`",
-    "quality_share": "share (`10%`) or `off`",
-    "quality_number": "number or `off`",
-}
-
-
-def _values(node: Mapping[str, Any]) -> str:
-    """What a key takes, in a few words."""
-    if "$ref" in node:
-        name = node["$ref"].removeprefix("#/$defs/")
-        return _NAMED.get(name) or _values(SCHEMA["$defs"][name])
-    if "anyOf" in node:
-        return " or ".join(dict.fromkeys(_values(part) for part in node["anyOf"]))
-    if "enum" in node:
-        return " or ".join(dict.fromkeys(f"`{str(v).lower() if isinstance(v, bool) else v}`" for v in node["enum"]))
-    match node.get("type"):
-        case "array":
-            return "list"
-        case "object":
-            return "mapping"
-        case "null":
-            return "nothing"
-    return "text"
-
-
-def _convention_schema() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = SCHEMA["properties"]["convention"]["anyOf"][1]
-    return found
-
-
-def convention_keys() -> str:
-    """Keys of a convention, and of one of its purposes."""
-    purpose = _convention_schema()["properties"]["purposes"]["additionalProperties"]["anyOf"][2]
-    rows = [*_key_rows(_convention_schema()), *_key_rows(purpose, "purposes.NAME.")]
+def keys(*sections: str) -> str:
+    """The keys of a mapping, and of those below it: ``purposes.NAME.purpose`` is one of the latter."""
+    rows = [row for each in sections for row in key_rows(each.rpartition(".")[2], each[: each.rfind(".") + 1])]
     return table(("key", "value", "what it says"), iter(rows))
-
-
-def baseline_keys() -> str:
-    """Keys of ``baseline:``."""
-    return _keys(SCHEMA["$defs"]["assertion"]["properties"]["baseline"]["anyOf"][1])
 
 
 def metrics() -> str:
@@ -245,17 +184,12 @@ def first_gate_file() -> str:
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {
-    "gate file keys": lambda: _keys(SCHEMA),
-    "assertion keys": lambda: _keys(SCHEMA["$defs"]["assertion"]),
-    "convention keys": convention_keys,
-    "run keys": lambda: _keys(SCHEMA["properties"]["run"]),
-    "workload keys": lambda: _keys(SCHEMA["properties"]["workload"]),
-    "pipeline keys": lambda: _keys(SCHEMA["properties"]["pipeline"]),
-    "quality keys": lambda: _keys(SCHEMA["properties"]["quality"]),
-    "tolerance keys": lambda: _keys(SCHEMA["$defs"]["tolerance"]),
-    "baseline keys": baseline_keys,
-    "waiver keys": lambda: _keys(SCHEMA["$defs"]["waiver"]),
-    "window keys": lambda: _keys(SCHEMA["$defs"]["window"]["anyOf"][1]),
+    "gate file keys": lambda: keys("file"),
+    "convention keys": lambda: keys("convention", "purposes.NAME.purpose"),
+    **{
+        f"{name} keys": partial(keys, name)
+        for name in ("assertion", "baseline", "pipeline", "quality", "run", "tolerance", "waiver", "window", "workload")
+    },
     "metrics": metrics,
     "conventions": conventions,
     "families": families,
@@ -397,6 +331,14 @@ def update(chosen: Sequence[Path] = ()) -> list[Path]:
     return stale
 
 
+def update_schema() -> None:
+    """Rewrite the schema of gate files where the table of their keys says something else."""
+    if PATH.read_text(encoding="utf-8") != schema_text():
+        PATH.write_text(schema_text(), encoding="utf-8")
+        print(f"rewrote {PATH.relative_to(ROOT)}")
+
+
 if __name__ == "__main__":
+    update_schema()
     for rewrote in update([Path(name).resolve() for name in sys.argv[1:]]):
         print(f"rewrote {rewrote.relative_to(ROOT)}")

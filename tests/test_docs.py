@@ -22,10 +22,11 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.gates.assertion import Aggregate, GateFile
-from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, load_gate_file
+from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.record import Record
-from tests.generate_docs import ROOT, SCHEMA, DocsMistake, convention_yaml, pages, rewritten, steady
+from tests.generate_docs import ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
@@ -124,19 +125,9 @@ def test_every_metric() -> None:
     assert [name for name in METRICS if f"| `{name}` |" not in page("metrics.md")] == []
 
 
-def _keys(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        yield from node.get("properties", {}) if isinstance(node.get("properties"), dict) else ()
-        for value in node.values():
-            yield from _keys(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _keys(value)
-
-
 def test_every_key_of_the_gate_file() -> None:
     text = page("gate-file.md")
-    keys = set(_keys(SCHEMA)) | set(GATE_FILE_KEYS)
+    keys = {key for section in KEYS.values() for key in section}
     assert {"rel", "purposes", "micro_batch", "on_improvement", "start"} <= keys
     assert sorted(key for key in keys if f"| `{key}` |" not in text and f".{key}` |" not in text) == []
 
@@ -268,9 +259,7 @@ def _load(code: str, folder: Path) -> GateFile | None:
     else:
         code += "" if "version" in content else "version: 1\n"
         code += "" if "assertions" in content else "assertions: [no syncs]\n"
-    path = folder / "example.nsys.yaml"
-    path.write_text(code, encoding="utf-8")
-    return load_gate_file(path, METRICS)
+    return loads_gate_file(code, METRICS, path=folder / "example.nsys.yaml")
 
 
 @pytest.mark.parametrize(("code", "mistaken"), [*_examples()])

@@ -21,7 +21,7 @@ from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import read_families
+from pytest_nsys.gates.kinds import read_families
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.reports.kernel_report import KernelReport
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import ArgumentMistake, UsageMistake
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.convention_keys import read_convention
-from pytest_nsys.gates.gate_file import GATE_FILE_KEYS
+from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.traces.opening import find_traces, usual_convention
 
@@ -49,13 +49,14 @@ def _from_file(value: str) -> Convention:
     """A YAML file: the mapping of a convention, or a gate file, of which only ``convention:`` is read."""
     path = Path(value)
     if not path.is_file():
-        hint = did_you_mean(value, BUILT_IN) or f": built in are {', '.join(BUILT_IN)}"
-        raise ArgumentMistake(f"'{printable(value)}' is no convention and no file{hint}")
+        raise ArgumentMistake(
+            f"'{printable(value)}' is no convention and no file{hint(value, BUILT_IN, 'built in are')}"
+        )
     mistakes = Mistakes(path)
     reader = Reader(mistakes)
     root = compose_file(path, mistakes)
     keys = {key.value: node for key, node in reader.entries(root, "a convention")}
-    is_gate_file = bool(keys.keys() & (set(GATE_FILE_KEYS) - {"span", "kernels"}))
+    is_gate_file = bool(keys.keys() & (set(KEYS["file"]) - {"span", "kernels"}))
     found = read_convention(reader, keys.get("convention") if is_gate_file else root)
     mistakes.raise_any()
     return found

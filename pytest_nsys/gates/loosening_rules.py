@@ -32,7 +32,8 @@ from pytest_nsys.gates.assertion import (
     Waiver,
 )
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.quality_keys import OFF, SHARES
+from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.kinds import OFF
 from pytest_nsys.gates.sentences import judged
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
@@ -178,7 +179,7 @@ def _is_looser(was: Fraction | int | None, now: Fraction | int | None, *, at_lea
 def _bound(name: str, value: Fraction | int | None) -> str:
     if value is None:
         return OFF
-    return format_tolerance(Fraction(value), None, "") if name in SHARES else str(value)
+    return format_tolerance(Fraction(value), None, "") if KEYS["quality"][name].kind == "share_or_off" else str(value)
 
 
 def rows(was: Where, now: Where, sides: Sides) -> Iterator[Change]:

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.collective_sizes import spelt
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import BARE, COUNT, HASH, MICRO, TIME
 from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Requirement, Tolerance, Unmatched
@@ -145,8 +145,7 @@ def check_dimension(name: str, metric: MetricSpec, axes: Collection[str]) -> str
     known = dimensions_of(metric, axes)
     if name in known:
         return None
-    hint = did_you_mean(name, known) or f": it has {', '.join(known) or 'none'}"
-    return f"{metric.name} has no dimension '{printable(name, 40)}'{hint}"
+    return f"{metric.name} has no dimension '{printable(name, 40)}'{hint(name, known, 'it has')}"
 
 
 def selector_value(dimension: str, text: str, axes: Collection[str]) -> str:
@@ -205,8 +204,8 @@ def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Col
         prefix, metric = _split_metric(words[1:], metrics)
     except SentenceMistake:
         written = printable(" ".join(word.text for word in words[1:]), 60)
-        if hint := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
-            raise SentenceMistake(words[1].offset, f"unknown metric '{written}'{hint}") from None
+        if meant := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
+            raise SentenceMistake(words[1].offset, f"unknown metric '{written}'{meant}") from None
         raise
     if metric.unit not in (TIME, COUNT):
         raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
@@ -286,27 +285,26 @@ def _unknown_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> Se
     for start in range(max(0, len(words) - _LONGEST_NAME), len(words)):
         name = "_".join(w.text for w in words[start:])
         as_long = [metric for metric in metrics if metric.count("_") == name.count("_")]
-        hint = did_you_mean(name, as_long, 0.8)
-        if hint:
+        meant = did_you_mean(name, as_long, 0.8)
+        if meant:
             break
     else:
-        hint = did_you_mean(words[start].text, metrics)
+        meant = did_you_mean(words[start].text, metrics)
     written = printable(" ".join(w.text for w in words[start:]), 60)
-    return SentenceMistake(words[start].offset, f"unknown metric '{written}'{hint}")
+    return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 
 
 def _read_prefix(
     subject: _Subject, words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]
 ) -> _Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
-    own = dimensions_of(subject.metric, axes)
     every = {d for metric in metrics.values() for d in metric.dimensions} | set(axes)
     i = 0
     while i < len(words):
         word = words[i]
         following = words[i + 1] if i + 1 < len(words) else None
         if word.text in every or (following is not None and following.text.isdigit()):
-            _select_named(subject, word, following, own, axes)
+            _select_named(subject, word, following, axes)
             i += 2
         elif _is_aggregate(word, subject.metric, last=_last(words, i)):
             if subject.aggregates:
@@ -334,13 +332,9 @@ def _is_aggregate(word: _Word, metric: MetricSpec, *, last: bool) -> bool:
     return aggregates and not is_quantile
 
 
-def _select_named(
-    subject: _Subject, word: _Word, value: _Word | None, own: tuple[str, ...], axes: Collection[str]
-) -> None:
-    if word.text not in own:
-        known = did_you_mean(word.text, own) or f": it has {', '.join(own) or 'none'}"
-        what = f"{subject.metric.name} has no dimension '{printable(word.text, 40)}'{known}"
-        raise SentenceMistake(word.offset, what)
+def _select_named(subject: _Subject, word: _Word, value: _Word | None, axes: Collection[str]) -> None:
+    if wrong := check_dimension(word.text, subject.metric, axes):
+        raise SentenceMistake(word.offset, wrong)
     if value is None:
         raise SentenceMistake(word.offset, f"a value is missing after '{word.text}', as in '{word.text} 3'")
     _select(subject, word.text, value, axes)
@@ -352,8 +346,8 @@ def _select_bare(subject: _Subject, word: _Word, axes: Collection[str]) -> None:
     shown = printable(word.text, 40)
     if not others:
         name = subject.metric.name
-        hint = did_you_mean(word.text, [WORD]) if name == RULED else ""
-        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank{hint}")
+        meant = did_you_mean(word.text, [WORD]) if name == RULED else ""
+        raise SentenceMistake(word.offset, f"'{shown}' selects nothing: {name} has no dimension but rank{meant}")
     if word.text.isdigit():
         raise SentenceMistake(word.offset, f"'{shown}' of which dimension? Write it as in 'rank {shown}'")
     _select(subject, others[-1], word, axes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
 from fractions import Fraction
 
 from yaml.nodes import Node
@@ -13,16 +12,17 @@ from yaml.nodes import Node
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
-from pytest_nsys.core.units import UnitMistake, limit_value, parse_quantity
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Severity, Waiver
-from pytest_nsys.gates.assertion_keys import Defaults, clean_name
+from pytest_nsys.core.units import limit_value, parse_quantity
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Severity, Waiver
+from pytest_nsys.gates.assertion_keys import Defaults
+from pytest_nsys.gates.kinds import Entry, clean_name
 from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.selector_keys import SelectorKeys
 from pytest_nsys.gates.sentences import judged
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
 
-REQUIRED_KEYS: Mapping[str, str] = {
+NEEDED: Mapping[str, str] = {
     "assertion": "the name of an assertion",
     "ceiling": "how far a value may go, such as 3ms",
     "expires": "a day such as 2026-12-31",
@@ -30,10 +30,6 @@ REQUIRED_KEYS: Mapping[str, str] = {
 }
 """What each key that a waiver needs says."""
 
-WAIVER_KEYS = ("assertion", "where", "ceiling", "expires", "reason", "link")
-
-_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_LINK = re.compile(r"https?://\S+")
 _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
 """What ``for:`` adds to the name of an assertion."""
 
@@ -47,12 +43,9 @@ def attach_waivers(
     """
     found: dict[str, list[Waiver]] = {}
     for item in reader.items(node, "waivers"):
-        fields = reader.mapping(item, "a waiver", WAIVER_KEYS)
-        if not fields:
-            continue
-        entry = _Entry(reader, item, fields, defaults)
+        entry = _Waiver(reader, item, defaults)
         named = entry.named(assertions, all_known=all_known)
-        waiver = entry.waiver(named)
+        waiver = entry.waiver(named) if entry.fields else None
         if waiver is not None:
             for assertion in named:
                 found.setdefault(assertion.name, []).append(waiver)
@@ -72,24 +65,16 @@ def dimensions_left(assertion: Assertion, metric: MetricSpec, axes: Collection[s
     return (*left, *(axes if "rank" in left else ()))
 
 
-class _Entry:
-    """One mapping under ``waivers:``, read key by key."""
+class _Waiver(Entry):
+    """One mapping under ``waivers:``."""
 
-    def __init__(self, reader: Reader, node: Node, fields: dict[str, Node], defaults: Defaults) -> None:
-        self._reader = reader
-        self._node = node
-        self._fields = fields
+    def __init__(self, reader: Reader, node: Node, defaults: Defaults) -> None:
+        super().__init__(reader, node, "waiver", "a waiver")
         self._defaults = defaults
-
-    def _mistake(self, key: str, what: str) -> None:
-        self._reader.mistakes.at(self._fields.get(key, self._node), what)
-
-    def _text(self, key: str) -> str | None:
-        return self._reader.text(self._fields[key], key) if key in self._fields else None
 
     def named(self, assertions: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
         """The assertions that the waiver is for: one, or all items that one ``for:`` makes."""
-        written = self._text("assertion")
+        written = self.text("assertion")
         if written is None:
             return []
         name = clean_name(written)
@@ -100,30 +85,26 @@ class _Entry:
         if not found and all_known:
             names = dict.fromkeys(part for a in assertions for part in (a.name, _ITEM.sub("", a.name)))
             hint = did_you_mean(name, names) or ": write its id, or its sentence"
-            self._mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
+            self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
         return found
 
     def waiver(self, named: Sequence[Assertion]) -> Waiver | None:
         """The waiver, None where a key is missing or mistaken."""
-        for key, what in REQUIRED_KEYS.items():
-            if key not in self._fields:
-                self._mistake("", f"a waiver needs '{key}': {what}")
+        for key in self.missing():
+            self.mistake("", f"a waiver needs '{key}': {NEEDED[key]}")
         for assertion in named[:1]:
             self._check_waivable(assertion)
         ceiling = self._ceiling(named[0] if named else None)
-        expires = self._expires()
-        reason = self._text("reason")
         where = self._where(named)
-        link = self._link()
-        if ceiling is None or expires is None or reason is None:
+        said = self.values()
+        if ceiling is None or "expires" not in said or "reason" not in said:
             return None
-        mark = self._node.start_mark
         return Waiver(
             ceiling=ceiling,
-            expires=expires,
-            reason=" ".join(reason.split()),
-            location=Location(self._defaults.shown_path, mark.line + 1, mark.column + 1),
-            link=link or "",
+            expires=said["expires"],
+            reason=" ".join(said["reason"].split()),
+            location=self._defaults.location(self.node),
+            link=said.get("link", ""),
             where=where,
             shared=len(named) > 1,
         )
@@ -137,73 +118,49 @@ class _Entry:
         elif assertion.require.comparator is Comparator.NE:
             why = "!= has no ceiling"
         if why is not None:
-            self._mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
+            self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
 
     def _ceiling(self, assertion: Assertion | None) -> Fraction | None:
         """How far a value may go, in the base of the metric's unit."""
-        text = self._text("ceiling")
-        if text is None:
+        if "ceiling" not in self.fields:
             return None
-        try:
+
+        def parse(text: str) -> Fraction:
             quantity = parse_quantity(text)
             if assertion is None:
                 return quantity.value
             metric = self._defaults.metrics[assertion.metric]
             values = judged(metric, assertion.aggregates, assertion.balance_across)
             ceiling = limit_value(quantity, values.unit, values.name)
-        except UnitMistake as mistake:
-            self._mistake("ceiling", str(mistake))
-            return None
-        if why := impossible(ceiling, values):
-            self._mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
-        limit = assertion.require.limit
-        if isinstance(limit, Constant) and _waives_nothing(assertion.require.comparator, limit.value, ceiling):
-            self._mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
-        return ceiling
+            comparator, limit = assertion.require.comparator, assertion.require.limit
+            if why := impossible(ceiling, values):
+                self.mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
+            if isinstance(limit, Constant) and _waives_nothing(comparator, limit.value, ceiling):
+                self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
+            return ceiling
 
-    def _expires(self) -> date | None:
-        """The last day on which the waiver holds."""
-        text = self._text("expires")
-        if text is None:
-            return None
-        shown = printable(text.strip(), 40)
-        match = _DAY.fullmatch(text.strip())
-        if match is None:
-            self._mistake("expires", f"expires is a day written as in 2026-12-31, not '{shown}'")
-            return None
-        try:
-            return date(*map(int, match.groups()))
-        except ValueError:
-            self._mistake("expires", f"there is no day {shown}")
-            return None
-
-    def _link(self) -> str | None:
-        text = self._text("link")
-        if text is not None and _LINK.fullmatch(text.strip()) is None:
-            self._mistake("link", f"link is an address that begins with https://, not '{printable(text.strip(), 60)}'")
-            return None
-        return text.strip() if text is not None else None
+        return self.reader.parsed(self.fields["ceiling"], "ceiling", parse)
 
     def _where(self, named: Sequence[Assertion]) -> dict[str, Selector]:
         """The rows that are waived, by dimensions that judged rows still have."""
-        if "where" not in self._fields or not named:
+        if "where" not in self.fields or not named:
             return {}
         first = named[0]
         if first.balance_across is not None:
-            self._mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
+            self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
         axes = self._defaults.axes
         metric = self._defaults.metrics[first.metric]
-        where = SelectorKeys(self._reader, self._fields, metric, axes).where(fixed=())
+        where = SelectorKeys(self, metric, axes).where(fixed=())
         left = dimensions_left(first, metric, axes)
-        for key, _ in self._reader.entries(self._fields["where"], "where"):
+        for key, _ in self.reader.entries(self.fields["where"], "where"):
             if key.value in where and key.value not in left:
                 rest = f"{', '.join(left)} left" if left else "no dimension left"
                 what = f"the assertion takes every {key.value} together: its rows have {rest}"
-                self._reader.mistakes.at(key, what)
+                self.reader.mistakes.at(key, what)
             elif key.value in where and any(a.where.get(key.value) != first.where.get(key.value) for a in named):
                 what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
-                self._reader.mistakes.at(key, what)
+                self.reader.mistakes.at(key, what)
         return where
 
 

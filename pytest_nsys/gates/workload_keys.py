@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from yaml.nodes import Node
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.model import Label, printable
-from pytest_nsys.core.units import NANOSECONDS, UnitMistake, format_value, parse_quantity
-from pytest_nsys.core.workload import Parallel, TwoStages, Workload
+from pytest_nsys.core.units import format_value
+from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.kinds import Entry
 from pytest_nsys.gates.titan_config import ConfigMistake, read_config
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader
 
-WORKLOAD_KEYS = ("config", "steps", "step_time", "samples", "local_samples", "data_parallel", "peak")
-PIPELINE_KEYS = ("stage0", "stage1", "warmup")
 BANDWIDTH = "GB/s"
+FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
+"""Keys whose field of a Workload has another name."""
 
 
-def read_workload(reader: Reader, fields: Mapping[str, Node], run: Mapping[str, Label], folder: Path) -> Workload:
-    """What the file, which lies in ``folder``, states; ``run`` is what it says of the run, of which a part counts here.
+def read_workload(reader: Reader, stated: Node | None, file: Mapping[str, Any], folder: Path) -> Workload:
+    """What the file, which lies in ``folder``, states under ``workload:``, and in other keys that count here.
 
     What it states itself counts before what its ``config`` says.
     """
-    found: dict[str, Any] = {key: run[key] for key in ("sequence_length", "world") if key in run}
-    if "workload" in fields:
-        found = _read_stated(reader, fields["workload"], folder) | found
-    if "pipeline" in fields:
-        found["pipeline"] = _read_pipeline(reader, fields["pipeline"])
-    if "blocks" in fields:
-        found["blocks"] = reader.texts(fields["blocks"], "blocks")
-    return Workload(**found)
+    found = _read_stated(Entry(reader, stated, "workload"), folder) if stated is not None else {}
+    run = file.get("run", {})
+    found |= {key: run[key] for key in ("sequence_length", "world") if key in run}
+    return Workload(**found, **{key: file[key] for key in ("pipeline", "blocks") if key in file})
 
 
 def options_of(workload: Workload, command: str) -> list[str]:
@@ -57,72 +52,20 @@ def check_needed(mistakes: Mistakes, assertions: Iterable[Assertion], stated: Co
             mistakes.add(place.line, place.column, what)
 
 
-def _read_stated(reader: Reader, node: Node, folder: Path) -> dict[str, Any]:
-    fields = reader.mapping(node, "workload", WORKLOAD_KEYS)
-    found = _read_config(reader, fields["config"], folder) if "config" in fields else {}
-    for key, value in fields.items():
-        match key:
-            case "config":
-                pass
-            case "data_parallel":
-                degree = reader.whole(value, key, at_least=1)
-                found["parallel"] = Parallel(shard=degree)
-            case "local_samples":
-                found[key] = reader.whole(value, key, at_least=1)
-                if "samples" not in fields:
-                    found.pop("samples", None)  # of the configuration: the batch of a replica is stated instead
-            case "step_time":
-                found["step_time_ns"] = _read_time(reader, value)
-            case "peak":
-                found["peak_gb_per_s"] = _read_bandwidth(reader, value)
-            case _:
-                found[key] = reader.whole(value, key, at_least=1)
-    return found
+def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:
+    said = entry.values()
+    found = _read_config(entry, said.pop("config"), folder) if "config" in said else {}
+    if "data_parallel" in said:
+        found["parallel"] = Parallel(shard=said.pop("data_parallel"))
+    if "local_samples" in said:
+        found.pop("samples", None)  # of the configuration: the batch of a replica is stated instead
+    return found | {FIELDS.get(key, key): value for key, value in said.items()}
 
 
-def _read_config(reader: Reader, node: Node, folder: Path) -> dict[str, Any]:
-    text = reader.text(node, "config")
-    if text is None:
-        return {}
+def _read_config(entry: Entry, written: str, folder: Path) -> dict[str, Any]:
     try:
-        said = read_config(folder / Path(text.strip()).expanduser())
+        said = read_config(folder / Path(written).expanduser())
     except (ConfigMistake, RuntimeError) as mistake:  # the latter of ~nobody
-        reader.mistakes.at(node, str(mistake))
+        entry.mistake("config", str(mistake))
         return {}
     return {key: value for key, value in said._asdict().items() if value not in (None, ())}
-
-
-def _read_time(reader: Reader, node: Node) -> int | None:
-    amount = _read_amount(reader, node, "step_time", tuple(NANOSECONDS), "a time, as in 412ms")
-    return None if amount is None else round(amount)
-
-
-def _read_bandwidth(reader: Reader, node: Node) -> Fraction | None:
-    return _read_amount(reader, node, "peak", (BANDWIDTH,), "a bandwidth per GPU, as in 400GB/s")
-
-
-def _read_amount(reader: Reader, node: Node, key: str, units: tuple[str, ...], wanted: str) -> Fraction | None:
-    text = reader.text(node, key)
-    if text is None:
-        return None
-    try:
-        quantity = parse_quantity(text)
-    except UnitMistake as mistake:
-        reader.mistakes.at(node, str(mistake))
-        return None
-    if quantity.unit not in units or not quantity.value:
-        reader.mistakes.at(node, f"{key} is {wanted}, not '{printable(text.strip(), 40)}'")
-        return None
-    return quantity.value * NANOSECONDS.get(quantity.unit, 1)
-
-
-def _read_pipeline(reader: Reader, node: Node) -> TwoStages | None:
-    fields = reader.mapping(node, "pipeline", PIPELINE_KEYS)
-    missing = [key for key in ("stage0", "stage1") if key not in fields]
-    if missing:
-        what = f"pipeline needs {' and '.join(missing)}: patterns (%) of the ranges that make up the stage"
-        reader.mistakes.at(node, what)
-        return None
-    first, second = (reader.texts(fields[key], key) for key in ("stage0", "stage1"))
-    warm_up = reader.whole(fields["warmup"], "warmup", at_least=0) if "warmup" in fields else None
-    return TwoStages(first, second) if warm_up is None else TwoStages(first, second, warm_up)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.core.errors import GateFileError, Mistake
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import printable
 
 MAX_BYTES = 1 << 20
@@ -31,6 +31,7 @@ _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud80
 _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 
 E = TypeVar("E", bound=enum.StrEnum)
+T = TypeVar("T")
 
 
 class Mistakes:
@@ -213,8 +214,8 @@ class Reader:
             if key.value in keys:
                 found[key.value] = value
             else:
-                hint = did_you_mean(key.value, keys) or f": {what} has {', '.join(keys)}"
-                self.mistakes.at(key, f"unknown key '{printable(key.value, 40)}'{hint}")
+                known = hint(key.value, keys, f"{what} has")
+                self.mistakes.at(key, f"unknown key '{printable(key.value, 40)}'{known}")
         return found
 
     def entries(self, node: Node, what: str) -> list[tuple[ScalarNode, Node]]:
@@ -248,6 +249,27 @@ class Reader:
         value: str = node.value
         return value
 
+    def parsed(self, node: Node, what: str, parse: Callable[[str], T]) -> T | None:
+        """What ``parse`` makes of a text; its ValueError is the mistake, ``offset`` characters into the text."""
+        text = self.text(node, what)
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as mistake:
+            self.mistakes.at(node, str(mistake), getattr(mistake, "offset", 0))
+            return None
+
+    def known(self, node: Node, what: str, choices: Mapping[str, T], noun: str) -> T | None:
+        """What stands under the name that the node holds; ``noun`` is what it is the name of."""
+
+        def parse(name: str) -> T:
+            if name not in choices:
+                raise ValueError(f"unknown {noun} '{printable(name, 40)}'{hint(name, choices, 'built in are')}")
+            return choices[name]
+
+        return self.parsed(node, what, parse)
+
     def items(self, node: Node, what: str) -> list[Node]:
         """The nodes of a list that is not empty."""
         if not isinstance(node, SequenceNode) or not node.value:
@@ -264,31 +286,32 @@ class Reader:
 
     def whole(self, node: Node, what: str, at_least: int = 0) -> int | None:
         """A whole number, decimal whatever zeros lead it."""
-        text = self.text(node, what)
-        if text is None:
-            return None
-        if re.fullmatch(r"[0-9]{1,19}", text.strip()) is None or int(text) < at_least:
-            shown = printable(text, 40)
-            self.mistakes.at(node, f"{what} is a whole number from {at_least} on, not '{shown}'")
-            return None
-        return int(text)
 
-    def flag(self, node: Node, what: str) -> bool | None:
-        """``true`` or ``false``."""
-        text = self.text(node, what)
-        if text is not None and text.lower() not in ("true", "false"):
-            self.mistakes.at(node, f"{what} is true or false, not '{printable(text, 40)}'")
-            return None
-        return None if text is None else text.lower() == "true"
+        def parse(text: str) -> int:
+            if re.fullmatch(r"[0-9]{1,19}", text.strip()) is None or int(text) < at_least:
+                raise ValueError(f"{what} is a whole number from {at_least} on, not '{printable(text, 40)}'")
+            return int(text)
+
+        return self.parsed(node, what, parse)
 
     def choice(self, node: Node, what: str, choices: type[E]) -> E | None:
         """One of the words of an enumeration."""
-        text = self.text(node, what)
-        if text is None:
-            return None
-        words = [str(c) for c in choices]
-        if text not in words:
-            hint = did_you_mean(text, words)
-            self.mistakes.at(node, f"{what} is {' or '.join(words)}, not '{printable(text, 40)}'{hint}")
-            return None
-        return choices(text)
+
+        def parse(text: str) -> E:
+            words = [str(choice) for choice in choices]
+            if text not in words:
+                meant = did_you_mean(text, words)
+                raise ValueError(f"{what} is {' or '.join(words)}, not '{printable(text, 40)}'{meant}")
+            return choices(text)
+
+        return self.parsed(node, what, parse)
+
+    def flag(self, node: Node, what: str) -> bool | None:
+        """``true`` or ``false``."""
+
+        def parse(text: str) -> bool:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(f"{what} is true or false, not '{printable(text, 40)}'")
+            return text.lower() == "true"
+
+        return self.parsed(node, what, parse)

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.assertion_keys import ASSERTION_KEYS, FORBIDDEN_MARKS, SENTENCE_SAYS
-from pytest_nsys.gates.baseline_keys import BASELINE_KEYS, MAX_RUNS
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.convention_keys import CONVENTION_KEYS, PURPOSE_KEYS
-from pytest_nsys.gates.gate_file import GATE_FILE_KEYS, RUN_KEYS
-from pytest_nsys.gates.quality_keys import QUALITY_KEYS
-from pytest_nsys.gates.setting_keys import TOLERANCE_KEYS, WINDOW_KEYS
-from pytest_nsys.gates.waiver_keys import REQUIRED_KEYS, WAIVER_KEYS
-from pytest_nsys.gates.workload_keys import PIPELINE_KEYS, WORKLOAD_KEYS
+from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.kinds import KINDS, MAX_RUNS
+from tests.gate_schema import PATH, SAID, schema_text
 from tests.support.gate_files import loaded
 
-SCHEMA: dict[str, Any] = json.loads(
-    Path(gate_file.__file__).with_name("gate_file.schema.json").read_text(encoding="utf-8")
-)
+SCHEMA: dict[str, Any] = json.loads(PATH.read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -90,7 +80,7 @@ ACCEPTED = [
     "version: 1\nblocks: [decode%, encode%]" + TAIL,
     "version: 1\nquality: {unlaunched: 20%, unstaged: 0%, unclassified: 2.5%, typicality: 7.5}" + TAIL,
     "version: 1\nquality: {unknown_communication: 2.5%}" + TAIL,
-    *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in QUALITY_KEYS),
+    *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in KEYS["quality"]),
 ]
 ACCEPTED_ENTRIES = [
     "overlap >= 60%",
@@ -186,7 +176,8 @@ REFUSED = [
     WAIVED + "- {}\n",
     *(
         WAIVED + "- {" + ", ".join(part for part in WAIVER.split(", ") if not part.startswith(key)) + "}\n"
-        for key in REQUIRED_KEYS
+        for key, row in KEYS["waiver"].items()
+        if row.needed
     ),
     f"{WAIVED}- {{{WAIVER}, until: 2026-12-31}}\n",
     f"{WAIVED}- {{{WAIVER}, where: {{}}}}\n",
@@ -354,32 +345,9 @@ def test_every_key_has_a_description() -> None:
     assert [where for where, entry in entries.items() if not entry.get("description", "").endswith(".")] == []
 
 
-def test_the_schema_knows_the_keys_of_the_loader_and_no_others() -> None:
-    top = SCHEMA["properties"]
-    definitions = SCHEMA["$defs"]
-    convention = top["convention"]["anyOf"][1]["properties"]
-    assertion = definitions["assertion"]["properties"]
-    assert set(top) == set(GATE_FILE_KEYS)
-    assert set(top["run"]["properties"]) == set(RUN_KEYS)
-    assert set(top["quality"]["properties"]) == set(QUALITY_KEYS)
-    assert set(top["workload"]["properties"]) == set(WORKLOAD_KEYS)
-    assert set(top["pipeline"]["properties"]) == set(PIPELINE_KEYS)
-    assert set(assertion) == set(ASSERTION_KEYS)
-    assert set(convention) == set(CONVENTION_KEYS)
-    purpose = convention["purposes"]["additionalProperties"]["anyOf"][2]["properties"]
-    assert set(purpose) == set(PURPOSE_KEYS)
-    assert set(definitions["tolerance"]["properties"]) == set(TOLERANCE_KEYS)
-    assert set(assertion["baseline"]["anyOf"][1]["properties"]) == set(BASELINE_KEYS)
-    assert set(definitions["waiver"]["properties"]) == set(WAIVER_KEYS)
-    assert set(definitions["waiver"]["required"]) == set(REQUIRED_KEYS)
-    assert top["comparable_on"]["items"]["enum"] == list(FIELDS)
-    assert definitions["runs"]["maximum"] == MAX_RUNS
-    assert set(definitions["window"]["anyOf"][1]["properties"]) == set(WINDOW_KEYS)
-    assert definitions["built_in"]["enum"] == list(BUILT_IN)
+def test_the_schema_is_what_the_table_of_keys_says() -> None:
+    assert PATH.read_text(encoding="utf-8") == schema_text(), "run python -m tests.generate_docs"
 
 
-def test_the_schema_refuses_what_the_loader_lists() -> None:
-    definition = SCHEMA["$defs"]["assertion"]
-    beside = definition["oneOf"][0]["not"]["anyOf"]
-    assert {entry["required"][0] for entry in beside} == set(SENTENCE_SAYS)
-    assert "|".join(FORBIDDEN_MARKS) in definition["properties"]["marks"]["items"]["not"]["pattern"]
+def test_every_kind_is_read_and_described() -> None:
+    assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(KINDS) == set(SAID)

@@ -11,8 +11,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
+from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.loosening import ASSERTION_RULES, GATE_RULES, Changed, compared
-from pytest_nsys.gates.quality_keys import QUALITY_KEYS
 from tests.support.gate_files import loaded
 
 
@@ -346,5 +346,5 @@ def test_the_parts_that_rules_look_into() -> None:
 
 def test_every_bound_is_ordered() -> None:
     names = {field.name for field in dataclasses.fields(Bounds)}
-    assert names - {"world"} == set(QUALITY_KEYS)
+    assert names - {"world"} == set(KEYS["quality"])
     assert names >= AT_LEAST

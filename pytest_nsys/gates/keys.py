@@ -1,0 +1,38 @@
+"""Which keys has each mapping of a gate file? One table, of which the schema and the docs are made as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).with_name("gate_file.keys.ini")
+
+_ROW = re.compile(
+    r"^\[(?P<section>\w+)\]$|^(?P<key>\w+) = (?P<kind>\w+)(?P<needed>, needed)?: (?P<help>.+(?:\n    .+)*)$",
+    re.MULTILINE,
+)
+
+
+class Key(NamedTuple):
+    """One key of a mapping. ``kind`` is one of ``kinds.KINDS``; ``help`` is what editors and docs say."""
+
+    kind: str
+    help: str
+    needed: bool
+
+
+def _table() -> dict[str, dict[str, Key]]:
+    found: dict[str, dict[str, Key]] = {}
+    section: dict[str, Key] = {}
+    for row in _ROW.finditer(SOURCE.read_text(encoding="utf-8")):
+        if row["section"]:
+            section = found.setdefault(row["section"], {})
+        else:
+            section[row["key"]] = Key(row["kind"], " ".join(row["help"].split()), row["needed"] is not None)
+    return {**found, "baseline": found["tolerance"] | found["baseline"]}
+
+
+KEYS: Mapping[str, Mapping[str, Key]] = _table()
+"""The keys of every mapping, in the order in which they are told."""

@@ -1,0 +1,417 @@
+"""What may a key of a gate file hold, and what becomes of it? Each kind of value in the table of keys."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import date
+from fractions import Fraction
+from typing import Any
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
+from pytest_nsys.core.families import OTHER, TABLES, Families, Family
+from pytest_nsys.core.hints import did_you_mean, hint
+from pytest_nsys.core.model import KernelsMode, Label, Span, no_command, printable
+from pytest_nsys.core.units import NANOSECONDS, absolute_amounts, parse_quantity, relative_amount
+from pytest_nsys.core.workload import TwoStages
+from pytest_nsys.gates.assertion import AllowMissing, Severity, Tolerance
+from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.yaml_nodes import Reader
+
+VERSION = 1
+MAX_RUNS = 9999
+"""Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
+
+OFF = "off"
+FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
+SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
+"""Keys that an ``assert:`` sentence stands for: they cannot stand beside it."""
+
+_RESERVED = (COMPUTE, MIXED, UNKNOWN)
+_ANYTHING = Tolerance(Fraction(1, 100))
+"""Stands for a mistaken tolerance, so that the sentences that use it are not blamed as well."""
+
+_NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
+_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_LINK = re.compile(r"https?://\S+")
+
+Read = Callable[[Reader, Node, str], Any]
+"""From the node of a key and the key's name to its value; None where it is a mistake, which the reader notes."""
+
+
+class Reaction(enum.StrEnum):
+    """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
+
+    PASS = "pass"
+    FAIL = "fail"
+
+
+class Entry:
+    """A mapping of the gate file, read key by key. ``fields`` are the nodes of the keys that it knows."""
+
+    def __init__(self, reader: Reader, node: Node, section: str, what: str = "") -> None:
+        self.reader, self.node, self.section = reader, node, section
+        self.fields = reader.mapping(node, what or section, KEYS[section])
+
+    def mistake(self, key: str, what: str) -> None:
+        """Notes a mistake at the value of the key, or at the whole where it is not given."""
+        self.reader.mistakes.at(self.fields.get(key, self.node), what)
+
+    def text(self, key: str) -> str | None:
+        """The text of a key, None where it is not given."""
+        return self.reader.text(self.fields[key], key) if key in self.fields else None
+
+    def values(self) -> dict[str, Any]:
+        """The keys that are given and whose kind says all of what they mean; without mistaken ones."""
+        found = {}
+        for name, node in self.fields.items():
+            read = KINDS[KEYS[self.section][name].kind]
+            value = read(self.reader, node, name) if read is not None else None
+            if value is not None:
+                found[name] = value
+        return found
+
+    def missing(self) -> list[str]:
+        """The keys that are needed and not given."""
+        return [name for name, key in KEYS[self.section].items() if key.needed and name not in self.fields]
+
+
+def clean_name(text: str) -> str:
+    """``text`` as a part of a test's name: one line, no control characters, no ``::``, no command of CI."""
+    visible = "".join(c for c in text if c.isprintable() or c.isspace())
+    name = " ".join(visible.split())
+    while "::" in name:
+        name = name.replace("::", ":")
+    return no_command(name)
+
+
+# -- how values are read
+
+
+def _parsed(parse: Callable[[str, str], Any]) -> Read:
+    """Of one text: ``parse`` takes it, without blanks around it, and the key; its ValueError is the mistake."""
+    return lambda reader, node, key: reader.parsed(node, key, lambda text: parse(text.strip(), key))
+
+
+def _whole(at_least: int, at_most: int | None = None) -> Read:
+    def read(reader: Reader, node: Node, key: str) -> int | None:
+        number = reader.whole(node, key, at_least)
+        if number is not None and at_most is not None and number > at_most:
+            reader.mistakes.at(node, f"{key} is at most {at_most} runs, not {number}")
+        return number
+
+    return read
+
+
+def _version(reader: Reader, node: Node, key: str) -> int | None:
+    version = reader.whole(node, key)
+    if version not in (None, VERSION):
+        reader.mistakes.at(node, f"version {version} is not known here: write version: {VERSION}")
+    return version
+
+
+def _bound(parse: Callable[[str], Any], wanted: str) -> Read:
+    """A bound of a check, or ``off``."""
+
+    def read(text: str, key: str) -> Any:
+        if text.lower() == OFF:
+            return OFF
+        with contextlib.suppress(ValueError):
+            return parse(text)
+        raise ValueError(f"{key} is {wanted}, or off, not '{printable(text, 40)}'")
+
+    return _parsed(read)
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if text.isascii() and text.isdecimal() and len(text) < 19 and int(text) >= least:
+            return int(text)
+        raise ValueError
+
+    return parse
+
+
+def _share(text: str) -> Fraction:
+    quantity = parse_quantity(text)
+    if quantity.unit != "%" or quantity.value > 100:
+        raise ValueError
+    return quantity.value / 100
+
+
+def _number(text: str) -> Fraction:
+    quantity = parse_quantity(text)
+    if quantity.unit:
+        raise ValueError
+    return quantity.value
+
+
+def _amount(units: Collection[str], wanted: str, base: Callable[[Fraction], Any]) -> Read:
+    """A quantity of a unit, not zero, in nanoseconds or as it is written."""
+
+    def parse(text: str, key: str) -> Any:
+        quantity = parse_quantity(text)
+        if quantity.unit not in units or not quantity.value:
+            raise ValueError(f"{key} is {wanted}, not '{printable(text, 40)}'")
+        return base(quantity.value * NANOSECONDS.get(quantity.unit, 1))
+
+    return _parsed(parse)
+
+
+def _day(text: str, key: str) -> date:
+    shown = printable(text, 40)
+    match = _DAY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{key} is a day written as in 2026-12-31, not '{shown}'")
+    try:
+        return date(*map(int, match.groups()))
+    except ValueError:
+        raise ValueError(f"there is no day {shown}") from None
+
+
+def _link(text: str, key: str) -> str:
+    if _LINK.fullmatch(text) is None:
+        raise ValueError(f"{key} is an address that begins with https://, not '{printable(text, 60)}'")
+    return text
+
+
+def _reaction(reader: Reader, node: Node, key: str) -> Severity | None:
+    choice = reader.choice(node, key, Reaction)
+    return {None: None, Reaction.PASS: Severity.WARN, Reaction.FAIL: Severity.FAIL}[choice]
+
+
+def _marks(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
+    def parse(text: str) -> str:
+        name = text.strip()
+        if name in FORBIDDEN_MARKS:
+            why = "use the key 'xfail'" if name == "xfail" else "nothing is ever skipped or multiplied here"
+            raise ValueError(f"'{name}' cannot be a mark: {why}")
+        if not (name.isascii() and name.isidentifier()) or name.startswith("_"):
+            raise ValueError(f"a mark is a plain name, not '{printable(name, 40)}'")
+        return name
+
+    found = [reader.parsed(item, "a mark", parse) for item in reader.items(node, key)]
+    return tuple(name for name in found if name is not None)
+
+
+def _window(reader: Reader, node: Node, key: str) -> str | None:
+    """The window as canonical text: a word, an index, ``START:END`` in ns, or a pattern of range names."""
+    if isinstance(node, MappingNode):
+        return _span_of_time(Entry(reader, node, "window"))
+
+    def parse(text: str, _: str) -> str:
+        if re.fullmatch(r"[0-9]{1,18}", text):
+            return str(int(text))
+        shown = printable(text, 40)
+        if _NUMBERS.fullmatch(text):
+            raise ValueError(f"a window is an index from 0 on, a word, or {{start: NS, end: NS}}, not '{shown}'")
+        meant = "" if text in WINDOW_WORDS or "%" in text else did_you_mean(text, WINDOW_WORDS, cutoff=0.75)
+        if meant:
+            raise ValueError(f"unknown window '{shown}'{meant}")
+        return text
+
+    window: str | None = _parsed(parse)(reader, node, key)
+    return window
+
+
+def _span_of_time(entry: Entry) -> str | None:
+    if entry.missing():
+        entry.mistake("", "a window needs both start and end, in ns")
+        return None
+    found = entry.values()
+    if len(found) < 2:
+        return None
+    if found["end"] <= found["start"]:
+        entry.mistake("end", "a window ends after its start")
+    return f"{found['start']}:{found['end']}"
+
+
+def _allow_missing(reader: Reader, node: Node, key: str) -> AllowMissing:
+    """``{stage1_*: [0], stage5_b: 7}``: the ranks that may lack these stages."""
+    found: dict[str, frozenset[int]] = {}
+    for glob, value in reader.entries(node, key):
+        nodes = reader.items(value, glob.value) if isinstance(value, SequenceNode) else [value]
+        ranks = [reader.whole(each, "a rank") for each in nodes]
+        found[glob.value] = frozenset(rank for rank in ranks if rank is not None)
+    return found
+
+
+def _comparable_on(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
+    """The circumstances that must agree with a baseline's, in the order of ``FIELDS``."""
+    found: list[str] = []
+
+    def parse(name: str) -> None:
+        shown = printable(name, 40)
+        if name in found:
+            raise ValueError(f"'{shown}' is named twice")
+        if name not in FIELDS:
+            raise ValueError(f"unknown circumstance '{shown}'{hint(name, FIELDS, 'they are')}")
+        found.append(name)
+
+    for item in reader.items(node, key):
+        reader.parsed(item, "a circumstance", parse)
+    return tuple(name for name in FIELDS if name in found)
+
+
+def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
+    """What the file states of the run because its traces do not say it."""
+    found: dict[str, Label] = {}
+    for word, value in reader.entries(node, key):
+        name = word.value
+        if name != "gpu" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+            reader.mistakes.at(word, f"'{printable(name, 40)}' is no name for a mesh axis")
+            continue
+        said = _parsed(lambda text, _: text)(reader, value, name) if name == "gpu" else reader.whole(value, name, 1)
+        if said is not None:
+            found[name] = said
+    return found
+
+
+def _quality(reader: Reader, node: Node, key: str) -> Bounds:
+    """``{missing_ranks: 6, unlaunched: 20%, typicality: off}``; what is not given keeps its default."""
+    found = Entry(reader, node, key).values()
+    return Bounds(**{check: None if bound == OFF else bound for check, bound in found.items()})
+
+
+def _pipeline(reader: Reader, node: Node, key: str) -> TwoStages | None:
+    entry = Entry(reader, node, key)
+    if missing := entry.missing():
+        what = f"pipeline needs {' and '.join(missing)}: patterns (%) of the ranges that make up the stage"
+        entry.mistake("", what)
+        return None
+    said = entry.values()
+    warm_up = {"warm_up": said["warmup"]} if "warmup" in said else {}
+    return TwoStages(said.get("stage0", ()), said.get("stage1", ()), **warm_up)
+
+
+# -- conventions
+
+
+def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
+    found = []
+    for word, value in reader.entries(node, key):
+        name = f"purpose {printable(word.value, 60)}"
+        if word.value in _RESERVED:
+            reader.mistakes.at(word, f"'{word.value}' is no purpose to define: {', '.join(_RESERVED)} have a meaning")
+        if isinstance(value, MappingNode):
+            patterns = Entry(reader, value, "purpose", name).values()
+            found.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
+        else:
+            found.append(Purpose(word.value, reader.texts(value, name)))
+    return tuple(found)
+
+
+def _copies(reader: Reader, node: Node, key: str) -> tuple[CopyKind, ...]:
+    """One kind of copies, or a list of them, in one order: it means nothing."""
+    nodes = [node] if isinstance(node, ScalarNode) else reader.items(node, key)
+    found = {reader.choice(item, key, CopyKind) for item in nodes}
+    return tuple(kind for kind in CopyKind if kind in found)
+
+
+def read_families(reader: Reader, node: Node, key: str = "families") -> Families | None:
+    """A built-in table by its name, or the families that are spelt out, in their order."""
+    if isinstance(node, ScalarNode):
+        return reader.known(node, key, TABLES, "families")
+    found = []
+    for word, value in reader.entries(node, key):
+        if word.value == OTHER:
+            reader.mistakes.at(word, f"'{OTHER}' is no family to define: it is what no family matches")
+        found.append(Family(word.value, reader.texts(value, f"family {printable(word.value, 60)}")))
+    return tuple(found) or None
+
+
+# -- tolerances
+
+
+def read_tolerance(reader: Reader, node: Node, key: str) -> Tolerance:
+    """``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
+    if not isinstance(node, ScalarNode):
+        return tolerance_of(Entry(reader, node, key))
+
+    def parse(text: str) -> Tolerance:
+        if text != NOISE:
+            wanted = "noise, or a mapping such as {rel: 5%, abs: 50us}"
+            raise ValueError(f"{key} is {wanted}, not '{printable(text, 40)}'{did_you_mean(text, [NOISE])}")
+        return Tolerance(noise=True)
+
+    return reader.parsed(node, key, parse) or _ANYTHING
+
+
+def tolerance_of(entry: Entry) -> Tolerance:
+    """The tolerance that the keys ``rel`` and ``abs`` of a mapping give together."""
+    said = entry.values()
+    given = [key for key in KEYS["tolerance"] if key in entry.fields]
+    if not given or any(key not in said for key in given):
+        return _ANYTHING
+    return Tolerance(said.get("rel", Fraction(0)), said.get("abs", {}))
+
+
+def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | None:
+    """Amounts by unit, of which each may be given once; None where one is a mistake."""
+    found: dict[str, Fraction] = {}
+    good = True
+    for item in reader.items(node, key) if isinstance(node, SequenceNode) else [node]:
+        amounts = reader.parsed(item, key, lambda text: absolute_amounts(parse_quantity(text))) or {}
+        if amounts.keys() & found.keys():
+            reader.mistakes.at(item, "abs takes one amount of each kind, as in [50us, 1pp, 2]")
+        good = good and bool(amounts)
+        found.update(amounts)
+    return found if good and found else None
+
+
+KINDS: Mapping[str, Read | None] = {
+    "version": _version,
+    "text": _parsed(lambda text, _: text),
+    "texts": lambda reader, node, key: reader.texts(node, key) or None,
+    "phrase": None,
+    "convention": None,
+    "built_in": lambda reader, node, key: reader.known(node, key, BUILT_IN, "convention"),
+    "window": _window,
+    "span": lambda reader, node, key: reader.choice(node, key, Span),
+    "kernels": lambda reader, node, key: reader.choice(node, key, KernelsMode),
+    "tolerance": read_tolerance,
+    "quantity": None,
+    "share": _parsed(lambda text, _: relative_amount(parse_quantity(text))),
+    "amounts": _absolute,
+    "comparable_on": _comparable_on,
+    "run": _run,
+    "workload": None,
+    "pipeline": _pipeline,
+    "allow_missing": _allow_missing,
+    "quality": _quality,
+    "count_or_off": _bound(_count(0), "a whole number from 0 on"),
+    "least_or_off": _bound(_count(1), "a whole number from 1 on"),
+    "share_or_off": _bound(_share, "a share, as in 10%"),
+    "number_or_off": _bound(_number, "a number of MAD, as in 5"),
+    "assertions": None,
+    "waivers": None,
+    "purposes": _purposes,
+    "copies": _copies,
+    "families": read_families,
+    "number": _whole(0),
+    "size": _whole(1),
+    "runs": _whole(1, MAX_RUNS),
+    "moment": _whole(0),
+    "time": _amount(NANOSECONDS, "a time, as in 412ms", round),
+    "bandwidth": _amount(("GB/s",), "a bandwidth per GPU, as in 400GB/s", Fraction),
+    "day": _parsed(_day),
+    "link": _parsed(_link),
+    "labels": None,
+    "across": None,
+    "for": None,
+    "baseline": None,
+    "severity": lambda reader, node, key: reader.choice(node, key, Severity),
+    "reaction": _reaction,
+    "flag": lambda reader, node, key: reader.flag(node, key),
+    "marks": _marks,
+    "excuse": lambda reader, node, key: reader.parsed(node, key, clean_name),
+}
+"""How each kind is read; None: a value means something only beside other keys."""
