@@ -108,11 +108,15 @@ def rich(trace: TraceBuilder, processes: list[Process]) -> None:
 @functools.cache
 def good(name: str = "good.sqlite") -> Path:
     """The undamaged trace, made once; ``name`` tells its format."""
-    path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / name
-    if name.endswith(".sqlite"):
+    return write_good(Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / name)
+
+
+def write_good(path: Path) -> Path:
+    """Five steps with a collective of a known size each; the path's name tells the format."""
+    if path.suffix == ".sqlite":
         return write_trace(path, edit=rich)
-    trace = JaxBuilder(gpus=[0]) if "jax" in name else KinetoBuilder(world=1)
-    first = 10 * MS if "jax" in name else 4_458_676_522_690_655_000
+    trace = JaxBuilder(gpus=[0]) if "jax" in path.name else KinetoBuilder(world=1)
+    first = 10 * MS if "jax" in path.name else 4_458_676_522_690_655_000
     for k in range(5):
         at = first + 20 * MS * k
         if isinstance(trace, JaxBuilder):

@@ -1,0 +1,28 @@
+"""Does every metric still say what it said, to the nanosecond? Without the reference traces, of the traces at hand.
+
+``python -m tests.support.figures`` writes figures.json again, where a figure is meant to change.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from tests.support.figures import FILE, figures
+
+KEPT = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def test_every_figure() -> None:
+    found = figures()
+    assert list(found) == list(KEPT)
+    for view, metrics in found.items():
+        assert metrics == KEPT[view], view
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric_has_a_figure_that_is_not_zero(metric: str) -> None:
+    values = {value for metrics in KEPT.values() for value in metrics.get(metric, {}).values()}
+    assert values - {"0"}
