@@ -157,13 +157,6 @@ def test_another_gpu_is_incomparable_and_named(project: Project) -> None:
     assert "gpu      NVIDIA H100 80GB HBM3  NVIDIA A100" in found.text
 
 
-def test_another_number_of_steps_is_incomparable(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite", chunks_ms=(15,) * 7)
-    project.trace("head.sqlite")
-    assert case(project, *BOTH, code=1).properties["nsys_outcome"] == "incomparable"
-
-
 def test_a_row_that_the_other_trace_lacks_is_no_data(project: Project) -> None:
     project.gate(EXPOSED)
     project.trace("base.sqlite", {(1, "stage4_f"): None})
@@ -183,13 +176,6 @@ def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Proj
     assert "only 1 of 2 captures have this row" in found.text
 
 
-def test_a_missing_path_is_a_usage_error(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("head.sqlite")
-    said = project.pytest(*BOTH, code=4)
-    assert "base.sqlite: there is no such file or folder" in said
-
-
 def test_an_empty_path_is_a_usage_error(project: Project) -> None:
     project.gate(EXPOSED)
     project.trace("head.sqlite")
@@ -203,20 +189,6 @@ def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
     for found in project.cases(*BOTH, code=1).values():
         assert found.state == "error"
         assert "base.sqlite" in found.text
-
-
-def test_a_base_whose_window_is_empty_is_an_error_that_names_it(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("head.sqlite")
-
-    def late(_: TraceBuilder, processes: list[Process]) -> None:
-        for process in processes:
-            process.kernel("gemm", 900_000_000, 901_000_000, launch_ns=899_000_000)
-
-    project.trace("base.sqlite", stages=(), edit=late)
-    found = case(project, *BOTH, code=1)
-    assert found.state == "error"
-    assert "base.sqlite" in found.text
 
 
 def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
@@ -244,12 +216,9 @@ def test_with_one_or_two_captures_the_tolerance_decides_and_no_test_is_claimed(p
     ("base", "head", "outcome"),
     [
         ([200, 202, 204], [260, 262, 264], "failed"),
-        ([200, 202, 204], [203, 262, 264], "inconclusive"),
         ([200, 202, 264], [258, 262, 266], "inconclusive"),
-        ([200, 202, 264], [201, 203, 264], "passed"),
         ([200, 202, 204], [205, 206, 207], "passed"),
         ([260, 262, 264], [200, 202, 204], "improved"),
-        ([200, 262, 264], [202, 204, 206], "passed"),
     ],
 )
 def test_three_captures_a_side_must_be_separated_and_beyond_the_tolerance(
@@ -264,44 +233,18 @@ def test_three_captures_a_side_must_be_separated_and_beyond_the_tolerance(
     assert said.count("note: complete separation of 3 + 3 captures\n") == 1
 
 
-def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Project) -> None:
-    project.gate("- mean_kernel_ns below baseline plus 1%\n- mean_kernel_ns above baseline minus 1%\n")
-    found = project.cases(*both_sides(project, [200, 202, 204], [260, 262, 264]), code=1)
-    assert [each.properties["nsys_outcome"] for each in found.values()] == ["improved", "failed"]
-
-
-def test_five_captures_a_side_are_tested(project: Project) -> None:
-    project.gate(EXPOSED)
-    separated = both_sides(project, [200, 201, 202, 203, 204], [260, 261, 262, 263, 264])
-    assert case(project, *separated, code=1).properties["nsys_outcome"] == "failed"
-    assert "exact rank-sum test of 5 + 5 captures\n" in printed(project)
-
-
-def test_five_captures_a_side_may_overlap_and_still_be_significant(project: Project) -> None:
-    """U = 1 of 5 + 5: p = 2/252, which three captures could never show."""
-    project.gate(EXPOSED)
-    arguments = both_sides(project, [200, 201, 202, 203, 259], [258, 260, 261, 262, 263])
-    assert case(project, *arguments, code=1).properties["nsys_outcome"] == "failed"
-
-
-def test_five_captures_a_side_that_mix_are_inconclusive(project: Project) -> None:
-    project.gate(EXPOSED)
-    said = project.pytest(*both_sides(project, [200, 201, 202, 270, 271], [199, 198, 260, 261, 272]), code=0)
-    assert "inconclusive" in said
-
-
-def test_inconclusive_can_be_made_to_fail(project: Project) -> None:
-    project.gate("- {assert: exposed_ns below baseline plus 5%, inconclusive: fail}\n")
-    arguments = both_sides(project, [200, 202, 264], [258, 262, 266])
-    assert case(project, *arguments, code=1).state == "failure"
-
-
 def holm(project: Project, assertions: int) -> list[str]:
     """Outcomes of assertions that all judge one row at p = 7/252, tested together."""
     thresholds = [f"- {{id: t{n}, assert: exposed_ns below baseline plus {5 + n}us}}\n" for n in range(assertions)]
     project.gate("".join(thresholds))
     arguments = both_sides(project, [200, 201, 202, 203, 261], [258, 259, 260, 262, 263])
     return [found.properties["nsys_outcome"] for found in project.cases(*arguments).values()]
+
+
+def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Project) -> None:
+    project.gate("- mean_kernel_ns below baseline plus 1%\n- mean_kernel_ns above baseline minus 1%\n")
+    found = project.cases(*both_sides(project, [200, 202, 204], [260, 262, 264]), code=1)
+    assert [each.properties["nsys_outcome"] for each in found.values()] == ["improved", "failed"]
 
 
 def test_one_row_alone_is_significant_where_many_tested_together_are_not(project: Project) -> None:
@@ -326,25 +269,6 @@ def one_launch_more(_: TraceBuilder, processes: list[Process]) -> None:
     for k in range(5):
         at = 20_000_000 * k + 1_001_000
         processes[0].kernel("gemm", at + 1_500_000, at + 1_510_000, launch_ns=at + 6_000)
-
-
-def test_a_capture_given_twice_is_refused(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
-    project.trace("head.sqlite")
-    found = case(project, *BOTH, "--nsys-against=base.sqlite", code=1)
-    assert "a capture is given twice" in found.text
-
-
-def test_copies_of_one_trace_are_no_samples(project: Project) -> None:
-    """Five equal values on each side would be a p of 0.004."""
-    project.gate(EXPOSED)
-    options = both_sides(project, [200] * 5, [260] * 5)
-    for k in range(1, 5):
-        shutil.copy(project.root / "head0.sqlite", project.root / f"head{k}.sqlite")
-    found = case(project, *options, code=1)
-    assert found.state == "error"
-    assert re.search(r"head0\.sqlite and \S+head1\.sqlite hold the same bytes: one trace is one sample", found.text)
 
 
 def test_a_file_of_a_folder_is_not_a_capture_beside_it(project: Project) -> None:

@@ -18,7 +18,7 @@ from pytest_nsys.plugin.settings import UPDATE_MODES
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.refresh import Refresh
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS, Mode
+from pytest_nsys.verdicts.refresh_modes import Mode
 from tests.support.gates import Project
 
 GATE = """
@@ -68,13 +68,6 @@ def test_the_option_knows_every_mode() -> None:
 # Every row
 
 
-def test_all_writes_rows_within_their_tolerance_too(accepted: Project) -> None:
-    accepted.trace(exposed_us={(0, "stage2_f"): 201})
-    assert "unchanged" in accepted.refresh(RUN)
-    assert "1 row changed\n  exposed_ns rank 0 stage stage2_f: 200 us → 201 us" in accepted.refresh(*mode("all"))
-    assert list(stored(accepted).values()) == [[201], [200], [200], [200]]
-
-
 @pytest.mark.parametrize("name", ["moved", "all", "new-only", "ratchet"])
 def test_the_same_run_again_changes_no_byte(accepted: Project, name: str) -> None:
     before = accepted.baselines()
@@ -82,56 +75,7 @@ def test_the_same_run_again_changes_no_byte(accepted: Project, name: str) -> Non
     assert accepted.baselines() == before
 
 
-@pytest.fixture
-def noisy(project: Project) -> Project:
-    """200 us in every row, of which rank 0 stage2_f is measured to scatter by 63 us and more."""
-    project.gate("assertions:\n  - exposed_ns below baseline plus 10us")
-    project.trace()
-    project.refresh(RUN)
-    spread = (180, 190, 200, 210, 220)
-    for k, exposed_us in enumerate(spread):
-        project.trace(f"a{k}.sqlite", {ROWS[0]: exposed_us})
-    captures = [f"--nsys-trace=a{k}.sqlite" for k in range(len(spread))]
-    project.refresh(*captures, "--nsys-update-mode=calibrate")
-    return project
-
-
-def test_a_row_within_its_noise_has_not_moved(noisy: Project) -> None:
-    before = noisy.baselines()
-    for exposed_us in (230, 170):
-        noisy.trace(exposed_us={ROWS[0]: exposed_us})
-        assert "no row moved beyond its tolerance; unchanged" in noisy.refresh(RUN)
-    assert noisy.baselines() == before
-    noisy.trace(exposed_us={ROWS[0]: 230, ROWS[1]: 220})
-    assert "1 row changed\n  exposed_ns rank 0 stage stage4_f: 200 us → 220 us" in noisy.refresh(RUN)
-    assert list(stored(noisy).values()) == [[200], [220], [200], [200]]
-    noisy.trace(exposed_us={ROWS[0]: 500, ROWS[1]: 220})
-    assert "1 row changed\n  exposed_ns rank 0 stage stage2_f: 200 us → 500 us" in noisy.refresh(RUN)
-
-
-def test_where_the_noise_goes_with_the_accepted_runs_every_row_is_written(project: Project) -> None:
-    """Else the run that was just accepted would fail against the medians that it was mixed with."""
-    project.gate("assertions:\n  - exposed_ns below baseline plus 10us")
-    for exposed_us in (180, 190, 200, 210, 220):
-        project.trace(exposed_us=exposed_us)
-        project.refresh(*mode("accept-run"))
-    project.trace(exposed_us=225)
-    assert "unchanged" in project.refresh(RUN)
-    project.trace(exposed_us={row: 900 if row == ROWS[0] else 225 for row in ROWS})
-    project.refresh(RUN)
-    assert list(stored(project).values()) == [[900], [225], [225], [225]]
-    project.pytest(RUN, code=0)
-
-
 # New rows only
-
-
-def test_new_only_adds_and_changes_and_drops_nothing(accepted: Project) -> None:
-    accepted.trace(exposed_us=500, stages=("stage2_f", "stage3_f"))
-    assert "2 rows changed" in accepted.refresh(*mode("new-only"))
-    rows = stored(accepted)
-    assert {labels: values for labels, values in rows.items() if labels in ROWS} == {labels: [200] for labels in ROWS}
-    assert {labels for labels in rows if labels not in ROWS} == {(0, "stage3_f"), (1, "stage3_f")}
 
 
 def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
@@ -139,16 +83,6 @@ def test_new_only_adds_the_series_of_a_new_assertion(accepted: Project) -> None:
     accepted.refresh(*mode("new-only"))
     assert list(stored(accepted).values()) == [[200]] * 4, "what nobody reads any more is not dropped"
     assert stored(accepted, "overlap")[0, "stage2_f"] == ["4/5"]
-
-
-def test_new_only_cannot_add_a_row_to_several_accepted_runs(accepted: Project) -> None:
-    accepted.trace(exposed_us=210)
-    accepted.refresh(*mode("accept-run"))
-    before = accepted.baselines()
-    accepted.trace(exposed_us=210, stages=("stage2_f", "stage3_f", "stage4_f"))
-    said = accepted.refresh(*mode("new-only"), code=1)
-    assert "exposed_ns rank 0 stage stage3_f is new, and the other rows hold 2 accepted runs" in said
-    assert accepted.baselines() == before
 
 
 # One more accepted run
@@ -166,13 +100,6 @@ def test_an_accepted_run_stands_beside_the_others(accepted: Project) -> None:
     accepted.pytest(RUN, code=0)
 
 
-def test_only_the_newest_runs_are_kept(accepted: Project) -> None:
-    for n in range(KEPT_RUNS):
-        accepted.trace(exposed_us=201 + n)
-        accepted.refresh(*mode("accept-run"))
-    assert set(map(tuple, stored(accepted).values())) == {tuple(range(201, 201 + KEPT_RUNS))}
-
-
 def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
     accepted.trace(exposed_us=210)
     accepted.refresh(*mode("accept-run"))
@@ -185,41 +112,6 @@ def test_a_run_is_not_accepted_twice(accepted: Project) -> None:
     assert accepted.baselines() == before
 
 
-@pytest.mark.parametrize(
-    ("stages", "why"),
-    [
-        (("stage2_f", "stage3_f", "stage4_f"), "exposed_ns rank 0 stage stage3_f is new"),
-        (("stage2_f",), "exposed_ns rank 0 stage stage4_f is gone"),
-    ],
-)
-def test_a_run_with_other_rows_is_no_accepted_run(accepted: Project, stages: tuple[str, ...], why: str) -> None:
-    before = accepted.baselines()
-    accepted.trace(exposed_us=205, stages=stages)
-    said = accepted.refresh(*mode("accept-run"), code=1)
-    assert f"{why}, so the accepted runs are of another program: refresh without --accept-run" in said
-    assert accepted.baselines() == before
-
-
-def test_the_first_run_may_be_accepted_too(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    assert "new file, 4 rows" in project.refresh(*mode("accept-run"))
-
-
-def test_a_refresh_replaces_all_accepted_runs_and_says_so(accepted: Project) -> None:
-    for exposed_us in (210, 220):
-        accepted.trace(exposed_us=exposed_us)
-        accepted.refresh(*mode("accept-run"))
-    before = accepted.baselines()
-    accepted.trace(exposed_us=230)
-    assert "no row moved beyond its tolerance; unchanged" in accepted.refresh(RUN)
-    assert accepted.baselines() == before
-    accepted.trace(exposed_us={row: 900 if row == ROWS[0] else 230 for row in ROWS})
-    said = accepted.refresh(RUN)
-    assert "exposed_ns: 3 accepted runs made room for one\n  exposed_ns rank 0 stage stage2_f: 210 us → 900 us" in said
-    assert list(stored(accepted).values()) == [[900], [210], [210], [210]]
-
-
 # Only improvements
 
 
@@ -228,57 +120,6 @@ def test_a_ratchet_takes_improvements_alone(accepted: Project) -> None:
     said = accepted.refresh(*mode("ratchet"))
     assert "1 row changed\n  exposed_ns: 1 row worse than stored, left alone\n" in said
     assert list(stored(accepted).values()) == [[100], [200], [200], [200]]
-
-
-def test_a_ratchet_of_what_should_be_high(project: Project) -> None:
-    project.gate("assertions:\n  - overlap >= baseline - 1pp")
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
-    project.trace(exposed_us={ROWS[0]: 100, ROWS[1]: 300})
-    assert "overlap: 1 row worse than stored, left alone" in project.refresh(*mode("ratchet"))
-    assert list(stored(project, "overlap").values()) == [["9/10"], ["4/5"], ["4/5"], ["4/5"]]
-
-
-def test_a_ratchet_leaves_what_is_new_or_gone(accepted: Project) -> None:
-    before = accepted.baselines()
-    accepted.trace(exposed_us=200, stages=("stage2_f", "stage3_f"))
-    said = accepted.refresh(*mode("ratchet"))
-    assert "exposed_ns: 4 rows new or gone, left alone" in said
-    assert accepted.baselines() == before
-
-
-def test_a_row_that_gets_worse_for_another_assertion_is_not_ratcheted(project: Project) -> None:
-    project.gate("assertions:\n  - mean_kernel_ns >= baseline - 10us\n  - stage2 mean_kernel_ns <= baseline + 10us")
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
-    project.trace(exposed_us=100)
-    project.refresh(*mode("ratchet"))
-    assert list(stored(project, "mean_kernel_ns").values()) == [[900], [950], [900], [950]]
-
-
-@pytest.mark.parametrize(
-    ("now", "taken"), [((150, 100, 200, 200), True), ((100, 180, 220, 200), True), ((100, 290, 200, 200), False)]
-)
-def test_a_sum_is_ratcheted_by_whole_runs(project: Project, now: tuple[int, ...], taken: bool) -> None:
-    """The best rows of two runs together are a sum that no run has reached."""
-    project.gate("assertions:\n  - sum exposed_ns <= baseline + 50us")
-    project.trace(exposed_us=200)
-    project.refresh(RUN)
-    project.trace(exposed_us=dict(zip(ROWS, now, strict=True)))
-    project.refresh(*mode("ratchet"))
-    assert [value for (value,) in stored(project).values()] == (list(now) if taken else [200] * 4)
-    project.pytest(RUN, code=0)
-
-
-def test_a_ratchet_never_looks_at_noise_as_an_improvement(accepted: Project) -> None:
-    """Of five accepted runs that scatter by 100 us, one that is 60 us better is none."""
-    for exposed_us in (100, 150, 250, 300):
-        accepted.trace(exposed_us=exposed_us)
-        accepted.refresh(*mode("accept-run"))
-    before = accepted.baselines()
-    accepted.trace(exposed_us=140)
-    assert "no row improved beyond its tolerance; unchanged" in accepted.refresh(*mode("ratchet"))
-    assert accepted.baselines() == before
 
 
 def test_there_is_nothing_to_ratchet_without_a_baseline(project: Project) -> None:
@@ -360,13 +201,6 @@ def test_another_number_of_steps_writes_every_row(accepted: Project) -> None:
     said = accepted.refresh(RUN)
     assert "the stored run was another one (steps: now 7, baseline 5): every row is written" in said
     assert list(stored(accepted).values()) == [[201]] * 4
-    accepted.pytest(RUN, code=0)
-
-
-def test_the_same_values_from_another_run_are_written_too(accepted: Project) -> None:
-    accepted.trace(exposed_us=200, chunks_ms=(15,) * 7)
-    said = accepted.refresh(RUN)
-    assert "0 rows changed\n  the stored run was another one" in said
     accepted.pytest(RUN, code=0)
 
 

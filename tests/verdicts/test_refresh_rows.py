@@ -104,6 +104,19 @@ def test_a_row_exactly_at_its_noise_has_not_moved(shift: int, moved: bool) -> No
     assert values(found) == [[now if moved else 100], [200]]
 
 
+SCATTERED = [(180, 180), (190, 190), (200, 200), (210, 210), (220, 220)]
+
+
+def test_where_the_noise_goes_with_the_accepted_runs_every_row_is_written() -> None:
+    """Else the run that was just accepted would fail against the medians that it was mixed with."""
+    assert values(renewed(Mode.MOVED, (225, 225), SCATTERED)) == [[180, 190, 200, 210, 220]] * 2
+    assert values(renewed(Mode.MOVED, (900, 225), SCATTERED)) == [[900], [225]]
+
+
+def test_a_ratchet_never_looks_at_noise_as_an_improvement() -> None:
+    assert values(renewed(Mode.RATCHET, (175, 175), SCATTERED)) == [[180, 190, 200, 210, 220]] * 2
+
+
 def test_without_a_tolerance_every_difference_is_written() -> None:
     assert values(renewed(Mode.MOVED, (101, 200), [(100, 200)], [reading(None, Comparator.EQ)])) == [[101], [200]]
 
