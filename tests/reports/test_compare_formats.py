@@ -164,10 +164,10 @@ def test_the_schema_is_one_and_names_every_field(project: Project) -> None:
     found = json.loads(report(*regression(project), *AS_ONE, "--format=json"))
     assert found.keys() == SCHEMA["properties"].keys()
     kinds = SCHEMA["$defs"]
-    assert found["moved"][0].keys() == kinds["row"]["properties"].keys() | kinds["compared"]["properties"].keys()
-    assert found["base"].keys() == kinds["side"]["properties"].keys()
-    assert found["assertions"][0].keys() == kinds["assertion"]["properties"].keys()
-    assert found["appeared"][0].keys() == kinds["thing"]["properties"].keys()
+    assert found["moved"][0].keys() == kinds["Compared"]["properties"].keys()
+    assert found["base"].keys() == kinds["Side"]["properties"].keys()
+    assert found["assertions"][0].keys() == kinds["Assertion"]["properties"].keys()
+    assert found["appeared"][0].keys() == kinds["Thing"]["properties"].keys()
 
 
 # HTML

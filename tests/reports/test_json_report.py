@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
 from pytest_nsys.tools.whole_file import write_whole
+from tests.generate_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, by_name, checked, digest, record, report_of
 
@@ -32,10 +34,16 @@ def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
     project.refresh("--nsys-trace=base.sqlite")
 
 
-def test_the_schema_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["properties"]["format"] == {"const": FORMAT, "description": "Version of this shape."}
-    assert set(SCHEMA["properties"]["counts"]["properties"]) == set(STATES)
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
+def test_a_schema_is_generated_from_the_shapes(path: Path) -> None:
+    schema = schema_text(*SCHEMAS[path])
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema))
+    assert path.read_text(encoding="utf-8") == schema, "stale: python -m tests.generate_schemas"
+
+
+def test_the_schema_knows_the_format_and_every_state() -> None:
+    assert SCHEMA["properties"]["format"]["enum"] == [FORMAT]
+    assert set(SCHEMA["$defs"]["Counts"]["properties"]) == set(STATES)
 
 
 def test_a_green_run(project: Project) -> None:

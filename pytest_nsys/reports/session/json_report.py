@@ -16,9 +16,11 @@ from typing import Any
 from pytest_nsys.core.exact import Exact, from_exact
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
+from pytest_nsys.reports.session import shape
 from pytest_nsys.reports.session.digest import STATES, Digest
 from pytest_nsys.reports.session.gate_changes import plain
 from pytest_nsys.reports.session.record import explanation_of, notes_of, state, steps_of
+from pytest_nsys.reports.shapes import filled
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words, distance_words
 
@@ -71,42 +73,21 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any
     }
 
 
-_AS_THEY_ARE = (
-    "name",
-    "line",
-    "sentence",
-    "metric",
-    "unit",
-    "comparator",
-    "severity",
-    "outcome",
-    "message",
-    "baseline",
-    "artifact",
-)
-_LISTS = ("differences", "details", "causes")
-
-
 def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **{name: record[name] for name in _AS_THEY_ARE},
+    own = {
         "state": state(record),
-        "good": record["good"],
-        "measured_as": record["measured_as"],
-        "worst": {name: record[name] for name in ("row", "value", "limit", "margin", "ceiling", "sees")},
-        **{name: list(record[name]) for name in _LISTS},
+        "worst": filled(shape.Worst, record),
         "notes": list(map(str, notes_of(record))),
-        "warnings": list(record["warnings"]),
         "next_steps": list(map(str, steps_of(record))),
         "explanation": explanation_of(record),
         "rows": [_row(row, record["unit"]) for row in record["judged"]],
     }
+    return filled(shape.Assertion, own, record)
 
 
 def _row(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
     amounts = {name: amount(row[name], unit, distance=name in DIFFERENCES) for name in AMOUNTS}
-    plain = {name: value for name, value in row.items() if name not in AMOUNTS}
-    return {**plain, **amounts, "change": _change(row, unit)}
+    return filled(shape.Row, {**amounts, "change": _change(row, unit)}, row)
 
 
 def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any] | None:

@@ -1,0 +1,139 @@
+"""What is in the JSON of a comparison? Its fields, from which ``comparison.schema.json`` is generated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from pytest_nsys.analysis.contents import ContentKind
+from pytest_nsys.gates.assertion import Comparator, Severity
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.reports.session.shape import Cause
+from pytest_nsys.reports.shapes import Coordinates, Count, Number, doc, one_of
+from pytest_nsys.verdicts.comparison import Result
+
+Value = int | float | None
+Details = Annotated[list[str], doc("What changed behind the rows that do not hold: kernels, their order.")]
+
+
+class Window(Struct):
+    measured_as: str
+    capture: Count
+    rank: int
+    name: str
+    index: int | None
+    count: int | None
+    start_ns: int
+    end_ns: int
+
+
+class Side(Struct):
+    traces: Annotated[list[str], Meta(min_length=1)]
+    captures: Number
+    ranks: list[int]
+    convention: str
+    mesh: dict[str, int] | None
+    micro_batch: int | None
+    sequence_length: int | None
+    world: int
+    gpu: str | None
+    profilers: list[str]
+    windows: list[Window]
+    notes: list[str]
+
+
+class Circumstance(Struct):
+    name: str
+    base: str
+    head: str
+    compared: Annotated[bool, doc("Whether it makes the runs incomparable.")]
+
+
+class Row(Struct):
+    outcome: Outcome
+    labels: Coordinates
+    base: Value
+    head: Value
+    comparator: Annotated[str | None, one_of(*Comparator, None)]
+    limit: Value
+    tolerance: Value
+    margin: Annotated[Value, doc("How far head may still move; negative where it fails.")]
+    test: Annotated[str, doc("What the captures say of this row, in a word or two; 'significance' says how.")]
+    waived: bool
+    ceiling: Annotated[Value, doc("How far the waiver lets head go; null where none does.")]
+    serialization: Annotated[Value, doc("What a pipeline's rule holds head to as well; null without one.")]
+
+
+class Compared(Row):
+    gate: str
+    line: int
+    assertion: str
+    metric: str
+    subject: str
+    unit: str
+    word: str
+    counts: Annotated[bool, doc("Whether the row makes the comparison worse where it fails.")]
+    times_tolerance: Annotated[Value, doc("How much worse, in units of the tolerance.")]
+
+
+class Assertion(Struct):
+    gate: str
+    line: int
+    assertion: str
+    sentence: str
+    metric: str
+    severity: Severity
+    outcome: Outcome
+    message: str
+    rows: int
+    measured_as: str
+    warnings: list[str]
+    details: Details
+    causes: Annotated[list[Cause], doc("For each row that is worse the kernels that account for it.")]
+
+
+class Constant(Assertion):
+    unit: str
+    base: Outcome | None
+    judged: list[Row]
+
+
+class Thing(Struct):
+    kind: ContentKind
+    name: str
+    ranks: Annotated[list[int], Meta(min_length=1)]
+    all_ranks: bool
+    launches: int | float
+    captures: Number
+
+
+class Counts(Struct):
+    rows: Count
+    worse: Count
+    moved: Count
+    unmoved: Count
+
+
+class Comparison(Struct):
+    """Times are nanoseconds, ratios fractions between 0 and 1, counts whole numbers; nothing is rounded. A field is
+    added without a new version; a version changes where a field goes or means something else.
+    """
+
+    schema: Annotated[str, one_of("pytest-nsys/comparison")]
+    version: Annotated[int, one_of(1)]
+    result: Annotated[Result, doc("Exit code 0, 1, 3, 3.")]
+    headline: str
+    significance: Annotated[str, doc("What so many captures can tell.")]
+    base: Side
+    head: Side
+    circumstances: Annotated[list[Circumstance], doc("In what the runs differ.")]
+    counts: Counts
+    moved: Annotated[list[Compared], doc("Worst first.")]
+    unmoved: list[Compared]
+    assertions: Annotated[list[Assertion], doc("Those held against base.")]
+    constants: Annotated[list[Constant], doc("Those with a constant limit, judged on head; base: how they end there.")]
+    not_held: Annotated[list[str], doc("Assertions that the history judges.")]
+    looked_at: Annotated[str, doc("The windows that appeared and vanished tell of.")]
+    appeared: list[Thing]
+    vanished: list[Thing]

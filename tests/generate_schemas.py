@@ -1,0 +1,38 @@
+"""How do the schemas of the JSON reports come about? From their shapes: ``python -m tests.generate_schemas``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import schema_components
+
+from pytest_nsys.reports import comparison, session
+from pytest_nsys.reports.comparison.shape import Comparison
+from pytest_nsys.reports.session.shape import Report
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMAS: Mapping[Path, tuple[type[Struct], str]] = {
+    Path(session.__file__).with_name("report.schema.json"): (Report, "Report of pytest-nsys, format 1"),
+    Path(comparison.__file__).with_name("comparison.schema.json"): (
+        Comparison,
+        "What pytest-nsys compare --format json prints",
+    ),
+}
+
+
+def schema_text(shape: type[Struct], title: str) -> str:
+    """The JSON Schema of a shape, as it is checked in."""
+    (top,), parts = schema_components([shape], ref_template="#/$defs/{name}")
+    own: dict[str, Any] = parts.pop(top["$ref"].rpartition("/")[2])
+    about = {"description": " ".join(own.pop("description").split())}
+    whole = {"$schema": DRAFT, "title": title, **about, **own, "$defs": dict(sorted(parts.items()))}
+    return json.dumps({**whole, "title": title}, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    for path, shape in SCHEMAS.items():
+        path.write_text(schema_text(*shape), encoding="utf-8")
