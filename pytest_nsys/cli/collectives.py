@@ -9,7 +9,7 @@ import click
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.windows import RUN
+from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option, traces_argument
 from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.core.errors import NothingMeasured
@@ -30,12 +30,12 @@ def collectives(asked: MeasureOptions, traces: tuple[str, ...], peak: Fraction |
     bytes; a dash is what the traces do not say.
     """
     measured = ["collective_bytes", "collective_wait_ns"]
-    with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as captures:
-        _print(asked, traces, captures)
+    with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as (captures, spec):
+        _print(asked, traces, captures, spec)
 
 
-def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures) -> None:
-    spec, (run,) = asked.spec(captures.convention), captures.runs
+def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec) -> None:
+    (run,) = captures.runs
     (together,) = run.measured(spec).together()
     report = CollectiveReport(together, asked.chosen_of(together.by_rank))
     rows = report.rows()

@@ -59,12 +59,14 @@ def kernels(
     convention = asked.convention_for(traces)
     if table is not None:
         convention = dataclasses.replace(convention, families=table)
-    with asked.one_run(traces, workload, metrics=["family_ns"], convention=convention) as captures:
-        _print(asked, traces, captures, family)
+    with asked.one_run(traces, workload, metrics=["family_ns"], convention=convention) as (captures, spec):
+        _print(asked, traces, captures, spec, family)
 
 
-def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, family: str | None) -> None:
-    spec, (run,) = asked.spec(captures.convention), captures.runs
+def _print(
+    asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec, family: str | None
+) -> None:
+    (run,) = captures.runs
     _check_family(family, captures.convention.families)
     (together,) = run.measured(spec).together()
     sums = FamilySums(together)

@@ -66,11 +66,15 @@ class MeasureOptions:
         return spec_under(convention, self.window, self.span or span, self.kernels)
 
     @contextlib.contextmanager
-    def captures(self, traces: Sequence[str], *, metrics: Sequence[str] = ()) -> Iterator[Captures]:
-        """A capture for each path, and the files let go at the end. Of many, what ``metrics`` ask for is read ahead."""
+    def captures(self, traces: Sequence[str], *, metrics: Sequence[str] = ()) -> Iterator[tuple[Captures, WindowSpec]]:
+        """A capture for each path with the windows that are asked for, and the files let go at the end.
+
+        Of many, what ``metrics`` ask for is read ahead.
+        """
         convention = self.convention_for(traces)
+        spec = self.spec(convention)
         with reading(self.executor, self.format) as library:
-            yield library.captures(traces, Path(), convention, None, self._requests(convention, metrics))
+            yield library.captures(traces, Path(), convention, None, _requests(metrics, spec)), spec
 
     @contextlib.contextmanager
     def one_run(
@@ -81,15 +85,12 @@ class MeasureOptions:
         metrics: Sequence[str] = (),
         span: Span | None = None,
         convention: Convention | None = None,
-    ) -> Iterator[Captures]:
+    ) -> Iterator[tuple[Captures, WindowSpec]]:
         """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one."""
         found = convention or self.convention_for(traces)
+        spec = self.spec(found, span)
         with reading(self.executor, self.format) as library:
-            yield library.one_run(traces, Path(), found, workload, self._requests(found, metrics, span))
-
-    def _requests(self, convention: Convention, metrics: Sequence[str], span: Span | None = None) -> list[Request]:
-        spec = self.spec(convention, span)
-        return [Request(metric, spec) for metric in metrics or (None,)]
+            yield library.one_run(traces, Path(), found, workload, _requests(metrics, spec)), spec
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
@@ -103,6 +104,10 @@ class MeasureOptions:
             if number not in known:
                 raise UsageMistake(f"there is no rank {number}: the ranks are {', '.join(map(str, sorted(known)))}")
         return frozenset(self.ranks or known)
+
+
+def _requests(metrics: Sequence[str], spec: WindowSpec) -> list[Request]:
+    return [Request(metric, spec) for metric in metrics or (None,)]
 
 
 def reading(executor: str | None, format: str) -> contextlib.closing[CaptureCache]:

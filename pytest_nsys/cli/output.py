@@ -63,6 +63,29 @@ def print_rows(
     click.echo(text, nl=False)
 
 
+def print_answer(
+    format: Format,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    about: Mapping[str, object],
+    notes: Iterable[Note],
+    *,
+    json_rows: Sequence[Mapping[str, object]] | None = None,
+) -> None:
+    """Print the rows, and beside them the notes, which JSON has as well."""
+    lines = note_lines(notes)
+    print_rows(format, columns, rows, {**about, "notes": lines}, json_rows=json_rows)
+    print_notes(lines)
+
+
+def about_windows(
+    traces: Sequence[str], spec: WindowSpec, windows: Sequence[Mapping[str, object]], definition: int = DEFINITION
+) -> dict[str, object]:
+    """What JSON says of rows: of which trace, under which definition, and in which windows."""
+    trace = traces[0] if len(traces) == 1 else list(traces)
+    return {"trace": trace, "kernels": mode_of(spec), "definition": definition, "windows": list(windows)}
+
+
 def mode_of(spec: WindowSpec) -> str:
     """Which kernels were measured, in one word."""
     return "all" if spec.whole_run else str(spec.kernels)

@@ -64,8 +64,8 @@ def pipeline(
     """
     workload = _stated(stage0, stage1, warmup, blocks, gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
-    with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as captures:
-        _print(asked, traces, captures)
+    with asked.one_run(traces, workload, metrics=measured, span=Span.PERIOD) as (captures, spec):
+        _print(asked, traces, captures, spec)
 
 
 def _stated(
@@ -86,8 +86,8 @@ def _stated(
     return found._replace(pipeline=said._replace(warm_up=warm_up), blocks=blocks or found.blocks)
 
 
-def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures) -> None:
-    spec, (run,) = asked.spec(captures.convention, Span.PERIOD), captures.runs
+def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec) -> None:
+    (run,) = captures.runs
     ranks = asked.chosen(run.ranks)
     (together,) = run.measured(spec).together()
     chosen = {number: found for number, found in sorted(pipelines(together).items()) if number in ranks}

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.table import Selector, matches
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.group import NO_DATA
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
-from pytest_nsys.cli.output import DEFINITION, json_window, mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
@@ -60,40 +60,18 @@ def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
     return sorted(ranks, key=lambda rank: (rank.pid, rank.number))
 
 
-def _print(
-    asked: MeasureOptions,
-    traces: tuple[str, ...],
-    spec: WindowSpec,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    windows: list[dict[str, object]],
-    notes: Iterable[Note],
-) -> None:
-    lines = note_lines(notes)
-    about = {
-        "trace": traces[0] if len(traces) == 1 else list(traces),
-        "kernels": mode_of(spec),
-        "definition": DEFINITION,
-        "windows": windows,
-        "notes": lines,
-    }
-    print_rows(asked.format, columns, rows, about)
-    print_notes(lines)
-
-
 @_primitive
 def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
     """The ranks of a run, and the setup label of each.
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces) as captures:
+    with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        spec = asked.spec(captures.convention)
-        _print(asked, traces, spec, SETUP, rows, [], run.rank_notes)
+        print_answer(asked.format, SETUP, rows, about_windows(traces, spec, []), run.rank_notes)
 
 
 def _setup_row(rank: Rank) -> Row:
@@ -110,16 +88,16 @@ def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces) as captures:
+    with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
-        spec = asked.spec(captures.convention)
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows, windows = [], []
         for rank in _by_pid(ranks.values()):
             for w, gpu_ns in _windows_of(run, rank, spec):
                 rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
-        _print(asked, traces, spec, WINDOW, rows, windows, [Note(str(spec)), *run.rank_notes])
+        notes = [Note(str(spec)), *run.rank_notes]
+        print_answer(asked.format, WINDOW, rows, about_windows(traces, spec, windows), notes)
 
 
 def _windows_of(run: Run, rank: Rank, spec: WindowSpec) -> Iterator[tuple[Window, tuple[int, int] | None]]:
@@ -154,11 +132,11 @@ def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces, metrics=["comm_streams"]) as captures:
-        spec = asked.spec(captures.convention)
+    with asked.one_run(traces, metrics=["comm_streams"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
-        _print(asked, traces, spec, STREAMS, rows, _json_windows(windows), _notes(captures, spec, "comm_streams"))
+        about = about_windows(traces, spec, _json_windows(windows))
+        print_answer(asked.format, STREAMS, rows, about, _notes(captures, spec, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -175,15 +153,14 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
 
     TRACES (files, folders or globs) are one run together.
     """
-    with asked.one_run(traces, metrics=["overlap"]) as captures:
-        spec = asked.spec(captures.convention)
+    with asked.one_run(traces, metrics=["overlap"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
         shared = list(_with_barriers(windows))
         why = _absent(captures, spec, windows, shown) if rows else _why_no_overlap(windows)
         notes = [*_notes(captures, spec, "overlap"), *why, *shared]
-        _print(asked, traces, spec, OVERLAP, rows, _json_windows(windows), notes)
+        print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
     if not rows and not shared:
         click.get_current_context().exit(NO_DATA)
 

@@ -83,8 +83,8 @@ def runs_in(value: str) -> list[Path]:
 
 def _page(folder: Path, workload: Workload, asked: MeasureOptions) -> tuple[str, str, str]:
     """Name of the file, of the folder, and the text. Raises UsageMistake where the configuration is of another run."""
-    with asked.one_run([str(folder)], workload, metrics=MEASURED) as captures:
-        page = RunReport(folder.resolve().name, captures, asked.spec(captures.convention))
+    with asked.one_run([str(folder)], workload, metrics=MEASURED) as (captures, spec):
+        page = RunReport(folder.resolve().name, captures, spec)
         try:
             return page.file_stem, folder.resolve().name, page.text()
         except NoRows as why:

@@ -12,7 +12,7 @@ from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring
-from pytest_nsys.cli.output import json_window, mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Label, Note
@@ -44,22 +44,16 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
     """The rows of metrics."""
     metrics = [metric_of(name) for name in dict.fromkeys(names)]
     selectors = selectors_of(where)
-    with asked.captures(traces, metrics=[metric.name for metric in metrics]) as captures:
-        spec = asked.spec(captures.convention)
+    with asked.captures(traces, metrics=[metric.name for metric in metrics]) as (captures, spec):
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
         _check_dimensions(captures, metrics, selectors)
         found = _find(captures, metrics, spec, ranks, selectors)
         notes = [Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in found.absent)]
-        about = {
-            "trace": traces[0] if len(traces) == 1 else list(traces),
-            "kernels": mode_of(spec),
-            "definition": max(metric.definition for metric in metrics),
-            "windows": list(_windows(captures, spec, ranks)),
-            "notes": note_lines(notes),
-        }
+        definition = max(metric.definition for metric in metrics)
+        about = about_windows(traces, spec, list(_windows(captures, spec, ranks)), definition)
         columns, cells = _columns(metrics, found)
-        print_rows(asked.format, columns, cells, about, json_rows=[_json_row(row) for row in found.rows])
-        print_notes(note_lines(notes))
+        json_rows = [_json_row(row) for row in found.rows]
+        print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
 
 
 def _check_dimensions(captures: Captures, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:

@@ -233,7 +233,7 @@ def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError("of \x1b[31m\nours")
 
-    monkeypatch.setattr("pytest_nsys.cli.primitives.print_rows", broken)
+    monkeypatch.setattr("pytest_nsys.cli.primitives.print_answer", broken)
     path = good(tmp_path / "run.sqlite")
     result = run("overlap", path)
     assert result.exit_code == 2
