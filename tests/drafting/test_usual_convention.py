@@ -11,8 +11,8 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.gates.choosing_convention import convention_for
 from pytest_nsys.plugin.next_command import usual_of
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.bad_traces import AT, good
 from tests.support.gates import Project
-from tests.traces.test_bad_json import AT, good
 
 COMMANDS = {
     "setup": ["setup"],

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
+from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.jax import Jax
-from pytest_nsys.traces.opening import find_traces, open_trace
+from pytest_nsys.traces.opening import find_traces
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.reference_data import REAL
@@ -202,43 +201,6 @@ def test_a_gate_can_go_red(project: Project) -> None:
     jax_trace(slower_us=20).write(project.root / "host.trace.json.gz")
     project.gate(GATE.format(1, ""))
     assert "70" in project.pytest("--nsys-trace=host.trace.json.gz", code=1)
-
-
-# -- what cannot be read
-
-
-def test_no_gpu_is_one_line(tmp_path: Path) -> None:
-    trace = JaxBuilder(gpus=())
-    trace.step("train", 0, AT, AT + MS)
-    with pytest.raises(NothingMeasured, match=r"a\.json: no kernels: there is no lane 'Stream #' of a GPU") as caught:
-        exposed(trace.write(tmp_path / "a.json"))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_kernel_without_a_time_is_named(tmp_path: Path) -> None:
-    def cut(trace: JaxBuilder) -> None:
-        del trace.events[-1]["dur"], trace.events[-2]["dur"]
-
-    path = jax_trace(edit=cut).write(tmp_path / "a.json")
-    with pytest.raises(TraceError, match=r"a\.json: kernel 'ncclDevKernel_AllReduce.*has no duration"):
-        Jax(path).lanes()
-
-
-def test_json_that_ends_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "a.trace.json"
-    text = jax_trace().text()
-    path.write_text(text[: len(text) // 2])
-    with pytest.raises(TraceError, match=r"its JSON ends in the middle"):
-        open_trace(path).lanes()
-
-
-def test_a_run_of_two_profilers(tmp_path: Path) -> None:
-    jax_trace().write(tmp_path / "a.json")
-    kineto = KinetoBuilder()
-    kineto.kernel("gemm", 10_000, 20_000)
-    kineto.write(tmp_path / "b.json")
-    with pytest.raises(TraceError, match=r"a\.json and .*b\.json are of two formats"):
-        exposed(tmp_path)
 
 
 # -- real traces

@@ -397,63 +397,6 @@ def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
 # -- what cannot be read
 
 
-def text_of(edit: Edit | None = None) -> str:
-    return step_trace(edit=edit).text()
-
-
-def kernel_with(**members: Any) -> str:
-    def change(trace: KinetoBuilder) -> None:
-        event = next(event for event in trace.events if event["cat"] == "kernel")
-        event |= members
-        for name in [name for name, value in members.items() if value == "gone"]:
-            del event[name]
-
-    return text_of(change).replace('"NAN"', "NaN")
-
-
-def merged(trace: KinetoBuilder) -> None:
-    trace.event("cuda_runtime", "cudaLaunchKernel", AT, AT + 1, pid=101, args={"correlation": 1})
-
-
-BROKEN = {
-    "empty": (b"", r"is empty \(0 bytes\)"),
-    "no JSON": (b"hello", r"is no JSON"),
-    "another JSON": (b'{"a": [1, 2]}', r"is JSON, but no trace of torch.profiler or JAX"),
-    "no events": (b'{"schemaVersion": 1}', r"holds no traceEvents"),
-    "cut": (text_of().encode()[:5000], r"its JSON ends in the middle"),
-    "cut in a string": (text_of()[: text_of().index("gemm") + 2].encode(), r"its JSON ends in the middle"),
-    "cut after the list": (text_of()[: text_of().rindex('"traceName"')].encode(), r"its JSON ends in the middle"),
-    "broken": (text_of().replace('"dur": 990.000', '"dur" 990.000', 1).encode(), r"is no valid JSON at byte \d+"),
-    "truncated gzip": (gzip.compress(text_of().encode())[:-40], r"its gzip stream ends in the middle"),
-    "damaged gzip": (gzip.compress(text_of().encode())[:-8] + bytes(8), r"its gzip stream is damaged"),
-    "deep": (b'{"schemaVersion": 1, "x": ' + b"[" * 200_000, r"is nested deeper than any trace"),
-    "no duration": (
-        kernel_with(dur="gone").encode(),
-        r"kernel 'void at::.* has no duration that can be read \(dur missing\)",
-    ),
-    "NaN": (kernel_with(dur="NAN").encode(), r"kernel .* has no duration that can be read \(dur NaN\)"),
-    "no time": (kernel_with(ts=None).encode(), r"kernel .* has no time that can be read \(ts missing\)"),
-    "time of a list": (kernel_with(ts=[1]).encode(), r"kernel .* has no time that can be read"),
-    "endless number": (kernel_with(dur=10**3000).encode(), r"kernel .* (has no duration|lies outside)"),
-    "negative": (kernel_with(dur=-5).encode(), r"kernel .* ends before it starts"),
-    "outside": (kernel_with(ts=9e18).encode(), r"kernel .* (lies outside|has no time)"),
-    "no name": (kernel_with(name="gone").encode(), r"a kernel has no name"),
-    "no lane": (kernel_with(pid="x", args={}).encode(), r"kernel .* runs on no known device and stream"),
-    "merged": (text_of(merged).encode(), r"holds API calls of 2 processes"),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_one_line(tmp_path: Path, case: str) -> None:
-    content, what = BROKEN[case]
-    path = tmp_path / "trace.json"
-    path.write_bytes(content)
-    with pytest.raises(TraceError, match=what) as caught:
-        rows(path, "compute_ns", convention=KINETO)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
-
-
 def test_a_gzip_bomb_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_bytes, "FREE_BYTES", 1 << 20)
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -473,13 +416,6 @@ def test_members_and_padding_of_gzip(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(text[:3000]) + gzip.compress(text[3000:]) + b"\0" * 100)
     assert figures(path) == FIGURES
-
-
-def test_a_profile_without_gpu_says_how_to_get_one(tmp_path: Path) -> None:
-    trace = KinetoBuilder()
-    trace.range("ProfilerStep#1", AT, AT + 10)
-    with pytest.raises(NothingMeasured, match=r"no kernels: profile with activities=.*ProfilerActivity\.CUDA"):
-        rows(trace.write(tmp_path / "a.json"), "compute_ns", convention=KINETO)
 
 
 def test_a_trace_without_ranges_says_how_to_mark_a_step(tmp_path: Path) -> None:

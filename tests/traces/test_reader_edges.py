@@ -30,7 +30,6 @@ from pytest_nsys.traces.chrome.kineto_copies import _Copies
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
 from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_kernels import joined
-from pytest_nsys.traces.chrome.writers import writer_of
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
@@ -705,15 +704,6 @@ def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: P
     assert given_twice([[a], [b], [c]]) == (a, c)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-@pytest.mark.parametrize("text", ['{"traceEvents": []}', "[1, 2, 3]"])
-def test_text_in_wide_characters_is_told(tmp_path: Path, encoding: str, text: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(text.encode(encoding))
-    with pytest.raises(TraceError, match=r"is text in UTF-16 or UTF-32"):
-        writer_of(path)
-
-
 @pytest.mark.parametrize(
     ("content", "reader"),
     [
@@ -780,16 +770,6 @@ def test_an_export_waits_for_a_lock_where_the_disk_knows_locks(
     monkeypatch.setattr("fcntl.flock", flock)
     assert _lock(0, Path("a.nsys-rep")) is held
     assert left == []
-
-
-@pytest.mark.parametrize(("content", "why"), [(b"", "is empty"), (b"S", "is no SQLite file")])
-def test_a_file_without_a_byte_is_empty_and_one_of_another_kind_no_export(
-    tmp_path: Path, content: bytes, why: str
-) -> None:
-    path = tmp_path / "a.sqlite"
-    path.write_bytes(content)
-    with pytest.raises(TraceError, match=why):
-        SqliteFile(path)
 
 
 @pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])

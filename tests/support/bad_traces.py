@@ -1,0 +1,399 @@
+"""Which traces are bad? What each is called, how it is damaged, and the one line that is said of it.
+
+The reader, a command and a gate are each held to all of them, in ``tests/traces/test_bad_traces.py``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.gates import ANCHOR, MS, write_trace
+
+KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+IN_WINDOW = "start BETWEEN 40001000 AND 42000000"
+ANCHORED = "text LIKE 'forward chunk 2%'"
+LABEL = "rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+GIB = 1 << 30
+
+AT = 4_458_676_522_690_655_000
+FORMATS = ("kineto", "jax")
+HEAD = {
+    "kineto": b'{"schemaVersion": 1, "traceEvents": [',
+    "jax": b'{"metadata": {"highres-ticks": true}, "traceEvents": [',
+}
+
+Edit = Callable[[KinetoBuilder], object]
+
+
+class Sqlite(NamedTuple):
+    """How to write the file, what is said of it, and the exit code of a command."""
+
+    make: Callable[[Path], Path]
+    said: str
+    code: int = 2
+
+
+class Json(NamedTuple):
+    """How to make the content from the name of the format, an expression for what is said, and the exit code."""
+
+    make: Callable[[str], str | bytes]
+    said: str
+    code: int = 2
+
+
+class Bad(NamedTuple):
+    """One bad trace: the convention that it is read under, and an expression for the line."""
+
+    write: Callable[[Path], Path]
+    convention: str
+    suffix: str
+    said: str
+    code: int
+
+
+# Exports of Nsight Systems
+
+
+def changed(path: Path, *statements: str) -> Path:
+    """A good trace after some SQL."""
+    write_trace(path)
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return path
+
+
+def loosened(path: Path, table: str, change: str, where: str) -> Path:
+    """A trace whose table was written by a program that declares no types, with rows that no export has."""
+    return changed(
+        path,
+        f"CREATE TABLE new AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE new RENAME TO {table}",
+        f"UPDATE {table} SET {change} WHERE {where}",
+    )
+
+
+def replaced(path: Path, old: bytes, new: bytes) -> Path:
+    content = write_trace(path).read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    return path
+
+
+def truncated(path: Path) -> Path:
+    content = write_trace(path).read_bytes()
+    path.write_bytes(content[: len(content) * 2 // 3])
+    return path
+
+
+def corrupted(path: Path) -> Path:
+    """Noise in every page but the first, which holds the schema."""
+    content = bytearray(write_trace(path).read_bytes())
+    for page in range(4096, len(content), 4096):
+        content[page : page + 64] = b"\xab" * 64
+    path.write_bytes(content)
+    return path
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def without_anchor(path: Path) -> Path:
+    def epochs(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            for k in range(3):
+                process.range(f"epoch {k}", 300 * MS + k, 301 * MS)
+            process.kernel("gemm", 302 * MS, 303 * MS)
+
+    return write_trace(path, chunks_ms=(), edit=epochs)
+
+
+def empty_window(path: Path) -> Path:
+    """The GPU runs 200 ms behind the CPU: no kernel lies inside the CPU time of its chunk."""
+    trace = TraceBuilder()
+    process = trace.process()
+    process.range(LABEL.format(rank=0), 1, 2)
+    for k in range(5):
+        process.range(ANCHOR.format(k), 20 * MS * k + 10, 20 * MS * k + 15 * MS)
+        process.kernel("gemm", 20 * MS * k + 201 * MS, 20 * MS * k + 202 * MS, launch_ns=20 * MS * k + MS)
+    return trace.write(path)
+
+
+def two_labels(path: Path) -> Path:
+    return write_trace(path, edit=lambda _, processes: processes[0].range(LABEL.format(rank=7), 30, 40))
+
+
+def stranger(path: Path) -> Path:
+    """A process with a label and an anchor, and no kernel."""
+
+    def third(trace: TraceBuilder, _: list[Process]) -> None:
+        process = trace.process(pid=999)
+        process.range(LABEL.format(rank=2), 10, 20)
+        process.range(ANCHOR.format(0), 40 * MS, 60 * MS)
+
+    return write_trace(path, edit=third)
+
+
+EXPORTS: Mapping[str, Sqlite] = {
+    "no SQLite": Sqlite(
+        lambda path: written(path, b"date,loss\n" * 100),
+        "is no SQLite file: give what `nsys export --type=sqlite` wrote",
+    ),
+    "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): export the report again"),
+    "truncated": Sqlite(truncated, "is damaged or cut short: export the report again"),
+    "corrupted in the middle": Sqlite(corrupted, "is damaged or cut short: export the report again"),
+    "another database": Sqlite(
+        lambda path: changed(
+            path,
+            "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+            "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
+            "DROP TABLE NVTX_EVENTS",
+        ),
+        "is SQLite, but no Nsight Systems export",
+    ),
+    "no kernels": Sqlite(
+        lambda path: changed(path, "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL"),
+        "no kernels: capture with --trace=cuda,nvtx on a step that uses the GPU",
+        3,
+    ),
+    "a table of kernels without a row": Sqlite(
+        lambda path: changed(path, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL"), "no kernel", 3
+    ),
+    "no NVTX": Sqlite(
+        lambda path: changed(path, "DROP TABLE NVTX_EVENTS"),
+        "the trace holds no ranges at all: capture with --trace=cuda,nvtx and mark the step with NVTX",
+        3,
+    ),
+    "no anchor": Sqlite(
+        without_anchor,
+        "no range matches the anchor 'forward chunk%backward chunk%'; most frequent ranges: 'epoch %' (3)",
+        3,
+    ),
+    "an empty window": Sqlite(
+        empty_window,
+        "holds no kernel, kernels contained; the GPU is 200.0 ms behind the CPU (median; at most 200.0 ms; 0.0 % of 5 "
+        "kernels have no launch row); anchors that hold kernels: contained 0, clipped 0, launched 5 of 5",
+        3,
+    ),
+    "two labels in a process": Sqlite(
+        two_labels, "process 100 has 2 setup labels ('rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048', 'rank=7; "
+    ),
+    "a labelled process without kernels": Sqlite(stranger, "no kernel belongs to process 999 with the setup label", 3),
+    "kernel names that do not join": Sqlite(
+        lambda path: changed(path, "UPDATE StringIds SET id = id + 1000"),
+        "kernel name ids not in StringIds: ids do not join; export the report again",
+    ),
+    "processes that do not join": Sqlite(
+        lambda path: changed(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = globalPid + 16777216"),
+        "ids do not join, or it used no GPU",
+        3,
+    ),
+    "no names": Sqlite(
+        lambda path: changed(path, "DROP TABLE StringIds"), "has no table StringIds, so no kernel has a name"
+    ),
+    "a schema that is no UTF-8": Sqlite(
+        lambda path: replaced(path, b"CREATE TABLE NVTX_EVENTS", b"CREATE TABLE NVTX_EVENT\xff"),
+        "is damaged or cut short: export the report again",
+    ),
+    "a column that is not there": Sqlite(
+        lambda path: changed(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN shortName"),
+        "table CUPTI_ACTIVITY_KIND_KERNEL lacks the column shortName",
+    ),
+}
+
+
+DAMAGED_ROWS = {
+    "a name without a text": ("StringIds", "value = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
+    "a name that is a blob": ("StringIds", "value = X'FFFE'", "rowid = 1", "is no name): damaged"),
+    "an id that is NULL": ("StringIds", "id = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
+    "an id that stands for two texts": ("StringIds", "id = 2", "id = 3", "the id 2 stands for two texts"),
+    "a kernel that starts at a text": (KERNEL, "start = 'abc'", IN_WINDOW, "holds a value that cannot be: damaged"),
+    "a kernel that starts at NULL": (KERNEL, "start = NULL", IN_WINDOW, KERNEL),
+    "a kernel that starts at infinity": (KERNEL, "start = 9e999", IN_WINDOW, KERNEL),
+    "a kernel that ends before all time": (KERNEL, "end = -9e999", IN_WINDOW, KERNEL),
+    "a kernel of no device": (KERNEL, "deviceId = NULL", IN_WINDOW, "('None' is no whole number)"),
+    "an anchor whose name is a blob": ("NVTX_EVENTS", "text = X'00'", ANCHORED, "is no name): damaged"),
+    "an anchor that starts at NULL": ("NVTX_EVENTS", "start = NULL", ANCHORED, "('None' is no whole number)"),
+    "an anchor of no kind": ("NVTX_EVENTS", "eventType = 'x'", ANCHORED, "('x' is no whole number)"),
+    "an anchor of no thread": ("NVTX_EVENTS", "globalTid = NULL", ANCHORED, "('None' is no whole number)"),
+    "a launch without a time": (RUNTIME, "start = X'00'", IN_WINDOW, RUNTIME),
+    "a launch of a text": (RUNTIME, "correlationId = 'abc'", IN_WINDOW, RUNTIME),
+    "a launch of no thread": (RUNTIME, "globalTid = NULL", IN_WINDOW, RUNTIME),
+    "a GPU whose name is a blob": ("TARGET_INFO_GPU", "name = X'FF'", "1", "TARGET_INFO_GPU holds a value"),
+}
+"""Table, change and rows, and what is said: SQLite keeps any type in any column."""
+
+
+# JSON of torch.profiler and JAX
+
+
+def good(format: str, edit: Edit | None = None, **more: Any) -> KinetoBuilder:
+    """Five steps of 1 ms with a gemm in each."""
+    trace = JaxBuilder() if format == "jax" else KinetoBuilder(**more)
+    at = 10_000_000 if format == "jax" else AT
+    for k in range(5):
+        begin = at + 1_000_000 * k
+        if isinstance(trace, JaxBuilder):
+            trace.step("train", k, begin, begin + 990_000)
+        else:
+            trace.range(f"ProfilerStep#{k}", begin, begin + 990_000)
+        trace.kernel("gemm", begin + 100_000, begin + 400_000, launch_ns=begin + 20_000)
+    if edit is not None:
+        edit(trace)
+    return trace
+
+
+def text(format: str, edit: Edit | None = None) -> str:
+    return good(format, edit).text()
+
+
+def of_kernel(format: str, **members: str) -> str:
+    """The trace with members of its last kernel as this text of JSON."""
+
+    def change(trace: KinetoBuilder) -> None:
+        names = {e["tid"]: e["args"]["name"] for e in trace.events if e["name"] == "thread_name"}
+        kernels = [e for e in trace.events if e["name"] == "gemm" and not names.get(e["tid"], "").startswith("XLA")]
+        kernels[-1].update({name: f"@{name}@" for name in members})
+
+    changed = text(format, change)
+    for name, written in members.items():
+        changed = changed.replace(f'"@{name}@"', written)
+    return changed
+
+
+def bomb(start: bytes, filling: bytes) -> bytes:
+    """Ten GiB of a filling, packed: members of 16 MiB."""
+    size = 16 << 20
+    member = gzip.compress((filling * (size // len(filling) + 1))[:size])
+    return gzip.compress(start) + member * (10 * GIB // size)
+
+
+def nothing_of_gpu(format: str) -> str:
+    def only_ranges(trace: KinetoBuilder) -> None:
+        trace.events[:] = [e for e in trace.events if "step_num" in str(e) or e.get("cat") == "user_annotation"]
+        trace.events.append({"ph": "M", "name": "process_name", "pid": trace.pid, "args": {"name": "/host:CPU"}})
+
+    return text(format, only_ranges)
+
+
+def merged(trace: KinetoBuilder) -> None:
+    trace.event("cuda_runtime", "cudaLaunchKernel", AT, AT + 1, pid=101, args={"correlation": 1})
+
+
+JSON: Mapping[str, Json] = {
+    "empty": Json(lambda _: b"", r"is empty \(0 bytes\): profile again"),
+    "blank": Json(lambda _: b" \n\t", r"is no JSON: give what torch.profiler or the profiler of JAX wrote"),
+    "a web page": Json(lambda _: b"<html>", r"is no JSON"),
+    "a number": Json(lambda _: b"12", r"is no JSON"),
+    "zip": Json(lambda _: b"PK\x03\x04" + bytes(100), r"is no JSON"),
+    "JSON of something else": Json(lambda _: b'{"a": 1}', r"is JSON, but no trace of torch.profiler or JAX"),
+    "cut in the middle": Json(
+        lambda f: text(f)[: len(text(f)) // 2], r"its JSON ends in the middle \(after \d+ bytes\)"
+    ),
+    "cut before its end": Json(lambda f: text(f).rstrip()[:-1], r"its JSON ends in the middle"),
+    "cut in a name": Json(lambda f: text(f)[: text(f).rindex("gemm") + 2], r"its JSON ends in the middle"),
+    "cut after the list": Json(lambda f: text(f)[: text(f).rindex('"traceName"')], r"its JSON ends in the middle"),
+    "no colon": Json(lambda f: text(f).replace('"dur": 990.000', '"dur" 990.000', 1), r"is no valid JSON at byte \d+"),
+    "truncated gzip": Json(
+        lambda f: gzip.compress(text(f).encode())[:-30], r"its gzip stream ends in the middle: .*copy"
+    ),
+    "gzip of two bytes": Json(lambda _: b"\x1f\x8b", r"its gzip stream ends in the middle"),
+    "damaged gzip": Json(lambda f: gzip.compress(text(f).encode())[:-8] + bytes(8), r"its gzip stream is damaged"),
+    "rest behind gzip": Json(lambda f: gzip.compress(text(f).encode()) + b"rest", r"its gzip stream is damaged"),
+    "packed twice": Json(lambda f: gzip.compress(gzip.compress(text(f).encode())), r"is no JSON"),
+    "UTF-16": Json(lambda f: text(f).encode("utf-16"), r"is text in UTF-16 or UTF-32: write it as UTF-8"),
+    "UTF-16 without a mark": Json(lambda f: text(f).encode("utf-16-le"), r"is text in UTF-16 or UTF-32"),
+    "UTF-32": Json(lambda f: text(f).encode("utf-32-be"), r"is text in UTF-16 or UTF-32"),
+    "brackets": Json(lambda _: b"[" * 10**6, r"is JSON, but no trace"),
+    "brackets as event": Json(lambda f: HEAD[f] + b"[" * 10**6, r"is nested deeper than any trace"),
+    "objects as event": Json(lambda f: HEAD[f] + b'{"a":' * 10**6, r"is nested deeper than any trace"),
+    "closed brackets": Json(
+        lambda f: text(f).replace('"args": {', '"args": {"x": ' + "[" * 10**6 + "]" * 10**6 + ", ", 1),
+        r"is nested deeper than any trace",
+    ),
+    "no events": Json(
+        lambda f: HEAD[f].partition(b', "traceEvents"')[0] + b"}", r"holds no traceEvents: it is no trace"
+    ),
+    "events are null": Json(lambda f: HEAD[f][:-1] + b"null}", r"holds no traceEvents: it is no trace"),
+    "two lists of events": Json(
+        lambda f: text(f).rstrip()[:-1] + ', "traceEvents": []}', r"a second list of traceEvents: these are two traces"
+    ),
+    "two traces": Json(lambda f: text(f) + text(f), r"the file goes on after its end: these are two traces"),
+    "a rest": Json(lambda f: text(f) + '"dur": 1}]}', r"the file goes on after its end"),
+    "no GPU lanes": Json(nothing_of_gpu, r"no kernels: (profile with activities=|there is no lane 'Stream #')", 3),
+    "no length": Json(
+        lambda f: of_kernel(f, dur="null"), r"kernel 'gemm' at ts [0-9.]+ has no duration .*\(dur missing\)"
+    ),
+    "NaN as length": Json(
+        lambda f: of_kernel(f, dur="NaN"), r"kernel 'gemm' .*has no duration that can be read \(dur NaN\)"
+    ),
+    "endless": Json(lambda f: of_kernel(f, dur="Infinity"), r"kernel 'gemm' .*has no duration that can be read"),
+    "NaN as time": Json(lambda f: of_kernel(f, ts="NaN"), r"kernel 'gemm' at ts NaN has no time that can be read"),
+    "enormous time": Json(lambda f: of_kernel(f, ts="9" * 5000), r"kernel 'gemm' .*has no time that can be read"),
+    "time beyond 64 bits": Json(lambda f: of_kernel(f, ts="9223372036854775.999"), r"kernel 'gemm' .* lies outside"),
+    "enormous exponent": Json(
+        lambda f: of_kernel(f, ts="1e999999999"), r"kernel 'gemm' .*has no time that can be read"
+    ),
+    "negative length": Json(lambda f: of_kernel(f, dur="-1.5"), r"kernel 'gemm' .*ends before it starts"),
+    "a word as time": Json(lambda f: of_kernel(f, ts='"noon"'), r"kernel 'gemm' .*has no time that can be read"),
+    "digits of another script": Json(lambda f: of_kernel(f, dur='"\u0661"'), r"kernel 'gemm' .*has no duration"),
+    "a list as length": Json(lambda f: of_kernel(f, dur="[1]"), r"kernel 'gemm' .*has no duration that can be read"),
+}
+
+OF_TORCH: Mapping[str, Json] = {
+    "no name": Json(lambda f: of_kernel(f, name="null"), r"a kernel has no name: the trace is damaged"),
+    "no lane": Json(lambda f: of_kernel(f, args="{}", pid='"x"'), r"kernel .* runs on no known device and stream"),
+    "calls of two processes": Json(lambda f: text(f, merged), r"holds API calls of 2 processes"),
+}
+
+BOMBS: Mapping[str, Json] = {
+    "10 GiB of zeros": Json(lambda _: bomb(b"", b"\0"), r"is no JSON"),
+    "10 GiB of spaces": Json(lambda f: bomb(HEAD[f], b" "), r"unpacks to more than 100 times its size, .*refused"),
+    "10 GiB in a text": Json(lambda f: bomb(HEAD[f] + b'{"name": "', b"a"), r"one event has more than 16 MiB"),
+    "10 GiB in a member": Json(
+        lambda f: bomb(HEAD[f].partition(b'"traceEvents"')[0] + b'"x": "', b"a"), r"one value has more than 16 MiB"
+    ),
+}
+
+
+def _written_as(bad: Json, format: str) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        content = bad.make(format)
+        return written(path, content.encode() if isinstance(content, str) else content)
+
+    return write
+
+
+OF_NSYS = ("pithtrain", ".sqlite")
+
+BAD: Mapping[str, Bad] = {
+    **{
+        f"nsys: {name}": Bad(partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2)
+        for name, (table, change, where, said) in DAMAGED_ROWS.items()
+    },
+    **{f"nsys: {name}": Bad(b.make, *OF_NSYS, re.escape(b.said), b.code) for name, b in EXPORTS.items()},
+    **{
+        f"{format}: {name}": Bad(_written_as(bad, format), format, ".json", bad.said, bad.code)
+        for format in FORMATS
+        for name, bad in JSON.items()
+    },
+    **{
+        f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code)
+        for name, bad in OF_TORCH.items()
+    },
+}
+"""Every bad trace by its name."""
