@@ -36,7 +36,7 @@ from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, Pair, compare_pairs, measured_under
+from pytest_nsys.verdicts.comparison import Comparison, Pair, compare_pairs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -250,8 +250,10 @@ def usual_gate(
     convention: Convention, window: str = MEDIAN, span: Span | None = None, kernels: KernelsMode | None = None
 ) -> GateFile:
     """The built-in assertions, measured in a certain way."""
-    gate = load_gate_file(BUILT_IN_PATH, METRICS, display=Path(BUILT_IN_GATE))
-    return replace(measured_under(gate, convention, window, span, kernels), path=Path(BUILT_IN_GATE))
+    name = Path(BUILT_IN_GATE)
+    gate = load_gate_file(BUILT_IN_PATH, METRICS, display=name)
+    measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions]
+    return GateFile(name, tuple(measured), convention, window=window, span=span, kernels=kernels)
 
 
 def metric_of(name: str) -> Metric:

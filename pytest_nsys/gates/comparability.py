@@ -8,7 +8,7 @@ both sides know them. A gate file may narrow the list on purpose with ``comparab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pytest_nsys.core.model import printable
@@ -34,6 +34,11 @@ def differences(
         if a != b and not unknown:
             found.append(Difference(name, shown(a), shown(b)))
     return tuple(found)
+
+
+def told(found: Iterable[Difference], other: str = "baseline") -> str:
+    """Differences in words; empty where there are none."""
+    return "; ".join(f"{d.name}: now {d.now}, {other} {d.baseline}" for d in found)
 
 
 def shown(value: object) -> str:

@@ -7,9 +7,9 @@ breakdown of the run that it was last written from.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
 from pytest_nsys.analysis.captures import Captures
@@ -22,20 +22,14 @@ from pytest_nsys.analysis.straggling import Wait, waits_over_files
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.core.statistics import distance, percentile
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 
 MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
-class MeasuredRun(Protocol):
-    """One side of a comparison, taken apart."""
-
-    def breakdown(
-        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
-    ) -> Breakdown | None:
-        """The window of the row's rank that gave ``value``; None where there is none."""
-        ...
+BreakdownOf = Callable[[Metric, WindowSpec, Labels, Value], Breakdown | None]
+"""The window of a row's rank that gave a value, taken apart; None where there is none."""
 
 
 @dataclass
@@ -46,9 +40,7 @@ class RunBreakdowns:
     _known: dict[tuple[int, WindowSpec, int, int], Breakdown] = field(default_factory=dict)
     _together: dict[tuple[int, WindowSpec, int, int], Together] = field(default_factory=dict)
 
-    def breakdown(
-        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
-    ) -> Breakdown | None:
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Breakdown | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
         rank = labels.get("rank")
         if not isinstance(rank, int):
@@ -138,7 +130,7 @@ def _change(
 
 
 def explain_rows(
-    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: MeasuredRun, now: MeasuredRun
+    metric: Metric, spec: WindowSpec, rows: Sequence[JudgedRow], before: BreakdownOf, now: BreakdownOf
 ) -> list[Explained]:
     """Why the rows that are worse than their baseline are so, in the order of the rows.
 
@@ -154,8 +146,8 @@ def explain_rows(
             continue
         if not all(dimension in labels for dimension in metric.dimensions):
             continue
-        was = before.breakdown(metric, spec, labels, row.baseline)
-        is_now = now.breakdown(metric, spec, labels, row.value)
+        was = before(metric, spec, labels, row.baseline)
+        is_now = now(metric, spec, labels, row.value)
         if was is None or is_now is None:
             continue
         change = _change(metric, parts, row, labels, was, is_now)

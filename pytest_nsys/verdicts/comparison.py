@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -19,9 +19,8 @@ from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
-from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured, naming
-from pytest_nsys.core.model import KernelsMode, Note, Span, Value
+from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity
 from pytest_nsys.gates.comparability import differences
@@ -367,11 +366,3 @@ def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, i
         having = [count for count in counts if count]
         launches = exact(Fraction(median(having)))
         yield Thing(kind, name, tuple(sorted(ranks)), ranks == all_ranks - lost, launches, len(having))
-
-
-def measured_under(
-    gate: GateFile, convention: Convention, window: str, span: Span | None, kernels: KernelsMode | None
-) -> GateFile:
-    """The gate file with all of its assertions measured in another way."""
-    assertions = tuple(replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions)
-    return replace(gate, assertions=assertions, convention=convention, window=window, span=span, kernels=kernels)

@@ -148,7 +148,7 @@ def _causes(
     if assertion.balance_across is not None:
         return ()
     metric, spec = METRICS[assertion.metric], spec_for(context.captures.convention, assertion)
-    return tuple(explain_rows(metric, spec, judgement.rows, source, context.breakdowns))
+    return tuple(explain_rows(metric, spec, judgement.rows, source.breakdown, context.breakdowns.breakdown))
 
 
 def _judged(

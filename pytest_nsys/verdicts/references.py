@@ -6,12 +6,12 @@ source of limits is one new class here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
@@ -20,14 +20,14 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
-from pytest_nsys.core.model import Label, Note, Value
+from pytest_nsys.core.model import Note, Value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
-from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.requests import request_of, spec_for
-from pytest_nsys.gates.verdict import Difference, Outcome
+from pytest_nsys.gates.verdict import Difference, Labels, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.series import explained_by, series_for, series_id, spelled, stale
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
@@ -37,30 +37,28 @@ from pytest_nsys.verdicts.same_capture import refuse_same_capture
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
 
-class ReferenceSource(Protocol):
+class ReferenceSource(ABC):
     """Where the values come from that now is held against."""
 
+    @abstractmethod
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """What the assertion is compared with, or why there is nothing. Raises BaselineError, TraceError."""
-        ...
 
-    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
+    def sequences(self, _: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """What the fingerprints that are compared with stand for, as far as it is kept."""
-        ...
+        return {}
 
-    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
+    def table(self, _: Metric, __: WindowSpec, /) -> Table | None:
         """The rows of another metric of what is compared with; None where nothing keeps them."""
-        ...
+        return None
 
-    def breakdown(
-        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value, /
-    ) -> Breakdown | None:
+    def breakdown(self, _: Metric, __: WindowSpec, ___: Labels, ____: Value, /) -> Breakdown | None:
         """The window that gave a row of what is compared with, taken apart; None where nothing keeps it."""
-        ...
+        return None
 
 
 @dataclass
-class StoredBaseline:
+class StoredBaseline(ReferenceSource):
     """The baseline file of the run's key; read once for all assertions of a gate file."""
 
     captures: Captures
@@ -149,8 +147,7 @@ class StoredBaseline:
 
     def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
         named = tuple(self._with_name(field, baseline) for field in fields)
-        how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in named)
-        what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run ({how})"
+        what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run ({told(named)})"
         own = self.store.path(self.captures.key(self.gate.run))
         return NotComparable(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
 
@@ -223,17 +220,17 @@ class StoredBaseline:
             return replace(self, store=replace(self.store, files=WorkTree()))._series(name, spec)
         return series
 
-    def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """The stored sequences."""
         series = self._series("sequence", spec)
         return series.sequences if series is not None else {}
 
-    def table(self, metric: Metric, spec: WindowSpec) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
         """The stored rows of a metric, where the gate file has them stored."""
         series = self._series(metric.name, spec)
         return None if series is None else self.captures.stored(metric, series.middles)
 
-    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], _: Value) -> Breakdown | None:
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, _: Value, /) -> Breakdown | None:
         """That of the run that was written last; of the quantiles of a period the median's alone."""
         found = (
             None
@@ -248,9 +245,8 @@ class StoredBaseline:
         if self.gate.comparable_on is None:
             return ()
         now = self.captures.identity(self.gate.run)
-        fields = differences(now, {**baseline.key, **baseline.facts})
-        how = "; ".join(f"{d.name}: now {d.now}, baseline {d.baseline}" for d in fields)
-        return (Note(f"compared with another run, as comparable_on says: {how}"),) if fields else ()
+        how = told(differences(now, {**baseline.key, **baseline.facts}))
+        return (Note(f"compared with another run, as comparable_on says: {how}"),) if how else ()
 
     def _without(self, name: str, sid: SeriesId, path: Path, baseline: Baseline) -> NotComparable:
         others = [other for other in baseline.series if other.metric == name]
@@ -269,7 +265,7 @@ class StoredBaseline:
 
 
 @dataclass
-class OtherRun:
+class OtherRun(ReferenceSource):
     """Another trace, or several captures of it, in place of the stored baseline (R4)."""
 
     captures: Captures
@@ -283,8 +279,8 @@ class OtherRun:
         fields = differences(now, was, self.gate.comparable_on)
         if not fields:
             return None
-        how = "; ".join(f"{d.name}: now {d.now}, {self.name} {d.baseline}" for d in fields)
-        return NotComparable(Outcome.INCOMPARABLE, f"{self.name} is of another run ({how})", fields)
+        what = f"{self.name} is of another run ({told(fields, self.name)})"
+        return NotComparable(Outcome.INCOMPARABLE, what, fields)
 
     @cached_property
     def _two_runs(self) -> None:
@@ -335,11 +331,11 @@ class OtherRun:
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
         return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying))
 
-    def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
+    def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""
         return self.before.sequences(spec)
 
-    def table(self, metric: Metric, spec: WindowSpec) -> Table | None:
+    def table(self, metric: Metric, spec: WindowSpec, /) -> Table | None:
         """The rows of the other side."""
         return self.before.rows(metric, spec)
 
@@ -347,15 +343,13 @@ class OtherRun:
     def _apart(self) -> RunBreakdowns:
         return RunBreakdowns(self.before)
 
-    def breakdown(
-        self, metric: Metric, spec: WindowSpec, labels: Mapping[str, Label], value: Value
-    ) -> Breakdown | None:
+    def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
         """That of the other side's capture and window whose value is nearest."""
         return self._apart.breakdown(metric, spec, labels, value)
 
 
 @dataclass
-class PastRuns:
+class PastRuns(ReferenceSource):
     """The last runs of the history, as accepted runs: for a limit that follows what was measured."""
 
     captures: Captures
@@ -397,15 +391,3 @@ class PastRuns:
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )
         return Reference(tables, origin=f"{asked.source} in {self.shown(self.path)}")
-
-    def sequences(self, _: WindowSpec) -> Mapping[int, KernelSequence]:
-        """None: the history keeps numbers."""
-        return {}
-
-    def table(self, *_: object) -> Table | None:
-        """None: the history is asked for what it limits."""
-        return None
-
-    def breakdown(self, *_: object) -> Breakdown | None:
-        """None: the history keeps rows."""
-        return None

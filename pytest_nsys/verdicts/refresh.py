@@ -19,7 +19,7 @@ from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value, counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
@@ -220,9 +220,9 @@ class Refresh:
         if self.mode is Mode.CALIBRATE:
             first, *rest = self._each.items()
             for name, captures in rest:
-                if how := _differing(captures.facts, first[1].facts, compared, first[0]):
+                if how := told(differences(captures.facts, first[1].facts, compared), first[0]):
                     raise IncomparableError(f"{name} is of another run than {first[0]} ({how})")
-        how = _differing(self._facts, old.facts, compared, "baseline") if old else ""
+        how = told(differences(self._facts, old.facts, compared)) if old else ""
         if old is None or not how:
             return False, []
         kept = {*old.series} - {*self._by_series()} - {*stale(self.gate, old)}
@@ -276,8 +276,3 @@ def _refuse_twice(path: str, measured: Sequence[Remeasured]) -> None:
     stored = [each for each in measured if each.stored is not None]
     if stored and all(each.stored is not None and dict(each.now) in each.stored.runs for each in stored):
         raise BaselineError(f"{path}: this run is accepted already: every row has the same value; nothing was changed")
-
-
-def _differing(now: Mapping[str, Any], was: Mapping[str, Any], on: Sequence[str] | None, name: str) -> str:
-    """The circumstances that differ, in words."""
-    return "; ".join(f"{d.name}: now {d.now}, {name} {d.baseline}" for d in differences(now, was, on))

@@ -9,18 +9,17 @@ from __future__ import annotations
 import enum
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.statistics import distance
-from pytest_nsys.gates.assertion import Assertion, FromBaseline
-from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach
+from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
+from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
 from pytest_nsys.verdicts.evaluate import judged_unit
@@ -229,7 +228,7 @@ def _ratcheted(m: Remeasured, stored: Series) -> Renewed:
     make a baseline that no run has reached.
     """
     steps = [step for reader in m.readers for step in _steps(m, reader)]
-    worse = {tuple(step.labels.items()) for step in steps if step.worse_by > step.reach}
+    worse = {tuple(row.labels.items()) for row, by in steps if by is not None and by > (row.sees or 0)}
     notes = [f"{m.sid.metric}: {counted(len(worse), 'row')} worse than stored, left alone"] if worse else []
     if other := set(m.now) ^ set(m.middles):
         notes.append(f"{m.sid.metric}: {counted(len(other), 'row')} new or gone, left alone")
@@ -237,47 +236,33 @@ def _ratcheted(m: Remeasured, stored: Series) -> Renewed:
         better = _better_rows(m, steps)
         rows = {labels: m.now[labels] if labels in better else value for labels, value in m.middles.items()}
     else:
-        whole = not other and not any(step.worse_by > 0 or not step.direction for step in steps)
-        rows = dict(m.now) if whole and any(step.improved for step in steps) else m.middles
+        whole = not other and all(by is not None and by <= 0 for _, by in steps)
+        rows = dict(m.now) if whole and any((by or 0) < -(row.sees or 0) for row, by in steps) else m.middles
     if rows == m.middles:
         return Renewed(stored, tuple(notes))
     return Renewed(m.replaced(rows), (*notes, *_made_room(m, stored)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """How a judged row stands to its baseline: worse by so much (negative: better), seen from ``reach`` on.
-
-    ``direction`` is 1 where more is worse, −1 where less is, 0 where neither.
-    """
-
-    labels: Mapping[str, Label]
-    direction: int
-    worse_by: Fraction
-    reach: Value
-
-    @property
-    def improved(self) -> bool:
-        return self.worse_by < -Fraction(self.reach)
-
-
-def _steps(m: Remeasured, reader: Assertion) -> Iterator[_Step]:
-    direction = reader.require.worse or {"lower": 1, "higher": -1}.get(m.metric.better or "", 0)
+def _steps(m: Remeasured, reader: Assertion) -> Iterator[tuple[JudgedRow, Value | None]]:
+    """Each judged row, and how much worse it is than its baseline, negative if better; None: nobody can say."""
+    require = reader.require
+    if not require.worse and m.metric.better is not None:
+        require = replace(require, comparator=Comparator.LE if m.metric.better == "lower" else Comparator.GE)
     for row in m.judged(reader, m.now, m.reference).rows:
         if row.value is not None and row.baseline is not None:
-            yield _Step(row.labels, direction, direction * (Fraction(row.value) - row.baseline), row.sees or 0)
+            yield row, worse_by(require, row.value, row.baseline) if require.worse else None
 
 
-def _better_rows(m: Remeasured, steps: Sequence[_Step]) -> set[RowLabels]:
+def _better_rows(m: Remeasured, steps: Sequence[tuple[JudgedRow, Value | None]]) -> set[RowLabels]:
     """The rows that improved for one assertion and got worse for none."""
-    found: dict[bool, set[RowLabels]] = {True: set(), False: set()}
-    for step in steps:
-        labels = tuple(step.labels[dimension] for dimension in m.metric.dimensions)
-        if step.improved:
-            found[True].add(labels)
-        if step.worse_by > 0 or not step.direction:
-            found[False].add(labels)
-    return found[True] - found[False]
+    better, worse = set(), set()
+    for row, by in steps:
+        labels = tuple(row.labels[dimension] for dimension in m.metric.dimensions)
+        if (by or 0) < -(row.sees or 0):
+            better.add(labels)
+        if by is None or by > 0:
+            worse.add(labels)
+    return better - worse
 
 
 def _calibrated(m: Remeasured) -> Series:

@@ -23,19 +23,20 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Location, Requirement
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.gates.bad_runs import BadRuns, PastRun
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
 from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
+from pytest_nsys.library import usual_gate
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.pruning import orphans
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools import git_files
-from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in, measured_under
+from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in
 from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
@@ -231,11 +232,10 @@ def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
 
 
 def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
-    gate = GateFile(Path("g"), (RULED, RULED), BUILT_IN["generic"])
-    found = measured_under(gate, BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
+    found = usual_gate(BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
     assert found.convention is BUILT_IN["pithtrain"]
-    ways = [(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)]
-    assert ways == [("run", Span.RANGE, KernelsMode.CLIPPED)] * 3
+    ways = {(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)}
+    assert ways == {("run", Span.RANGE, KernelsMode.CLIPPED)}
 
 
 def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
