@@ -10,9 +10,6 @@ from pytest_nsys.analysis.table import NothingSelected, Selector, Table
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Label, Row
 from pytest_nsys.gates.absence import Absence, absences, complete, excuse, told
-from pytest_nsys.gates.bad_runs import BadRuns, PastRun, delayed
-from pytest_nsys.gates.judgement import Judgement, amounting
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
 
 PP = {0: {"pp": 0, "dp": 0}, 1: {"pp": 0, "dp": 1}, 2: {"pp": 1, "dp": 0}, 3: {"pp": 1, "dp": 1}}
 Place = tuple[Label, ...]
@@ -79,6 +76,7 @@ def test_sparse_dimensions_are_not_compared() -> None:
         Absence(1, ("",), 0, True)
     ]
     assert absences(table((7,), dimensions=("family",))) == []
+    assert absences(table((0, "cudaDeviceSynchronize"), dimensions=("rank", "call"))) == []
 
 
 def test_kernels_without_a_stage_are_missed_only_where_they_are_asked_for() -> None:
@@ -101,6 +99,11 @@ def test_what_is_excused_by_stage_and_rank_is_not_missed() -> None:
     assert absences(rows, None, {"*": frozenset({1})}) == []
     assert [each.rank for each in absences(rows, None, {"c": frozenset({0})})] == [1]
     assert [each.rank for each in absences(rows, None, {"a": frozenset({1})})] == [1]
+    assert absences(rows, None, {"[c]": frozenset({1, 3})}) == []
+    flat = Table(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
+    assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
+    assert absences(flat, {}, {"stage1": frozenset({1})})
+    assert absences(flat, {}, {"*": frozenset({1})}) == []
 
 
 def test_who_is_missing_is_said_with_what_to_write() -> None:
@@ -110,45 +113,12 @@ def test_who_is_missing_is_said_with_what_to_write() -> None:
         "rank 2 has no row, though rank 0 has (and 1 more rank); where that is right, select other ranks or write "
         'allow_missing: {"*": [2, 3]}'
     )
+    assert excuse(absences(table(*FULL, (2, "c"), (0, "d"), mesh={**PP, 4: {"pp": 1}}))) == (
+        'allow_missing: {"*": [4], c: [3], d: [1]}'
+    )
     some = absences(table(*FULL, *((0, stage) for stage in "cdef")))
     assert str(some[0]) == "rank 1 has no row of stages c, d, e …, though rank 0 has"
     assert str(absences(table(*FULL, (0, "c")))[0]) == "rank 1 has no row of stage c, though rank 0 has"
     with pytest.raises(NothingSelected, match="rank 2 has no row, though rank 0 has"):
         complete(table(*FULL[:2]), {})
     assert len(complete(table(*FULL), {})) == 4
-
-
-# A bad run of several
-
-
-def bad(outcome: Outcome = Outcome.FAILED) -> Judgement:
-    return amounting([JudgedRow({"rank": 0}, 2, 1, outcome), JudgedRow({"rank": 1}, 1, 1, Outcome.PASSED)], ("a note",))
-
-
-def past(*red: bool) -> BadRuns:
-    return BadRuns("main", tuple(PastRun(f"2026-01-0{9 - i}T00:00:00Z", None, each) for i, each in enumerate(red)))
-
-
-@pytest.mark.parametrize(
-    ("fail_after", "before", "waits"), [(1, 0, False), (2, 0, True), (2, 1, False), (3, 1, True), (3, 2, False)]
-)
-def test_the_nth_bad_run_in_a_row_is_red(fail_after: int, before: int, waits: bool) -> None:
-    found = delayed(bad(), fail_after, past(*[False] * before))
-    assert found.outcome is (Outcome.INCONCLUSIVE if waits else Outcome.FAILED)
-    assert [row.outcome for row in found.rows] == [found.outcome, Outcome.PASSED]
-    assert found.warnings == ("a note",)
-
-
-def test_only_what_failed_waits_and_only_where_somebody_counts() -> None:
-    assert delayed(bad(), 5, None).outcome is Outcome.FAILED
-    assert delayed(bad(Outcome.NO_DATA), 5, past()).outcome is Outcome.NO_DATA
-    assert delayed(bad(Outcome.PASSED), 5, past()).outcome is Outcome.PASSED
-
-
-@pytest.mark.parametrize(
-    ("red", "since"),
-    [((), None), ((False, True), None), ((True, True, False, True), "2026-01-08"), ((True,), "2026-01-09")],
-)
-def test_a_branch_is_red_since_the_first_of_its_last_red_runs(red: tuple[bool, ...], since: str | None) -> None:
-    found = past(*red).red_since
-    assert (str(found) if found else None) == since

@@ -53,7 +53,9 @@ def past(*red: bool) -> BadRuns:
 
 
 BAD = Judgement(
-    Outcome.FAILED, (JudgedRow({}, 9, 5, Outcome.FAILED, margin=-4), JudgedRow({}, 5, 5, Outcome.PASSED, margin=0))
+    Outcome.FAILED,
+    (JudgedRow({}, 9, 5, Outcome.FAILED, margin=-4), JudgedRow({}, 5, 5, Outcome.PASSED, margin=0)),
+    warnings=("a note",),
 )
 
 
@@ -65,6 +67,7 @@ def test_only_the_nth_bad_run_in_a_row_fails(before: int, outcome: Outcome) -> N
     found = delayed(BAD, 3, past(*(False,) * before))
     assert found.outcome is outcome
     assert [row.outcome for row in found.rows] == [outcome, Outcome.PASSED]
+    assert found.warnings == ("a note",)
 
 
 def test_where_nobody_counts_the_first_bad_run_fails() -> None:

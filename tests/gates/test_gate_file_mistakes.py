@@ -69,33 +69,101 @@ def test_nesting_without_end_is_no_crash(opening: str) -> None:
     assert len(mistakes(opening * 100_000)) == 1
 
 
+# Lists with a name are of what editors see too, by the schema.
+
+
+OF_THE_FILE: list[tuple[str, list[str]]] = [
+    (
+        "assertions: [no syncs]\n",
+        ["1:1: 'version' is missing: write version: 1"],
+    ),
+    (
+        "version: 2\nassertions: [no syncs]\n",
+        ["1:10: version 2 is not known here: write version: 1"],
+    ),
+    (
+        "version: one\nassertions: [no syncs]\n",
+        ["1:10: version is a whole number from 0 on, not 'one'"],
+    ),
+    (
+        "version: 1\n",
+        ["1:1: 'assertions' is missing: a gate without assertions would pass on nothing"],
+    ),
+    ("version: 1\nassertions: []\n", ["2:13: assertions is empty"]),
+    ("version: 1\nassertions:\n", ["2:12: assertions is empty"]),
+    (HEAD + "-\n", ["3:2: an assertion is empty"]),
+    (HEAD + "- [no syncs]\n", ["3:3: an assertion is a mapping, as in {key: value}"]),
+    (
+        "version: 1\nwindw: last\nassertions: [no syncs]\n",
+        ["2:1: unknown key 'windw' (did you mean 'window'?)"],
+    ),
+    (
+        "version: 1\nwindow: -1\nassertions: [no syncs]\n",
+        ["2:9: a window is an index from 0 on, a word, or {start: NS, end: NS}, not '-1'"],
+    ),
+    (
+        "version: 1\nwindow: {start: 5}\nassertions: [no syncs]\n",
+        ["2:9: a window needs both start and end, in ns"],
+    ),
+    (
+        "version: 1\nspan: perod\nassertions: [no syncs]\n",
+        ["2:7: span is range or period, not 'perod' (did you mean 'period'?)"],
+    ),
+    ("version: 1\ntrace: []\nassertions: [no syncs]\n", ["2:8: trace is empty"]),
+    (
+        "version: 1\ntolerance: 5%\nassertions: [overlap >= baseline - tolerance]\n",
+        ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not '5%'"],
+    ),
+    (
+        "version: 1\ntolerance: nois\nassertions: [no syncs]\n",
+        ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not 'nois' (did you mean 'noise'?)"],
+    ),
+    (
+        "version: 1\ntolerance: [noise]\nassertions: [no syncs]\n",
+        ["2:12: tolerance is a mapping, as in {key: value}"],
+    ),
+    (
+        "version: 1\ncomparable_on: [mehs, gpu, gpu, colour, [], ]\nassertions: [no syncs]\n",
+        [
+            "2:17: unknown circumstance 'mehs' (did you mean 'mesh'?)",
+            "2:28: 'gpu' is named twice",
+            f"2:33: unknown circumstance 'colour': they are {', '.join(FIELDS)}",
+            "2:41: a circumstance is text, not a list",
+        ],
+    ),
+    ("version: 1\ncomparable_on: []\nassertions: [no syncs]\n", ["2:16: comparable_on is empty"]),
+    (
+        "version: 1\ncomparable_on: gpu\nassertions: [no syncs]\n",
+        ["2:16: comparable_on is a list, as in [one, two]"],
+    ),
+    (
+        "version: 1\nrun: {world: 0, 'p p': 2, gpu: }\nassertions: [no syncs]\n",
+        [
+            "2:14: world is a whole number from 1 on, not '0'",
+            "2:18: 'p p' is no name for a mesh axis",
+            "2:32: gpu is empty",
+        ],
+    ),
+    (
+        "version: 1\nconvention: pithtran\nassertions: [no syncs]\n",
+        ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"],
+    ),
+    (
+        "version: 1\nconvention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}\nassertions: [no syncs]\n",
+        [
+            "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
+            "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
+            "2:49: 'mixed' is no purpose to define: compute, mixed, unknown have a meaning",
+            "2:57: unknown key 'stages' (did you mean 'stage'?)",
+        ],
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (
-            "assertions: [no syncs]\n",
-            ["1:1: 'version' is missing: write version: 1"],
-        ),
-        (
-            "version: 2\nassertions: [no syncs]\n",
-            ["1:10: version 2 is not known here: write version: 1"],
-        ),
-        (
-            "version: one\nassertions: [no syncs]\n",
-            ["1:10: version is a whole number from 0 on, not 'one'"],
-        ),
-        (
-            "version: 1\n",
-            ["1:1: 'assertions' is missing: a gate without assertions would pass on nothing"],
-        ),
-        ("version: 1\nassertions: []\n", ["2:13: assertions is empty"]),
-        ("version: 1\nassertions:\n", ["2:12: assertions is empty"]),
-        (HEAD + "-\n", ["3:2: an assertion is empty"]),
-        (HEAD + "- [no syncs]\n", ["3:3: an assertion is a mapping, as in {key: value}"]),
-        (
-            "version: 1\nwindw: last\nassertions: [no syncs]\n",
-            ["2:1: unknown key 'windw' (did you mean 'window'?)"],
-        ),
+        *OF_THE_FILE,
         (
             HEAD + "- no syncs\nversion: 1\n",
             ["4:1: 'version' is given twice (first on line 1)"],
@@ -113,76 +181,15 @@ def test_nesting_without_end_is_no_crash(opening: str) -> None:
             ["2:3: a key is one word"],
         ),
         (
-            "version: 1\nwindow: -1\nassertions: [no syncs]\n",
-            ["2:9: a window is an index from 0 on, a word, or {start: NS, end: NS}, not '-1'"],
-        ),
-        (
-            "version: 1\nwindow: {start: 5}\nassertions: [no syncs]\n",
-            ["2:9: a window needs both start and end, in ns"],
-        ),
-        (
             "version: 1\nwindow: {start: 5, end: 5}\nassertions: [no syncs]\n",
             ["2:25: a window ends after its start"],
         ),
-        (
-            "version: 1\nspan: perod\nassertions: [no syncs]\n",
-            ["2:7: span is range or period, not 'perod' (did you mean 'period'?)"],
-        ),
-        ("version: 1\ntrace: []\nassertions: [no syncs]\n", ["2:8: trace is empty"]),
         (
             "version: 1\ntolerance: {rel: 5, abs: [50us, 1ms, 3%]}\nassertions: [overlap >= baseline - tolerance]\n",
             [
                 "2:18: rel is a share of the baseline: write 5%, not 5",
                 "2:33: abs takes one amount of each kind, as in [50us, 1pp, 2]",
                 "2:38: abs is an amount: write 3pp for percentage points, not 3%",
-            ],
-        ),
-        (
-            "version: 1\ntolerance: 5%\nassertions: [overlap >= baseline - tolerance]\n",
-            ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not '5%'"],
-        ),
-        (
-            "version: 1\ntolerance: nois\nassertions: [no syncs]\n",
-            ["2:12: tolerance is noise, or a mapping such as {rel: 5%, abs: 50us}, not 'nois' (did you mean 'noise'?)"],
-        ),
-        (
-            "version: 1\ntolerance: [noise]\nassertions: [no syncs]\n",
-            ["2:12: tolerance is a mapping, as in {key: value}"],
-        ),
-        (
-            "version: 1\ncomparable_on: [mehs, gpu, gpu, colour, [], ]\nassertions: [no syncs]\n",
-            [
-                "2:17: unknown circumstance 'mehs' (did you mean 'mesh'?)",
-                "2:28: 'gpu' is named twice",
-                f"2:33: unknown circumstance 'colour': they are {', '.join(FIELDS)}",
-                "2:41: a circumstance is text, not a list",
-            ],
-        ),
-        ("version: 1\ncomparable_on: []\nassertions: [no syncs]\n", ["2:16: comparable_on is empty"]),
-        (
-            "version: 1\ncomparable_on: gpu\nassertions: [no syncs]\n",
-            ["2:16: comparable_on is a list, as in [one, two]"],
-        ),
-        (
-            "version: 1\nrun: {world: 0, 'p p': 2, gpu: }\nassertions: [no syncs]\n",
-            [
-                "2:14: world is a whole number from 1 on, not '0'",
-                "2:18: 'p p' is no name for a mesh axis",
-                "2:32: gpu is empty",
-            ],
-        ),
-        (
-            "version: 1\nconvention: pithtran\nassertions: [no syncs]\n",
-            ["2:13: unknown convention 'pithtran' (did you mean 'pithtrain'?)"],
-        ),
-        (
-            "version: 1\nconvention: {extends: x, stage: '(', purposes: {mixed: {stages: a}}}\n"
-            "assertions: [no syncs]\n",
-            [
-                "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
-                "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
-                "2:49: 'mixed' is no purpose to define: compute, mixed, unknown have a meaning",
-                "2:57: unknown key 'stages' (did you mean 'stage'?)",
             ],
         ),
         (
@@ -212,17 +219,79 @@ def test_mistakes_of_a_sentence(entry: str, mistake: str) -> None:
     assert mistakes(f"{HEAD}  - {entry}\n") == [mistake]
 
 
+OF_A_LIMIT: list[tuple[str, list[str]]] = [
+    ("", ["3:5: an assertion needs 'require' or 'baseline'"]),
+    (
+        "requires: '>= 60%'",
+        [
+            "3:5: an assertion needs 'require' or 'baseline'",
+            "4:5: unknown key 'requires' (did you mean 'require'?)",
+        ],
+    ),
+    (
+        "require: '>= baseline - 3pp'\n    baseline: {rel: 5%}",
+        ["5:15: write either 'require' or 'baseline', or two assertions"],
+    ),
+    ("baseline: []", ["4:15: baseline is a mapping, as in {key: value}"]),
+    (
+        "baseline: {rel: 10%}\n    tolerance: {rel: 5%}",
+        ["5:16: the tolerance is given twice: here and under 'baseline'"],
+    ),
+    (
+        "baseline: noise",
+        ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"],
+    ),
+    (
+        "baseline: 5%",
+        ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"],
+    ),
+    (
+        "baseline: {history: 0, rel: 5%}",
+        ["4:25: history is a whole number from 1 on, not '0'"],
+    ),
+    (
+        "baseline: {history: ten, rel: 5%}",
+        ["4:25: history is a whole number from 1 on, not 'ten'"],
+    ),
+    ("baseline: {history: 10000, rel: 5%}", ["4:25: history is at most 9999 runs, not 10000"]),
+    (
+        "baseline: {branch: main, rel: 5%}",
+        ["4:24: 'branch' says which runs of the history count: it needs 'history', as in {history: 10, branch: main}"],
+    ),
+    (
+        "baseline: {lag: 3, rel: 5%}",
+        ["4:21: 'lag' says which runs of the history count: it needs 'history', as in {history: 10, lag: 3}"],
+    ),
+    ("baseline: {history: 10, lag: 0, rel: 5%}", ["4:34: lag is a whole number from 1 on, not '0'"]),
+    ("baseline: {history: 10, lag: 10000, rel: 5%}", ["4:34: lag is at most 9999 runs, not 10000"]),
+    (
+        "baseline: {rel: 5%}\n    fail_after: 2\n    xfail: known",
+        ["5:17: 'fail_after' cannot stand beside 'xfail', which expects the first bad run"],
+    ),
+    (
+        "baseline: {rel: 5%}\n    fail_after: 2\n    inconclusive: pass",
+        ["5:17: 'fail_after' cannot stand beside 'inconclusive', which says what becomes of such runs"],
+    ),
+    ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
+    ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
+    (
+        "baseline: {history: 10, rel: 5%}\n    tolerance: noise",
+        ["5:16: the tolerance is given twice: here and under 'baseline'"],
+    ),
+    (
+        "require: '>= 60%'\n    assert: no syncs",
+        [
+            "3:13: 'metric' cannot stand beside 'assert': the sentence says it",
+            "4:15: 'require' cannot stand beside 'assert': the sentence says it",
+        ],
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("", ["3:5: an assertion needs 'require' or 'baseline'"]),
-        (
-            "requires: '>= 60%'",
-            [
-                "3:5: an assertion needs 'require' or 'baseline'",
-                "4:5: unknown key 'requires' (did you mean 'require'?)",
-            ],
-        ),
+        *OF_A_LIMIT,
         ("require: '>= 60'", ["4:18: overlap is a ratio: write 60%, not 60"]),
         ("require: '>= '", ["4:17: the limit is missing after '>='"]),
         (
@@ -232,83 +301,23 @@ def test_mistakes_of_a_sentence(entry: str, mistake: str) -> None:
                 'at most (YAML reads > as the start of a block: quote it, as in ">= 60%")'
             ],
         ),
-        (
-            "require: '>= baseline - 3pp'\n    baseline: {rel: 5%}",
-            ["5:15: write either 'require' or 'baseline', or two assertions"],
-        ),
         ("baseline:", [f"4:14: {NO_TOLERANCE}"]),
-        ("baseline: []", ["4:15: baseline is a mapping, as in {key: value}"]),
         (
             "baseline: {rel: 10%, abs: 100us}",
             ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
         ),
-        (
-            "baseline: {rel: 10%}\n    tolerance: {rel: 5%}",
-            ["5:16: the tolerance is given twice: here and under 'baseline'"],
-        ),
-        (
-            "baseline: noise",
-            ["4:15: baseline is empty or a mapping, not 'noise': write tolerance: noise beside it"],
-        ),
-        (
-            "baseline: 5%",
-            ["4:15: baseline is empty or a mapping, not '5%': write tolerance: {rel: 5%} beside it"],
-        ),
         ("baseline: {history: 10}", [f"4:15: {NO_TOLERANCE}"]),
-        (
-            "baseline: {history: 0, rel: 5%}",
-            ["4:25: history is a whole number from 1 on, not '0'"],
-        ),
-        (
-            "baseline: {history: ten, rel: 5%}",
-            ["4:25: history is a whole number from 1 on, not 'ten'"],
-        ),
-        ("baseline: {history: 10000, rel: 5%}", ["4:25: history is at most 9999 runs, not 10000"]),
-        (
-            "baseline: {branch: main, rel: 5%}",
-            [
-                "4:24: 'branch' says which runs of the history count: it needs 'history', "
-                "as in {history: 10, branch: main}"
-            ],
-        ),
-        (
-            "baseline: {lag: 3, rel: 5%}",
-            ["4:21: 'lag' says which runs of the history count: it needs 'history', as in {history: 10, lag: 3}"],
-        ),
-        ("baseline: {history: 10, lag: 0, rel: 5%}", ["4:34: lag is a whole number from 1 on, not '0'"]),
-        ("baseline: {history: 10, lag: 10000, rel: 5%}", ["4:34: lag is at most 9999 runs, not 10000"]),
         (
             "require: '>= baseline'\n    fail_after: 2",
             ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= baseline' has none"],
         ),
         (
-            "baseline: {rel: 5%}\n    fail_after: 2\n    xfail: known",
-            ["5:17: 'fail_after' cannot stand beside 'xfail', which expects the first bad run"],
-        ),
-        (
-            "baseline: {rel: 5%}\n    fail_after: 2\n    inconclusive: pass",
-            ["5:17: 'fail_after' cannot stand beside 'inconclusive', which says what becomes of such runs"],
-        ),
-        ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
-        ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
-        (
             "baseline: {history: 10}\n    tolerance: {abs: 50us}",
             ["4:15: the tolerance has nothing for overlap: give it rel, or an abs such as 1pp"],
         ),
         (
-            "baseline: {history: 10, rel: 5%}\n    tolerance: noise",
-            ["5:16: the tolerance is given twice: here and under 'baseline'"],
-        ),
-        (
             "require: '>= 60%'\n    warn: '>= baseline'",
             ["5:15: only a constant can be written here, not a baseline"],
-        ),
-        (
-            "require: '>= 60%'\n    assert: no syncs",
-            [
-                "3:13: 'metric' cannot stand beside 'assert': the sentence says it",
-                "4:15: 'require' cannot stand beside 'assert': the sentence says it",
-            ],
         ),
     ],
 )
@@ -316,18 +325,45 @@ def test_mistakes_of_a_limit(keys: str, expected: list[str]) -> None:
     assert mistakes(f"{ENTRY}    {keys}\n") == expected
 
 
+OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
+    ("where: {stage: []}", ["5:20: stage is empty"]),
+    ("where: {stage: {}}", ["5:20: stage is a list, as in [one, two]"]),
+    ("across: {rank: medain}", ["5:20: 'medain' takes nothing together (did you mean 'median'?)"]),
+    ("across: {rank: p100}", ["5:20: 'p100': percentiles are p1 to p99"]),
+    (
+        "balance: pp\n    across: {dp: max}",
+        [
+            "4:18: balance of overlap is a number without unit: write 0.6, not 60%",
+            "6:13: 'across' and 'balance' cannot stand together",
+        ],
+    ),
+    ("for: {stage: stage2_f}", ["5:18: for stage is a list, as in [one, two]"]),
+    ("marks: slow", ["5:12: marks is a list, as in [one, two]"]),
+    (
+        "marks: [skip, xfail, a b]",
+        [
+            "5:13: 'skip' cannot be a mark: nothing is ever skipped or multiplied here",
+            "5:19: 'xfail' cannot be a mark: use the key 'xfail'",
+            "5:26: a mark is a plain name, not 'a b'",
+        ],
+    ),
+    ("xfail: ''", ["5:13: xfail is empty"]),
+    ("severity: warning", ["5:15: severity is fail or warn, not 'warning' (did you mean 'warn'?)"]),
+    ("inconclusive: warn", ["5:19: inconclusive is pass or fail, not 'warn'"]),
+    ("on_improvement: warn", ["5:21: on_improvement is pass or fail, not 'warn'"]),
+    ("window: {from: 1}", None),
+]
+
+
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
+        *OF_OTHER_KEYS,
         (
             "where: {stag: x}",
             ["5:13: overlap has no dimension 'stag' (did you mean 'stage'?)"],
         ),
         ("where: {rank: x}", ["5:19: rank is a number, not 'x'"]),
-        ("where: {stage: []}", ["5:20: stage is empty"]),
-        ("where: {stage: {}}", ["5:20: stage is a list, as in [one, two]"]),
-        ("across: {rank: medain}", ["5:20: 'medain' takes nothing together (did you mean 'median'?)"]),
-        ("across: {rank: p100}", ["5:20: 'p100': percentiles are p1 to p99"]),
         (
             "across: {purpose: max}",
             ["5:14: overlap has no dimension 'purpose': it has rank, stage, pp, dp, cp, ep"],
@@ -339,41 +375,19 @@ def test_mistakes_of_a_limit(keys: str, expected: list[str]) -> None:
                 "5:14: 'tp' is not a mesh axis: the mesh axes are pp, dp, cp, ep",
             ],
         ),
-        (
-            "balance: pp\n    across: {dp: max}",
-            [
-                "4:18: balance of overlap is a number without unit: write 0.6, not 60%",
-                "6:13: 'across' and 'balance' cannot stand together",
-            ],
-        ),
-        ("for: {stage: stage2_f}", ["5:18: for stage is a list, as in [one, two]"]),
         ("for: {stage: [a, a]}", ["5:18: for stage names a value twice"]),
         ("where: {stage: a}\n    for: {stage: [b]}", ["6:11: 'stage' is selected already"]),
         (
             f"for: {{stage: [{', '.join(map(str, range(40)))}], rank: [{', '.join(map(str, range(40)))}]}}",
             ["5:10: this makes 1600 items: at most 1000 are allowed"],
         ),
-        ("marks: slow", ["5:12: marks is a list, as in [one, two]"]),
-        (
-            "marks: [skip, xfail, a b]",
-            [
-                "5:13: 'skip' cannot be a mark: nothing is ever skipped or multiplied here",
-                "5:19: 'xfail' cannot be a mark: use the key 'xfail'",
-                "5:26: a mark is a plain name, not 'a b'",
-            ],
-        ),
-        ("xfail: ''", ["5:13: xfail is empty"]),
         ("allow_no_data: yes", ["5:20: allow_no_data is true or false, not 'yes'"]),
-        ("severity: warning", ["5:15: severity is fail or warn, not 'warning' (did you mean 'warn'?)"]),
-        ("inconclusive: warn", ["5:19: inconclusive is pass or fail, not 'warn'"]),
         (
             "fail_after: 2",
             ["5:17: 'fail_after' waits out noise: it needs a baseline with a tolerance, and '>= 60%' has none"],
         ),
-        ("on_improvement: warn", ["5:21: on_improvement is pass or fail, not 'warn'"]),
         ("id: a::b", ["5:9: an id cannot hold '::', which separates the parts of a test's address"]),
         ('id: "\\e"', ["5:9: an id has 1 to 200 characters that can be printed"]),
-        ("window: {from: 1}", None),
     ],
 )
 def test_mistakes_of_other_keys(keys: str, expected: list[str] | None) -> None:

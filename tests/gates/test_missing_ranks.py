@@ -3,102 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.table import Selector, Table
-from pytest_nsys.core.model import Row
-from pytest_nsys.gates.absence import Absence, absences, excuse, told
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
 
 GONE = "rank 1 has no row, though rank 0 has"
-MESH = {rank: {"pp": rank // 2, "ep": rank % 2} for rank in range(4)}
-FULL = {0: "ab", 1: "ab", 2: "bc", 3: "bc"}
-"""Stages by rank: the first and the last are of one end of the pipeline each."""
-
-
-def found(
-    stages: Mapping[int, str], where: Mapping[str, str] | None = None, mesh: Mapping[int, Mapping[str, int]] = MESH
-) -> list[tuple[int, str, int, bool]]:
-    """Who lacks which stages, spelled as in ``stages`` (a letter each, ``-`` is none), and who has them."""
-    rows = [Row((rank, stage.replace("-", "none")), 1) for rank, own in stages.items() for stage in own]
-    selectors = {d: Selector(tuple(text.split("|"))) for d, text in (where or {}).items()}
-    lost = absences(Table(("rank", "stage"), rows, mesh), selectors)
-    return [(each.rank, "".join(each.stages), each.other, each.at_all) for each in lost]
-
-
-def test_every_rank_has_the_stages_of_its_place_in_the_pipeline() -> None:
-    assert found(FULL) == []
-    assert found({**FULL, 3: "c"}) == [(3, "b", 2, False)]
-    assert found({**FULL, 0: "", 3: "b"}) == [(0, "ab", 1, True), (3, "c", 2, False)]
-
-
-def test_a_rank_alone_at_its_place_must_have_some_row() -> None:
-    places = {rank: {"pp": rank} for rank in range(3)}
-    assert found({0: "ab", 1: "b", 2: "c"}, mesh=places) == []
-    assert found({0: "ab", 1: "b", 2: ""}, mesh=places) == [(2, "ab", 0, True)]
-
-
-def test_ranks_without_a_place_are_one_group() -> None:
-    nowhere: dict[int, dict[str, int]] = {0: {}, 1: {}, 2: {}}
-    assert found({0: "ab", 1: "ab", 2: "b"}, mesh=nowhere) == [(2, "a", 0, False)]
-
-
-@pytest.mark.parametrize(
-    ("where", "expected"),
-    [
-        ({"rank": "0|1"}, []),
-        ({"rank": "2|3"}, [(3, "b", 2, False)]),
-        ({"pp": "0"}, []),
-        ({"pp": "1", "ep": "1"}, [(3, "b", 2, False)]),
-        ({"ep": "0"}, []),
-        ({"stage": "c"}, []),
-        ({"stage": "?"}, [(3, "b", 2, False)]),
-        ({"stage": "b", "rank": "3"}, [(3, "b", 2, False)]),
-    ],
-)
-def test_a_selector_leaves_ranks_out(where: Mapping[str, str], expected: list[tuple[int, str, int, bool]]) -> None:
-    assert found({**FULL, 3: "c"}, where) == expected
-
-
-def test_kernels_without_a_stage_are_looked_at_where_they_are_asked_for() -> None:
-    stages = {**FULL, 2: "bc-"}
-    assert found(stages) == []
-    assert found(stages, {"stage": "none"}) == [(3, "none", 2, False)]
-    assert found({0: "a-", 1: "-", 2: "-", 3: "a"}) == [(1, "a", 0, True), (2, "a", 3, True)]
-
-
-def test_what_is_sparse_by_nature_is_not_compared() -> None:
-    rows = [Row((0, "tp", "AllReduce"), 1), Row((1, "dp", "AllReduce"), 1), Row((1, "dp", "AllGather"), 1)]
-    table = Table(("rank", "group", "collective"), rows, {0: {}, 1: {}})
-    assert absences(table, {"collective": Selector(("AllGather",))}) == []
-    alone = Table(table.dimensions, rows[:1], table.coordinates)
-    assert absences(alone, {"collective": Selector(("AllReduce",))}) == [Absence(1, ("",), 0, at_all=True)]
-    assert absences(Table(("family",), [Row(("gemm",), 1)], MESH)) == []
-    assert absences(Table(("rank", "call"), [Row((0, "cudaDeviceSynchronize"), 2)], {0: {}, 1: {}})) == []
-
-
-def test_who_is_excused() -> None:
-    rows = [Row((rank, stage), 1) for rank, own in {**FULL, 1: "", 3: "c"}.items() for stage in own]
-    table = Table(("rank", "stage"), rows, MESH)
-    lost = absences(table)
-    assert [each.rank for each in lost] == [1, 3]
-    assert excuse(lost) == 'allow_missing: {"*": [1], b: [3]}'
-    assert told(lost).startswith("rank 1 has no row, though rank 0 has (and 1 more rank); where that is right, select")
-    assert [each.rank for each in absences(table, {}, {"b": frozenset({3})})] == [1]
-    assert absences(table, {}, {"b": frozenset({3}), "*": frozenset({1})}) == []
-    assert absences(table, {}, {"*": frozenset({1, 3})}) == []
-    assert [each.stages for each in absences(table, {}, {"[b]": frozenset({1, 3})})] == [("a",)]
-    flat = Table(("rank",), [Row((0,), 1)], {0: {}, 1: {}}, without="nobody knows")
-    assert str(absences(flat)[0]) == "rank 1 has no row, though rank 0 has (nobody knows)"
-    assert absences(flat, {}, {"stage1": frozenset({1})})
-    assert absences(flat, {}, {"*": frozenset({1})}) == []
-
-
 SENTENCES = """
 - overlap >= 75%
 - stage2_f overlap >= 75%
