@@ -240,7 +240,7 @@ def lacking(window: RankWindow) -> Iterator[str]:
 
 def collective_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """What the traces do not say of the collectives in the windows of a window spec."""
-    windows = (window for run in captures for own in run.measured(spec).ranks.values() for window in own)
+    windows = (window for run in captures for window in run.measured(spec))
     some = [window for window in windows if transfers(window)]
     blind = [window for window in some if window.track.collectives is None]
     if blind:

@@ -125,7 +125,7 @@ def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """How many of the compute kernels under communication are left out, because none of their name ran alone."""
     for run in captures:
         without = under = 0
-        for window in (window for own in run.measured(spec).ranks.values() for window in own):
+        for window in run.measured(spec):
             medians = window.track.whole.alone_median_ns
             without += sum(window.kernels.full_name[i] not in medians for i in window.under_communication)
             under += len(window.under_communication)

@@ -96,7 +96,7 @@ def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
 
 
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
-    windows = [window for own in group.ranks.values() for window in own if len(window)]
+    windows = [window for window in group if len(window)]
     built_in = {pattern for convention in BUILT_IN.values() for pattern in convention.communication}
     for pattern in group.run.convention.communication:
         if pattern in built_in:  # it is for whichever library there is; one that a person wrote is meant to match

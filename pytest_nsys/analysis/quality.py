@@ -126,7 +126,7 @@ class Subject:
     @property
     def windows(self) -> list[RankWindow]:
         """Those of all ranks."""
-        return [window for own in self.group.ranks.values() for window in own]
+        return [*self.group]
 
 
 def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[str]:

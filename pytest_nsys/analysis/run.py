@@ -7,7 +7,7 @@ assertion or gate file that asks for the same window costs no reading.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -196,6 +196,10 @@ class WindowGroup:
         self.ranks: dict[int, list[RankWindow]] = {
             number: self._rank_windows(self.tracks[number]) for number in sorted(self.tracks)
         }
+
+    def __iter__(self) -> Iterator[RankWindow]:
+        """Every window of every rank."""
+        return (window for windows in self.ranks.values() for window in windows)
 
     def _pick_windows(self, rank: Rank) -> None:
         """A rank without a window is an error only when it is asked for."""

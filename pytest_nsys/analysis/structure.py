@@ -153,7 +153,7 @@ def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
 
 def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """That ``compute_on_comm_streams`` does not speak of the streams that mostly compute, with one of them."""
-    for window in (window for run in captures for own in run.measured(spec).ranks.values() for window in own):
+    for window in (window for run in captures for window in run.measured(spec)):
         for label, communication, compute in _communicating(window):
             if compute > communication:
                 kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"

@@ -77,5 +77,5 @@ def uncounted(group: WindowGroup) -> Uncounted | None:
                 kernels += count
     if not kernels:
         return None
-    whole = sum(sum(window.durations_ns) for windows in group.ranks.values() for window in windows)
+    whole = sum(sum(window.durations_ns) for window in group)
     return Uncounted(times, kernels, whole, frozenset(found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_nsys.analysis.captures import Captures
@@ -44,16 +44,16 @@ class Figures:
     @property
     def windows(self) -> list[RankWindow]:
         """The windows of every rank of every capture."""
-        return [w for run in self.captures.runs for own in run.measured(self.spec).ranks.values() for w in own]
+        return [window for run in self.captures.runs for window in run.measured(self.spec)]
 
     def largest(self, metric: str, among: Mapping[Labels, Value] | None = None) -> str:
         """The largest row, of all or of some, in words: ``1 278 us (rank 5, stage stage4_f)``."""
         rows = self.rows(metric) if among is None else among
-        return self.named(metric, max(rows.items(), key=lambda item: (item[1], str(item[0]))))
+        return self.named(metric, max(rows.items(), key=_by_value))
 
     def smallest(self, metric: str, among: Mapping[Labels, Value]) -> str:
         """The smallest of some rows in words."""
-        return self.named(metric, min(among.items(), key=lambda item: (item[1], str(item[0]))))
+        return self.named(metric, min(among.items(), key=_by_value))
 
     def named(self, metric: str, row: tuple[Labels, Value]) -> str:
         """A value with the labels of its row."""
@@ -62,14 +62,13 @@ class Figures:
         return f"{format_value(value, METRICS[metric].unit)} ({printable(where, 60)})"
 
 
+def _by_value(row: tuple[Labels, Value]) -> tuple[Value, str]:
+    return row[1], str(row[0])
+
+
 def by_stage(rows: Mapping[Labels, Value]) -> dict[str, dict[Labels, Value]]:
     """Rows per (rank, stage) by stage, stages ordered by name."""
     found: dict[str, dict[Labels, Value]] = {}
     for labels, value in rows.items():
         found.setdefault(str(labels[1]), {})[labels] = value
     return dict(sorted(found.items()))
-
-
-def values_of(rows: Mapping[Labels, Sequence[Value]]) -> list[Sequence[Value]]:
-    """The captures of each row."""
-    return list(rows.values())

@@ -47,26 +47,24 @@ def relative(rows: Sequence[Sequence[Value]], smallest: Value = 0, guess: Fracti
 
     ``rows`` hold the captures of each row; amounts up to ``smallest`` are left to the tolerance's ``abs``.
     """
-    shares = [LEAST]
-    for captures in rows:
-        noise = noise_of(captures, len(rows))
-        if noise is None:
-            return guess
-        middle = sorted(captures)[len(captures) // 2]
-        if noise > smallest and middle:
-            shares.append(Fraction(noise) / abs(Fraction(middle)))
-    return Fraction(ceil(100 * max(shares)), 100)
+    noises = _noises(rows)
+    if noises is None:
+        return guess
+    middles = (sorted(captures)[len(captures) // 2] for captures in rows)
+    shares = (noise / abs(Fraction(m)) for noise, m in zip(noises, middles, strict=True) if noise > smallest and m)
+    return Fraction(ceil(100 * max([LEAST, *shares])), 100)
 
 
 def points(rows: Sequence[Sequence[Value]]) -> Fraction:
     """The distance of a ratio that lets every row of these captures pass again, as a plain fraction."""
-    found = [LEAST]
-    for captures in rows:
-        noise = noise_of(captures, len(rows))
-        if noise is None:
-            return GUESS
-        found.append(Fraction(noise))
-    return max(found)
+    noises = _noises(rows)
+    return GUESS if noises is None else max([LEAST, *noises])
+
+
+def _noises(rows: Sequence[Sequence[Value]]) -> list[Fraction] | None:
+    """How far one more capture of each row may be from its median; None where of some row there is one only."""
+    found = [noise_of(captures, len(rows)) for captures in rows]
+    return None if None in found else [Fraction(noise) for noise in found if noise is not None]
 
 
 def percent_below(values: Iterable[Value], margin: Fraction) -> int:

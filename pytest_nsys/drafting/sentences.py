@@ -15,7 +15,7 @@ from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.model import KernelsMode, Value, printable
 from pytest_nsys.core.statistics import median
-from pytest_nsys.drafting.figures import Figures, Labels, by_stage, values_of
+from pytest_nsys.drafting.figures import Figures, Labels, by_stage
 from pytest_nsys.drafting.margins import (
     GUESS,
     hundredths_above,
@@ -62,7 +62,7 @@ GROUPS = (STRUCTURE, HIDDEN, TIME)
 
 def file_tolerance(figures: Figures) -> Fraction:
     """The relative tolerance of the file: what the window's length needs."""
-    return relative(values_of(figures.each("window_ns")), file_smallest_ns(figures))
+    return relative([*figures.each("window_ns").values()], file_smallest_ns(figures))
 
 
 def file_smallest_ns(figures: Figures) -> int:
@@ -225,7 +225,7 @@ def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
 def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[DraftSentence]:
     rows = figures.rows(metric)
     if rows:
-        limit = percent_below(rows.values(), points(values_of(figures.each(metric))))
+        limit = percent_below(rows.values(), points([*figures.each(metric).values()]))
         if limit >= LEAST_PERCENT:
             why = _why_overlap(figures, metric, rows, limit)
             yield DraftSentence(f"{metric} >= {limit}%", why, HIDDEN, 4)
@@ -280,7 +280,7 @@ def _times(figures: Figures) -> Iterator[DraftSentence]:
     anchors = min((len(window.anchors) for window in figures.windows), default=0)
     if figures.spec.window != RUN and anchors >= SHORTEST_SERIES and figures.rows("period_ns"):
         rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
-        worst = figures.named("period_ns", max(rows.items(), key=lambda item: (item[1], str(item[0]))))
+        worst = figures.largest("period_ns", rows)
         why = (f"From one anchor to the next, the median of the steady half; measured at most {worst}.",)
         yield _held(figures, "period_ns", why, TIME, 6, "p50 ")
     what = "The window, from end to end"

@@ -30,7 +30,7 @@ def with_stages(choice: Choice, open_under: Callable[[Convention], Run]) -> Choi
     for expression in EXPRESSIONS:
         staged = replace(choice, convention=replace(choice.convention, stage=expression))
         run = open_under(staged.convention)
-        windows = [window for own in run.measured(choice.spec).ranks.values() for window in own]
+        windows = [*run.measured(choice.spec)]
         stages = sorted({stage for window in windows for stage in window.all_by_stage} - {NO_STAGE})
         whole = sum(len(window) for window in windows)
         without = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in windows)
@@ -45,12 +45,12 @@ def with_stages(choice: Choice, open_under: Callable[[Convention], Run]) -> Choi
 
 def _with_purposes(choice: Choice, run: Run, open_under: Callable[[Convention], Run]) -> Choice:
     """A purpose for each stage that communicates, where every communication stream then serves one purpose."""
-    windows = [window for own in run.measured(choice.spec).ranks.values() for window in own]
+    windows = [*run.measured(choice.spec)]
     communicating = sorted({stage for window in windows for stage in window.by_stage} - {NO_STAGE})
     if not communicating or {COMPUTE, MIXED, UNKNOWN} & set(communicating):
         return choice
     convention = replace(choice.convention, purposes=tuple(Purpose(stage, stages=(stage,)) for stage in communicating))
-    again = [window for own in open_under(convention).measured(choice.spec).ranks.values() for window in own]
+    again = open_under(convention).measured(choice.spec)
     if any(use.purpose in (MIXED, UNKNOWN) for window in again for use in window.streams):
         return choice
     said = "Each communication stream serves one stage, which is taken for its purpose."
