@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_nsys import judge, open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.gates import MS, Project
+from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.nccl import NcclRanges
 
 Trace = dict[str, Any]
@@ -339,44 +342,63 @@ HELD = {  # against the baseline of the usual trace: 200 us, 80 %
 }
 
 
-def judged(project: Project, trace: Trace) -> set[str]:
-    """The outcomes of all items."""
-    project.trace(**trace)
-    return {c.properties["nsys_outcome"] for c in project.cases("--nsys-trace=run.sqlite").values()}
-
-
 AGAINST_A_BASELINE_ALONE = {"sequence"}
 """Metrics that no constant fits: ``HELD`` has them."""
 
 
+@dataclass
+class Judge:
+    """Judges traces by the gate of a case, written into a folder; ``base`` is the trace of the baseline."""
+
+    folder: Path
+    case: Reds
+    base: Trace | None = None
+
+    def __call__(self, trace: Trace) -> set[str]:
+        """The outcomes of all assertions."""
+        gate = self.folder / "gate.nsys.yaml"
+        gate.write_text(f"version: 1\ntolerance: {{rel: 5%}}\n{self.case.gate}\n", encoding="utf-8")
+        with contextlib.ExitStack() as opened:
+            run = opened.enter_context(open_run(write_trace(self.folder / "run.sqlite", **trace)))
+            base = None
+            if self.base is not None:
+                base = opened.enter_context(open_run(write_trace(self.folder / "base.sqlite", **self.base)))
+            return {str(verdict.outcome) for verdict in judge(gate, run, base)}
+
+
 @pytest.mark.parametrize("metric", [name for name in METRICS if name not in AGAINST_A_BASELINE_ALONE])
-def test_every_metric(project: Project, metric: str) -> None:
-    case = METRIC_CASES[metric]
-    project.gate(case.gate)
-    assert judged(project, case.green) == {"passed"}
-    assert "failed" in judged(project, case.red)
-    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+def test_every_metric(tmp_path: Path, metric: str) -> None:
+    judged = Judge(tmp_path, METRIC_CASES[metric])
+    assert judged(judged.case.green) == {"passed"}
+    assert "failed" in judged(judged.case.red)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_a_constant(project: Project, form: str) -> None:
-    case = FORMS[form]
-    project.gate(case.gate)
-    assert judged(project, case.green) == {"passed"}
-    assert "failed" in judged(project, case.red)
-    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+def test_every_form_of_a_constant(tmp_path: Path, form: str) -> None:
+    judged = Judge(tmp_path, FORMS[form])
+    assert judged(judged.case.green) == {"passed"}
+    assert "failed" in judged(judged.case.red)
 
 
 @pytest.mark.parametrize("form", HELD)
-def test_every_form_of_a_baseline(project: Project, form: str) -> None:
+def test_every_form_of_a_baseline(tmp_path: Path, form: str) -> None:
     case = HELD[form]
-    project.gate(f"tolerance: {{rel: 5%}}\n{case.gate}")
+    judged = Judge(tmp_path, case, base=case.base)
+    assert judged(case.base) == {"passed"}
+    assert judged(case.green) == {"passed"}
+    assert judged(case.red) == {"failed"}
+
+
+@pytest.mark.parametrize("kind", ["metric", "constant", "baseline"])
+def test_a_red_is_the_exit_code_of_pytest(project: Project, kind: str) -> None:
+    case = {"metric": METRIC_CASES["anchors"], "constant": FORMS["pNN"], "baseline": HELD["the median"]}[kind]
+    project.gate(case.gate)
     project.trace("base.sqlite", **case.base)
-    project.refresh("--nsys-trace=base.sqlite")
-    assert judged(project, case.base) == {"passed"}
-    assert judged(project, case.green) == {"passed"}
-    assert judged(project, case.red) == {"failed"}
-    assert project.result.ret == pytest.ExitCode.TESTS_FAILED
+    project.refresh("--nsys-trace=base.sqlite", code=None)
+    project.trace(**case.green)
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.trace(**case.red)
+    project.pytest("--nsys-trace=run.sqlite", code=1)
 
 
 def test_for_makes_an_item_of_each(project: Project) -> None:
