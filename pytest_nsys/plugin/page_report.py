@@ -19,8 +19,8 @@ from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.page.pictures import pictures_of, series_of
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg
-from pytest_nsys.reports.page.session_page import Drawn, name_of, session_page, worst_first
-from pytest_nsys.reports.session.digest import Digest
+from pytest_nsys.reports.page.session_page import session_page, worst_first
+from pytest_nsys.reports.session.digest import Digest, name_of
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.verdicts.evaluate import GateContext
@@ -43,15 +43,15 @@ def draw(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateCo
     return pictures
 
 
-def page_text(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures], history: Path | None) -> str:
-    """The page of a session. ``history`` is the database of the past, which has not got this session yet."""
-    plots, why = _trend(digest, pictures, history) if history is not None else ([], "")
-    return session_page(digest, Drawn(pictures, plots, why))
+def page_text(digest: Digest) -> str:
+    """The page of a session, whose history has not got it yet."""
+    plots, why = _trend(digest, digest.history) if digest.history is not None else ([], "")
+    return session_page(digest, plots, why)
 
 
-def _trend(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures], path: Path) -> tuple[Sequence[str], str]:
+def _trend(digest: Digest, path: Path) -> tuple[Sequence[str], str]:
     """A plot of each worst row that the history knows, what failed first; else why there is none."""
-    asked = [(record, one) for record in worst_first(digest.records) if (one := _series(record, pictures)) is not None]
+    asked = [(record, one) for record in worst_first(digest.records) if (one := _series(record, digest)) is not None]
     if not asked:
         return (), "No row of this session is one that a history keeps."
     try:
@@ -66,8 +66,8 @@ def _trend(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures], pa
     return plots, "" if plots else "The history has no earlier run of these rows."
 
 
-def _series(record: Mapping[str, Any], pictures: Mapping[tuple[str, int, str], Pictures]) -> dict[str, Any] | None:
-    drawn = pictures.get(name_of(record))
+def _series(record: Mapping[str, Any], digest: Digest) -> dict[str, Any] | None:
+    drawn = digest.pictures.get(name_of(record))
     return drawn["series"] if drawn is not None else None
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Account, Selection
 from pytest_nsys.plugin.session import named_traces, session_of, usage_errors
-from pytest_nsys.plugin.settings import SETTINGS, path_of
+from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.changed_baselines import change_sentences
 from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.session.digest import (
@@ -31,12 +32,13 @@ from pytest_nsys.reports.session.digest import (
     keep,
     left_out_groups,
     left_out_words,
+    name_of,
     ordered,
 )
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import append, write_whole
 
-JSON, SUMMARY, HTML, ANNOTATE = "nsys_json", "nsys_summary", "nsys_html", "nsys_annotate"
+ANNOTATE = "nsys_annotate"
 LEAST_ROOM = 16 * 1024
 """Of the room that is left to others a summary takes so much all the same, where GitHub takes it."""
 
@@ -58,20 +60,19 @@ def start(config: pytest.Config) -> None:
     config.pluginmanager.register(selection, "nsys-selection")
     if hasattr(config, "workerinput"):
         return
-    reporting = Reporting(config, _target(config, JSON), _target(config, SUMMARY), _target(config, HTML), selection)
-    _check_targets(config, {JSON: reporting.json, SUMMARY: reporting.summary, HTML: reporting.html})
-    config.pluginmanager.register(reporting, "nsys-reporting")
+    writers = [setting for setting in SETTINGS.values() if setting.writes]
+    targets = [(setting, path) for setting in writers if (path := _target(config, setting)) is not None]
+    _check_targets(config, targets)
+    config.pluginmanager.register(Reporting(config, targets, selection), "nsys-reporting")
 
 
-def _check_targets(config: pytest.Config, targets: Mapping[str, Path | None]) -> None:
+def _check_targets(config: pytest.Config, targets: Sequence[tuple[Setting, Path]]) -> None:
     """Raises UsageError where a report would replace what is read, or another report."""
     others = list(_read_and_written(config))
     with usage_errors():
-        for name, path in targets.items():
-            if path is not None:
-                option = SETTINGS[name].option
-                check_target(f"{option}={config.getoption(name)}", path, others)
-                others.append((path, f"is the file of {option} as well"))
+        for setting, path in targets:
+            check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
+            others.append((path, f"is the file of {setting.option} as well"))
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
@@ -89,11 +90,11 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
         yield here / argument.partition("::")[0], "is what pytest is to run"
 
 
-def _target(config: pytest.Config, name: str) -> Path | None:
-    path = path_of(config, name)
+def _target(config: pytest.Config, setting: Setting) -> Path | None:
+    path = path_of(config, setting.name)
     if path is None:
         return None
-    shown = f"{SETTINGS[name].option}={config.getoption(name)}"
+    shown = f"{setting.option}={config.getoption(setting.name)}"
     if path.is_dir():
         raise pytest.UsageError(f"{shown}: is a folder; name a file in it")
     if not path.parent.is_dir():
@@ -108,9 +109,7 @@ class Reporting:
     """The plugin of one session that writes its reports."""
 
     config: pytest.Config
-    json: Path | None
-    summary: Path | None
-    html: Path | None
+    targets: Sequence[tuple[Setting, Path]]
     selection: Selection
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
@@ -162,25 +161,13 @@ class Reporting:
         """Write the files, after all that can still change the exit status."""
         self.left_out = self._left_out(session)
         digest = self.digest(int(session.exitstatus))
-        if self.json is not None:
-            from pytest_nsys.reports.session.json_report import report_text
-
-            self._write(self.json, report_text(digest), write_whole)
-        if self.summary is not None:
-            from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, summary
-
-            size = _size(self.summary)
-            room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
-            if room >= FEWEST_BYTES:
-                self._write(self.summary, summary(digest, room), append)
+        for setting, path in self.targets:
+            module, _, name = setting.writes.partition(":")
+            make = getattr(import_module(module), name)
+            if setting.appends:
+                self._append(path, digest, make)
             else:
-                self._leave_out(self.summary, size, room)
-        if self.html is not None:
-            from pytest_nsys.plugin.page_report import page_text
-            from pytest_nsys.reports.page.session_page import name_of
-
-            drawn = {name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())}
-            self._write(self.html, page_text(digest, drawn, path_of(self.config, "nsys_history")), write_whole)
+                self._write(path, make(digest), write_whole)
         if self.config.getoption(ANNOTATE):
             from pytest_nsys.reports.session.annotations import annotation_lines
 
@@ -202,6 +189,8 @@ class Reporting:
             changed_baselines=tuple(changed),
             gate_changes=own.branch.gate_changes(files) if own.branch is not None else None,
             left_out=self.left_out,
+            pictures={name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())},
+            history=path_of(self.config, "nsys_history"),
         )
 
     def _left_out(self, session: pytest.Session) -> tuple[LeftOut, ...]:
@@ -227,8 +216,17 @@ class Reporting:
         except OSError as error:
             self.not_written.append(f"{shown}: cannot be written: {error.strerror}")
 
-    def _leave_out(self, path: Path, size: int, room: int) -> None:
-        """Say that the file is full, in it where a line fits: GitHub shows nothing of a file that is too long."""
+    def _append(self, path: Path, digest: Digest, make: Callable[[Digest, int], str]) -> None:
+        """Append as much as fits. Where the file is full, say so, in it where a line fits: GitHub shows nothing of a
+        file that is too long.
+        """
+        from pytest_nsys.reports.session.markdown import AT_MOST_BYTES
+
+        size = _size(path)
+        room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
+        if room >= FEWEST_BYTES:
+            self._write(path, make(digest, room), append)
+            return
         if len(NO_ROOM) <= room:
             with contextlib.suppress(OSError):
                 append(path, NO_ROOM)

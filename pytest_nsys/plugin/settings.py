@@ -20,6 +20,9 @@ class Setting(NamedTuple):
     An option without ``metavar`` is a choice of ``choices``, or else a flag. ``many``: it may be repeated, and lines of
     the ini file stand for that. ``filled``: an empty value, as of a variable that nobody set, is a mistake. ``check``
     is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work.
+
+    ``writes`` is the function (``module:name``) that makes a report of a session: text of its Digest, which then is the
+    file. Where it ``appends`` to a file that others write to as well, it is told the bytes that are left, too.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Setting(NamedTuple):
     filled: bool = False
     check: Callable[[pytest.Config, Setting], None] | None = None
     starts: str = ""
+    writes: str = ""
+    appends: bool = False
 
     @property
     def option(self) -> str:
@@ -258,6 +263,7 @@ _TABLE = (
         "FILE",
         filled=True,
         starts="reporting",
+        writes="pytest_nsys.reports.session.json_report:report_text",
     ),
     Setting(
         "nsys_summary",
@@ -265,6 +271,8 @@ _TABLE = (
         "FILE",
         filled=True,
         starts="reporting",
+        writes="pytest_nsys.reports.session.markdown:summary",
+        appends=True,
     ),
     Setting(
         "nsys_html",
@@ -272,6 +280,7 @@ _TABLE = (
         "FILE",
         filled=True,
         starts="reporting",
+        writes="pytest_nsys.plugin.page_report:page_text",
     ),
     Setting(
         "nsys_annotate",

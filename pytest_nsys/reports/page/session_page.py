@@ -16,7 +16,7 @@ from pytest_nsys.reports.page.margin_bars import MIDDLE, WIDTH, RowsView, nearne
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.spread_view import SpreadView, spread_view
 from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, timeline_view
-from pytest_nsys.reports.session.digest import Digest, ordered_states, shared_causes
+from pytest_nsys.reports.session.digest import Digest, name_of, ordered_states, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import notes_of, state, steps_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
@@ -60,25 +60,11 @@ class FileView:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What there is to draw of a session: of each assertion (file, line, name) its pictures; the plots of the past."""
-
-    pictures: Mapping[tuple[str, int, str], Pictures]
-    trend: Sequence[str] = ()
-    trend_why: str = ""
-
-
-def name_of(record: Mapping[str, Any]) -> tuple[str, int, str]:
-    """What an assertion is known by."""
-    return str(record["file"]), int(record["line"]), str(record["name"])
-
-
-def session_page(digest: Digest, drawn: Drawn) -> str:
-    """The page."""
+def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "") -> str:
+    """The page, with the plots of the past; ``trend_why`` says why there are none."""
     from markupsafe import Markup
 
-    chosen = chosen_windows(digest, drawn.pictures)
+    chosen = chosen_windows(digest)
     views = {picture["key"]: timeline_view(picture, number) for number, picture in enumerate(chosen, 1)}
     return render(
         "session.html.j2",
@@ -90,11 +76,11 @@ def session_page(digest: Digest, drawn: Drawn) -> str:
             for cause, reds in shared_causes(digest.records)
         ],
         chips=[(word, digest.counts[word]) for word in ordered_states(digest.counts)],
-        files=[_file(name, records, drawn, views) for name, records in digest.files.items()],
+        files=[_file(name, records, digest.pictures, views) for name, records in digest.files.items()],
         timelines=list(views.values()),
         timeline_columns=COLUMNS,
-        trend=[Markup(plot) for plot in drawn.trend],
-        trend_why=drawn.trend_why,
+        trend=[Markup(plot) for plot in trend],
+        trend_why=trend_why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
 
@@ -114,11 +100,12 @@ def worst_first(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
     return sorted(records, key=key)
 
 
-def chosen_windows(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictures]) -> list[Picture]:
+def chosen_windows(digest: Digest) -> list[Picture]:
     """The windows that are drawn: of what deserves a look each assertion's worst rank, then each one's second.
 
     Where everything is green the one that is nearest to failing.
     """
+    pictures = digest.pictures
     handed = {one["key"]: one for each in pictures.values() for one in each["windows"] if one["head"] or one["why"]}
     records = [record for record in worst_first(digest.records) if name_of(record) in pictures]
     red = [record for record in records if is_open(record)]
@@ -127,9 +114,14 @@ def chosen_windows(digest: Digest, pictures: Mapping[tuple[str, int, str], Pictu
     return [handed[key] for key in keys][:MOST_TIMELINES]
 
 
-def _file(name: str, records: Sequence[Mapping[str, Any]], drawn: Drawn, views: Mapping[str, TimelineView]) -> FileView:
+def _file(
+    name: str,
+    records: Sequence[Mapping[str, Any]],
+    pictures: Mapping[tuple[str, int, str], Pictures],
+    views: Mapping[str, TimelineView],
+) -> FileView:
     ranked = worst_first(records)
-    shown = [_assertion(record, drawn.pictures.get(name_of(record)), views) for record in ranked]
+    shown = [_assertion(record, pictures.get(name_of(record)), views) for record in ranked]
     counts = {word: sum(state(record) == word for record in records) for word in map(state, records)}
     windows = dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records if r["measured_as"])
     notes = dict.fromkeys(note for r in records if not is_open(r) for note in _notes(r))

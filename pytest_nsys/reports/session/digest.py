@@ -8,13 +8,15 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import counted
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.session.gate_changes import headline
 from pytest_nsys.reports.session.record import state
 
@@ -59,6 +61,7 @@ class Digest:
     ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
     files as plain data; ``refreshed`` are lines about baselines that this session wrote. ``gate_changes`` is what the
     branch loosens in its gate files, None where nobody asked; ``left_out`` is what was found and got no verdict.
+    ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past.
     """
 
     records: tuple[Mapping[str, Any], ...]
@@ -69,6 +72,8 @@ class Digest:
     changed_baselines: tuple[Mapping[str, Any], ...] = ()
     gate_changes: GateChanges | None = None
     left_out: tuple[LeftOut, ...] = ()
+    pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
+    history: Path | None = None
 
     @property
     def bad(self) -> list[Mapping[str, Any]]:
@@ -139,6 +144,11 @@ class Digest:
         for record in self.records:
             found.setdefault(record["file"], []).append(record)
         return found
+
+
+def name_of(record: Mapping[str, Any]) -> tuple[str, int, str]:
+    """What an assertion is known by: file, line, name."""
+    return str(record["file"]), int(record["line"]), str(record["name"])
 
 
 def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:

@@ -1,0 +1,37 @@
+"""Is a new report one module that makes its text, and one entry in the table of settings? One is added from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.plugin.settings import SETTINGS, Setting
+from pytest_nsys.reports.session.digest import Digest
+from tests.support.gates import Project
+
+WORDS = Setting("nsys_words", "write the outcomes", "FILE", filled=True, starts="reporting", writes=f"{__name__}:words")
+
+
+def words(digest: Digest) -> str:
+    """The report: a line for each assertion."""
+    return "".join(f"{record['name']}: {record['outcome']}, {record['value']}\n" for record in digest.records)
+
+
+@pytest.fixture(autouse=True)
+def entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SETTINGS, WORDS.name, WORDS)
+
+
+def test_it_is_written_checked_and_told_like_the_others(project: Project) -> None:
+    project.gate("- exposed_ns <= 300us\n- overlap >= 90%\n")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-words=words.txt", "--nsys-json=report.json", code=1)
+    assert (
+        Path(project.root, "words.txt").read_text()
+        == "exposed_ns <= 300us: passed, 200 us\noverlap >= 90%: failed, 80.0%\n"
+    )
+    assert "nsys: wrote words.txt" in said
+    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-words=run.sqlite", code=4)
+    assert "--nsys-words=run.sqlite: is one of the traces: give another file" in said
+    assert "--nsys-words is empty: write --nsys-words=FILE" in project.pytest("--nsys-words=", code=4)
