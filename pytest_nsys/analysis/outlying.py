@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.model import Label, Value, counted, label_words, printable
 from pytest_nsys.core.statistics import distance, mean, median
 from pytest_nsys.core.units import format_value
 
@@ -38,7 +38,7 @@ class Outlying(NamedTuple):
 
     def told(self, metric: Metric) -> str:
         """The row and how far it is off: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
-        row = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, self.labels, strict=True))
+        row = label_words(zip(metric.dimensions, self.labels, strict=True))
         value, others = (format_value(each, metric.unit) for each in (self.value, self.others))
         more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
         return f"{printable(f'{row} {metric.name}'.strip())} is {value}, the median of the others {others}{more}"

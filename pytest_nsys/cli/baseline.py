@@ -14,6 +14,7 @@ from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.model import label_words
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import CellKind, Column, Format, Measure
@@ -105,7 +106,7 @@ def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]
     for sid, series in sorted(stored.series.items()):
         kind = CellKind.RATIO if series.unit == "%" else CellKind.NUMBER
         for labels, values in series.rows.items():
-            where = " ".join(f"{d} {label}" for d, label in zip(series.dimensions, labels, strict=True))
+            where = label_words(zip(series.dimensions, labels, strict=True))
             value = Measure(values[-1], kind)
             head = (str(path), stored.gate, sid.metric, where)
             rows.append((*head, value, series.unit, len(values), ", ".join(sid.how)))

@@ -15,7 +15,7 @@ from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import Label, Note
+from pytest_nsys.core.model import Label, Note, label_words
 from pytest_nsys.gates.absence import absences
 from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_value
@@ -89,7 +89,7 @@ def _find(
 
 
 def _missing(metric: Metric, labels: Sequence[Label], why: str) -> str:
-    place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
+    place = label_words(zip(metric.dimensions, labels, strict=True))
     return f"{metric.name}: {place}: {why}"
 
 

@@ -10,7 +10,7 @@ import enum
 import os
 import re
 from array import array
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -381,6 +381,12 @@ class Row(NamedTuple):
 
     labels: tuple[Label, ...]
     value: Value
+
+
+def label_words(labels: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
+    """A row's labels, each with its dimension, in words: ``rank 0 stage stage2_f``."""
+    pairs = labels.items() if isinstance(labels, Mapping) else labels
+    return " ".join(f"{dimension} {label}" for dimension, label in pairs)
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Table
-from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.model import Label, Value, label_words
 from pytest_nsys.core.statistics import aggregate, exact
 from pytest_nsys.gates.assertion import Aggregate, Assertion
 
@@ -99,7 +99,7 @@ def _balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled
     for key, by_place in groups.items():
         values = list(by_place.values())
         if len(values) < places:
-            where = " ".join(f"{d} {label}" for d, label in key)
+            where = label_words(key)
             raise NothingSelected(f"{len(values)} of {places} places on {axis} have a row ({where})")
         if min(values) == 0:
             raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
 from pytest_nsys.analysis.table import Selector, Table, matches
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.core.units import format_apart
 from pytest_nsys.gates.assertion import Assertion, Comparator, Waiver
@@ -149,4 +149,4 @@ def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
 
 
 def _place(row: JudgedRow) -> str:
-    return printable(" ".join(f"{dimension} {label}" for dimension, label in row.labels.items()))
+    return printable(label_words(row.labels))

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
+from pytest_nsys.core.model import label_words
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
@@ -86,5 +87,5 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
     if not points or of_row is None:
         return None
     points.append(Point(exact_value(asked["value"]), THIS_RUN))
-    place = " ".join(f"{d} {label}" for d, label in zip(of_row.dimensions, labels, strict=True))
+    place = label_words(zip(of_row.dimensions, labels, strict=True))
     return Panel(f"{record['name']}: {place}", sid.metric, of_row.unit, tuple(points))

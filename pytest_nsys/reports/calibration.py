@@ -8,7 +8,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import label_key
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
@@ -47,7 +47,7 @@ def _table(series: Series) -> str:
 
 
 def _named(series: Series, labels: RowLabels) -> str:
-    return " ".join(f"{d} {label}" for d, label in zip(series.dimensions, labels, strict=True))
+    return label_words(zip(series.dimensions, labels, strict=True))
 
 
 def _amount(value: Value, unit: str) -> str:
@@ -91,5 +91,5 @@ def _judged(reader: Assertion, metric: Metric, series: Series, captures: Capture
 
 
 def _place(row: JudgedRow) -> str:
-    where = printable(" ".join(f"{d} {label}" for d, label in row.labels.items()))
+    where = printable(label_words(row.labels))
     return f" ({where})" if where else ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.core.model import Label, counted, printable
+from pytest_nsys.core.model import Label, counted, label_words, printable
 from pytest_nsys.core.units import format_value
 
 MOST_LINES = 5
@@ -71,7 +71,7 @@ def shared_words(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def labels_words(labels: Mapping[str, Label]) -> str:
     """The row's labels in words."""
-    return printable(" ".join(f"{name} {label}" for name, label in labels.items()), 100)
+    return printable(label_words(labels), 100)
 
 
 def subject(explanation: Explanation) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import as_exact
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
@@ -75,7 +75,7 @@ def _plain(row: Change) -> dict[str, Any]:
 
 def _row_words(row: Mapping[str, Any]) -> str:
     """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75 %)``."""
-    where = " ".join([row["metric"], *(f"{d} {label}" for d, label in row["labels"].items())])
+    where = f"{row['metric']} {label_words(row['labels'])}".rstrip()
     if row["old"] is None or row["new"] is None:
         old, new = ("new" if row["old"] is None else row["old"]["text"]), (row["new"] or {"text": "gone"})["text"]
         return printable(f"{where}: {old} → {new}")

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.model import Note, Step, Value, printable
+from pytest_nsys.core.model import Note, Step, Value, label_words, printable
 from pytest_nsys.core.statistics import distance
 from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_tolerance, format_value
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
@@ -36,7 +36,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
 
 def place(row: JudgedRow) -> str:
     """Where a row is, in words: ``stage stage2_f``, and where an aggregate took it from: ``(rank 3)``."""
-    words, taken = (" ".join(f"{d} {label}" for d, label in each.items()) for each in (row.labels, row.origin))
+    words, taken = (label_words(each) for each in (row.labels, row.origin))
     return printable(f"{words} ({taken})".lstrip() if taken else words)
 
 

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
-from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.model import Note, Value, label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, told
@@ -324,7 +324,7 @@ class OtherRun(ReferenceSource):
         _ = self._two_runs
         if measured.missing:
             labels, why = measured.missing[0]
-            place = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
+            place = label_words(zip(metric.dimensions, labels, strict=True))
             return NotComparable(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
         outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}

@@ -16,7 +16,7 @@ from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import distance
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
@@ -97,7 +97,7 @@ class Remeasured:
 
     def named(self, labels: RowLabels) -> str:
         """A row in words."""
-        return printable(" ".join(f"{d} {label}" for d, label in zip(self.metric.dimensions, labels, strict=True)))
+        return printable(label_words(zip(self.metric.dimensions, labels, strict=True)))
 
     def series(self, rows: dict[RowLabels, list[Value]]) -> Series:
         """The series with these accepted values. Rows that stay keep what their noise was measured on."""

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.exact import exact_text
-from pytest_nsys.core.model import Label, Value, printable
+from pytest_nsys.core.model import Label, Value, label_words, printable
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
@@ -140,7 +140,7 @@ def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None
     rank = labels[metric.dimensions.index("rank")]
     if not isinstance(rank, int):
         return None
-    words = " ".join(f"{d} {label}" for d, label in zip(metric.dimensions, labels, strict=True))
+    words = label_words(zip(metric.dimensions, labels, strict=True))
     spread = Spread(row=printable(words), limit=exact_text(row.limit), values=[], median=0, why="")
     run = head.runs[0]
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
@@ -39,7 +39,7 @@ class Change:
     @property
     def where(self) -> str:
         """The row's labels in words."""
-        return " ".join(f"{d} {label}" for d, label in self.labels.items())
+        return label_words(self.labels)
 
     def __str__(self) -> str:
         old = "new" if self.old is None else format_value(self.old, self.unit)

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.exact import exact_text
-from pytest_nsys.core.model import Label, printable
+from pytest_nsys.core.model import Label, label_words, printable
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow
@@ -67,5 +67,5 @@ def verdict_facts(assertion: Assertion, outcome: str, message: str, unit: str, r
         "value": exact_text(row.value) if row is not None else None,
         "limit_value": exact_text(row.limit) if row is not None else None,
         "margin": exact_text(row.margin) if row is not None else None,
-        "row": " ".join(f"{d} {label}" for d, label in labels.items()),
+        "row": label_words(labels),
     }

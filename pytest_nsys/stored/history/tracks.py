@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, select
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import Label, Row, Value, counted
+from pytest_nsys.core.model import Label, Row, Value, counted, label_words
 from pytest_nsys.core.statistics import median
 from pytest_nsys.stored.baselines.baseline_file import RowLabels
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries
@@ -39,7 +39,7 @@ class Track:
     @property
     def place(self) -> str:
         """``rank 0 stage stage2_f``."""
-        return " ".join(f"{dimension} {label}" for dimension, label in self.named.items())
+        return label_words(self.named)
 
     @property
     def earlier(self) -> Value | None:
