@@ -49,6 +49,7 @@ class Captures:
         self._windows: dict[WindowSpec, tuple[UsedWindow, ...]] = {}
         self._sequences: dict[WindowSpec, Mapping[int, KernelSequence]] = {}
         self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
+        self._notes: dict[tuple[WindowSpec, tuple[str, ...]], tuple[Note, ...]] = {}
         self._doubts: dict[tuple[Bounds, WindowSpec, str], tuple[str, ...]] = {}
 
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
@@ -125,6 +126,12 @@ class Captures:
 
     def notes(self, spec: WindowSpec, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
+        key = spec, tuple(metric.name for metric in metrics)
+        if key not in self._notes:
+            self._notes[key] = self._noted(spec, metrics)
+        return self._notes[key]
+
+    def _noted(self, spec: WindowSpec, metrics: Sequence[Metric]) -> tuple[Note, ...]:
         stages = any(metric.looks_up for metric in metrics)
         streams = not metrics or any(metric.of is not Of.FAMILIES for metric in metrics)
         found = [note for run in self.runs for note in notes_on(run, spec, stages=stages, streams=streams)]

@@ -436,6 +436,8 @@ def from_here(text: str, here: Path | None = None, root: Path | None = None) -> 
 
     A folder itself, as the top of a repository, is called by its name.
     """
+    if os.sep not in text:
+        return text
     try:
         folders = folders_up(here or Path.cwd(), root)
     except OSError:  # the folder is gone

@@ -33,6 +33,7 @@ __all__ = [
     "pytest_nsys_before_options",
     "pytest_report_collectionfinish",
     "pytest_report_header",
+    "pytest_runtest_logreport",
     "pytest_runtest_makereport",
     "pytest_runtestloop",
     "pytest_sessionfinish",
@@ -204,14 +205,28 @@ def pytest_runtest_makereport(
     """Hand the verdict's record to the report, which also carries it from an xdist worker."""
     report = yield
     record = getattr(item, "record", None)
-    if record is not None and item.path.name.endswith(GATE_SUFFIX) and (report.when == "call" or report.failed):
-        report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+    if record is not None and item.path.name.endswith(GATE_SUFFIX):
+        if report.when == "call" or report.failed:
+            report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+        if report.when == "teardown":
+            item.let_go()  # type: ignore[attr-defined]
     if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
         report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
         report.nsys_history = {**entry, "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Let the rows go that all have seen: pytest keeps every report to the end, and a session may have thousands.
+
+    Those beyond a limit by a waiver stay, as they have a state of their own in the summary.
+    """
+    record = getattr(report, "nsys", None)
+    if record is not None:
+        report.nsys = {**record, "judged": [row for row in record["judged"] if row["waived"]]}  # type: ignore[attr-defined]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

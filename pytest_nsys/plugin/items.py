@@ -117,19 +117,9 @@ class GateItem(pytest.Item):
         told = session_of(self.config).told
         lines = tuple(map(told, record.explanation))
         record = replace(record, message=told(record.message), explanation=lines)
-        self.record = replace(record, traces=self._traces(), key=key)
+        self.record = replace(record, traces=session_of(self.config).traces(self.gate), key=key)
         self.user_properties.extend(record.properties())
         self._remember(record.outcome, record.message, verdict)
-
-    def _traces(self) -> tuple[str, ...]:
-        """The captures as a person would type them; empty where nobody says."""
-        session = session_of(self.config)
-        try:
-            source = session.source(self.gate)
-        except NsysError:
-            return ()
-        here = self.config.invocation_params.dir
-        return tuple(v if source.base == here else session.shown(source.base / v) for v in source.values)
 
     def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
         """What goes into the history, where one is written."""
@@ -138,6 +128,11 @@ class GateItem(pytest.Item):
             from pytest_nsys.plugin.recorder import entry_of
 
             self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
+
+    def let_go(self) -> None:
+        """Forget the rows that were reported."""
+        if self.record is not None:
+            self.record = replace(self.record, judged=())
 
     def runtest(self) -> None:
         """Reach the verdict."""
@@ -237,7 +232,7 @@ class GateItem(pytest.Item):
 
     def _run_words(self) -> str:
         assert self._context is not None
-        shown = ", ".join(self._traces())
+        shown = ", ".join(session_of(self.config).traces(self.gate))
         key = self._context.captures.key(self._context.stated)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]

@@ -61,6 +61,7 @@ class NsysSession:
     config: pytest.Config
     library: CaptureCache = field(init=False)
     _usual: dict[str, Convention | None] = field(default_factory=dict)
+    _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[Path, GateContext] = field(default_factory=dict)
     _planned: dict[Run, Sequence[Request]] | None = None
 
@@ -104,6 +105,17 @@ class NsysSession:
         if not values:
             raise UsageMistake(NO_TRACE)
         return Source(tuple(values), folder)
+
+    def traces(self, gate: GateFile) -> tuple[str, ...]:
+        """The captures of a gate file as a person would type them; empty where nobody says."""
+        if gate.path not in self._traces:
+            try:
+                source = self.source(gate)
+            except UsageMistake:
+                return ()
+            typed = source.base == self.here
+            self._traces[gate.path] = tuple(v if typed else self.shown(source.base / v) for v in source.values)
+        return self._traces[gate.path]
 
     def captures(self, gate: GateFile | None = None, convention: Convention | None = None) -> Captures:
         """The opened captures of a gate file. Raises UsageMistake, TraceError."""
