@@ -46,11 +46,6 @@ def lines(text: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Path:
-    return tmp_path / "perf.db"
-
-
-@pytest.fixture
 def filled(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three nights: rank 0 rises by half in the last, rank 1 stays."""
     nights = [series({**TWO, (0, "stage2_f"): value}) for value in ("200000", "220000", "315000")]

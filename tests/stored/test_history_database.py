@@ -16,18 +16,13 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.stored.history import database, writing
-from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT
+from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, check_writable
 from pytest_nsys.stored.history.reading import last_runs, load
 from pytest_nsys.stored.history.writing import append
 from tests.support.gates import Project, write_trace
 from tests.support.histories import KEY, SID, ask, entry, series
 
 GATE = "- exposed_ns < 1 ms"
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Path:
-    return tmp_path / "perf.db"
 
 
 @pytest.fixture
@@ -104,34 +99,32 @@ UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_an_unfit_database_stops_pytest_before_anything_runs(project: Project, name: str) -> None:
+def test_an_unfit_database_is_left_alone(history: Path, name: str) -> None:
     make, words = UNFIT[name]
-    path = project.root / "perf.db"
-    make(path)
-    before = path.read_bytes() if path.is_file() else None
+    make(history)
+    before = history.read_bytes() if history.is_file() else None
+    for ask_it in (check_writable, load):
+        with pytest.raises(HistoryError, match=r"perf\.db") as caught:
+            ask_it(history)
+        assert words in str(caught.value)
+    assert (history.read_bytes() if history.is_file() else None) == before
+
+
+def test_what_cannot_be_written_stops_pytest_before_anything_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.gate(GATE)
-    said = project.pytest("--nsys-history=perf.db", code=4)
-    (line,) = [line for line in said.splitlines() if line.startswith("ERROR: --nsys-history: ")]
-    assert str(path) in line
-    assert words in line
-    assert "passed" not in said
-    assert (path.read_bytes() if path.is_file() else None) == before
-    with pytest.raises(HistoryError, match=r"perf\.db"):
-        last_runs(path, "gate.nsys.yaml", KEY, SID, 5)
-
-
-def test_a_place_that_is_not_there(project: Project) -> None:
-    project.gate(GATE)
-    said = project.pytest("--nsys-history=nowhere/perf.db", code=4)
-    assert f"there is no folder {project.root / 'nowhere'}: make it first" in said
-    assert "--nsys-history is empty" in project.pytest("--nsys-history=", code=4)
-
-
-def test_a_place_that_cannot_be_written(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    _no_database(project.root / "text.db")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    project.gate(GATE)
-    said = project.pytest("--nsys-history=perf.db", code=4)
-    assert f"cannot be written: no permission for {project.root}" in said
+    for value, why in (
+        ("", "--nsys-history is empty"),
+        ("text.db", f"ERROR: --nsys-history: {project.root}/text.db: is no SQLite database"),
+        ("nowhere/perf.db", f"there is no folder {project.root / 'nowhere'}: make it first"),
+        ("perf.db", f"cannot be written: no permission for {project.root}"),
+    ):
+        said = project.pytest(f"--nsys-history={value}", code=4)
+        assert why in said
+        assert "passed" not in said
 
 
 @pytest.fixture
@@ -204,6 +197,11 @@ def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
         ("rows", "labels = '" + "[" * 100_000 + "'"),
         ("rows", "value = X'31'"),
         ("verdicts", "line = 9e999"),
+        ("rows", "value = 'inf'"),
+        ("rows", "value = '1/0'"),
+        ("rows", "labels = '{'"),
+        ("rows", "labels = '7'"),
+        ("runs", "key_json = '[]'"),
     ],
 )
 def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: str) -> None:
@@ -214,8 +212,16 @@ def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: 
         connection.execute(f"ALTER TABLE new RENAME TO {table}")
         connection.execute(f"UPDATE {table} SET {change}")
         connection.commit()
-    with pytest.raises(HistoryError, match=r"perf\.db: is damaged: .*restore it"):
+    with pytest.raises(HistoryError, match=r"perf\.db: is damaged: [^\n]*restore it"):
         load(history)
+
+
+@pytest.mark.parametrize(("table", "column"), [("rows", "value"), ("runs", "coordinates")])
+def test_a_column_that_is_gone(history: Path, table: str, column: str) -> None:
+    append(history, [entry()])
+    _database(history, f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+    with pytest.raises(HistoryError, match=r"perf\.db: is damaged: no such column"):
+        last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
 
 
 def test_a_schema_that_is_no_text(history: Path) -> None:

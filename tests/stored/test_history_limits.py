@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +14,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.history.entries import run_facts, series_facts
-from pytest_nsys.stored.history.reading import last_runs, load
+from pytest_nsys.stored.history.reading import last_runs
 from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.revision import Revision
 from pytest_nsys.traces.opening import open_trace
@@ -24,11 +23,6 @@ from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import Project, write_trace
 from tests.support.histories import KEY, SID, ask, entry
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Path:
-    return tmp_path / "perf.db"
 
 
 def values(runs: list[dict[tuple[int | str, ...], int | Fraction]]) -> list[object]:
@@ -79,32 +73,6 @@ def test_there_is_no_history_to_read(history: Path) -> None:
     with pytest.raises(HistoryError, match=r"there is no such file: pytest --nsys-history=.*perf\.db writes it"):
         last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
     assert not history.exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("UPDATE rows SET value = 'inf'", "'inf' is no value"),
-        ("UPDATE rows SET value = '1/0'", "'1/0' is no value"),
-        ("UPDATE rows SET labels = '{'", "is damaged"),
-        ("UPDATE rows SET labels = '7'", "7 is no list"),
-        ("UPDATE runs SET key_json = '[]'", "[] is no object"),
-        ("ALTER TABLE rows RENAME COLUMN value TO other", "no such column"),
-        ("ALTER TABLE runs RENAME COLUMN coordinates TO other", "is damaged"),
-    ],
-)
-def test_a_history_that_was_changed_by_hand(history: Path, change: str, words: str) -> None:
-    append(history, [entry()])
-    connection = sqlite3.connect(history)
-    connection.execute(change)
-    connection.commit()
-    connection.close()
-    with pytest.raises(HistoryError, match=r"perf\.db") as caught:
-        last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(HistoryError):
-        load(history)
 
 
 def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: Path) -> None:
