@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.options import format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.core.errors import BaselineError, UsageMistake
@@ -30,7 +31,6 @@ COLUMNS = (
     Column("unit"),
     Column("measured"),
 )
-UNREADABLE = 2
 
 
 @click.command()
@@ -61,8 +61,8 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"
     click.echo(f"{files} since {snapshot.words}, in the work tree", err=True)
     if any(change.broken for change in found):
-        context.exit(UNREADABLE)
-    context.exit(1 if found and exit_code else 0)
+        context.exit(Exit.MISTAKE)
+    context.exit(Exit.WORSE if found and exit_code else Exit.GOOD)
 
 
 def _holds_baseline(root: Path) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.cli.output import shown
 from pytest_nsys.cli.stores import Found, stores
 from pytest_nsys.cli.updating import folder_option
@@ -14,8 +15,6 @@ from pytest_nsys.core.model import counted, printable
 from pytest_nsys.stored.baselines.pruning import Orphan, Pruned, orphans, remove
 from pytest_nsys.stored.baselines.pruning import prune as prune_shelf
 from pytest_nsys.stored.baselines.series import spelled
-
-UNREADABLE = 2
 
 
 @click.command()
@@ -48,8 +47,8 @@ def prune(
     for line in lines if lines or errors else ["nothing to prune: every stored series is read"]:
         click.echo(printable(line, 2000))
     for broken_file in errors:
-        click.echo(f"error: {printable(str(broken_file), 2000)}", err=True)
-    context.exit(UNREADABLE if errors else 0)
+        complain(broken_file)
+    context.exit(Exit.MISTAKE if errors else Exit.GOOD)
 
 
 def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:

@@ -12,11 +12,10 @@ import click
 
 from pytest_nsys.capture.plan import MICRO_BATCHES, Sizes, plan
 from pytest_nsys.capture.program import EXPORT, Capture, Captured, Job, job_of, run_capture
+from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import printable
 from pytest_nsys.traces.nsys.report import export_to
-
-PROGRAM_FAILED = 1
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -74,8 +73,8 @@ def capture(
     captured = run_capture(wanted, job, force=force)
     _tell(captured, export=not no_export)
     if not captured.good:
-        click.echo(f"error: the program ended with {captured.code}; its report is kept", err=True)
-        sys.exit(PROGRAM_FAILED)
+        complain(f"the program ended with {captured.code}; its report is kept")
+        sys.exit(Exit.WORSE)
     click.echo(f"judge it: pytest --nsys-trace={printable(output)}")
 
 

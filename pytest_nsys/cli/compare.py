@@ -10,6 +10,7 @@ import click
 
 from pytest_nsys.analysis.capture_cache import check_two_runs
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import format_of
 from pytest_nsys.core.errors import UsageMistake
@@ -29,7 +30,12 @@ from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, compare_pairs
 
-EXIT_CODES = {Result.NOT_WORSE: 0, Result.WORSE: 1, Result.INCOMPARABLE: 3, Result.UNDECIDED: 3}
+ENDS = {
+    Result.NOT_WORSE: Exit.GOOD,
+    Result.WORSE: Exit.WORSE,
+    Result.INCOMPARABLE: Exit.NO_DATA,
+    Result.UNDECIDED: Exit.NO_DATA,
+}
 SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
 """Which format a file's name asks for, where no --format does."""
 
@@ -104,7 +110,7 @@ def compare(
     else:
         write_whole(Path(output), report.encode())
         click.echo(f"{headline(found)}; written to {output}")
-    context.exit(EXIT_CODES[found.result])
+    context.exit(ENDS[found.result])
 
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:

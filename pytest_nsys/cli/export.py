@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.group import LONGEST_LINE, MISTAKE
+from pytest_nsys.cli.ending import LONGEST_LINE, Exit, complain
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import printable
 from pytest_nsys.traces.nsys.report import export_to, own_export
@@ -35,9 +35,9 @@ def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
             click.echo(printable(_export(report, target, force=force), LONGEST_LINE))
         except NsysError as error:
             failed = True
-            click.echo(f"error: {printable(str(error), LONGEST_LINE)}", err=True)
+            complain(error)
     if failed:
-        sys.exit(MISTAKE)
+        sys.exit(Exit.MISTAKE)
 
 
 def _reports(values: Sequence[str]) -> list[Path]:

@@ -17,14 +17,11 @@ from typing import Any, NoReturn
 
 import click
 
+from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.version import VERSION
-
-MISTAKE, NO_DATA = 2, 3
-INTERRUPTED, BROKEN_PIPE = 130, 141
-"""As a shell reports a program that Ctrl-C or a closed pipe ended: neither good nor a verdict."""
 
 COMMANDS = {
     "setup": "primitives",
@@ -50,7 +47,6 @@ COMMANDS = {
 }
 """Module of this package that holds each command, under the command's own name."""
 
-LONGEST_LINE = 4000
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
 
@@ -116,34 +112,34 @@ def errors_as_exit_codes() -> Iterator[None]:
     try:
         yield
     except GateFileError as error:
-        _end(MISTAKE, *map(str, error.mistakes))
+        _end(Exit.MISTAKE, *map(str, error.mistakes))
     except NothingMeasured as error:
-        _end(NO_DATA, str(error))
+        _end(Exit.NO_DATA, str(error))
     except NsysError as error:
-        _end(MISTAKE, *str(error).split(GOES_ON))
+        _end(Exit.MISTAKE, *str(error).split(GOES_ON))
     except BrokenPipeError:
         # What Python flushes at its own exit must not meet the closed pipe once more.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(BROKEN_PIPE)
+        sys.exit(Exit.BROKEN_PIPE)
     except OSError as error:
         what = error.strerror or str(error)
-        _end(MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
+        _end(Exit.MISTAKE, f"{error.filename}: {what}" if error.filename else f"cannot write or read: {what}")
     except (click.exceptions.Exit, click.ClickException):
         raise
     except (click.Abort, KeyboardInterrupt):  # click would end with 1
         click.echo("\ninterrupted", err=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(Exit.INTERRUPTED)
     except Exception as error:  # Python would end with 1, which is a verdict: "worse"
         if os.environ.get(DEBUG):
             traceback.print_exc()
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        _end(MISTAKE, f"this is a defect of pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
+        _end(Exit.MISTAKE, f"this is a defect of pytest-nsys, please report it: {said} ({DEBUG}=1 shows where)")
 
 
-def _end(code: int, *lines: str) -> NoReturn:
+def _end(code: Exit, *lines: str) -> NoReturn:
     for line in lines:
-        click.echo(f"error: {printable(line, LONGEST_LINE)}", err=True)
+        complain(line)
     sys.exit(code)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.output import shown
 from pytest_nsys.cli.stores import Collected, collected
 from pytest_nsys.cli.updating import folder_option
@@ -21,7 +22,6 @@ from pytest_nsys.reports.tables import as_json
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
-CHANGED, MISTAKEN = 1, 2
 GATE_SUFFIX, MISNAMED = SUFFIXES
 NAMED = f"pytest takes gate files by their name: end it in {GATE_SUFFIX}"
 
@@ -40,9 +40,9 @@ class Linted(NamedTuple):
     unread: str = ""
 
     @property
-    def code(self) -> int:
+    def code(self) -> Exit:
         """The exit code that the file asks for."""
-        return MISTAKEN if self.mistakes or self.unread else CHANGED if self.upgrades else 0
+        return Exit.MISTAKE if self.mistakes or self.unread else Exit.WORSE if self.upgrades else Exit.GOOD
 
 
 @click.command()

@@ -16,7 +16,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Selector, matches
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.group import NO_DATA
+from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.conventions import NO_STAGE
@@ -162,7 +162,7 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
         notes = [*_notes(captures, spec, "overlap"), *why, *shared]
         print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
     if not rows and not shared:
-        click.get_current_context().exit(NO_DATA)
+        click.get_current_context().exit(Exit.NO_DATA)
 
 
 def _shown_stages(windows: Sequence[RankWindow], asked: Sequence[str]) -> set[str]:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pytest_nsys.cli.ending import Exit
 from pytest_nsys.core.errors import IncomparableError
 
 if TYPE_CHECKING:
     import pytest
-
-UNREADABLE, NOT_JUDGED = 2, 3
 
 folder_option = click.option("--baseline-dir", metavar="DIR", help="Folder of the baselines, as in the gate run.")
 
@@ -89,8 +88,6 @@ def update(
     words += [f"--nsys-executor={executor}"] if executor is not None else []
     asking = Updating()
     code = ask_pytest(asking, gate_files, baseline_dir, *words)
-    if code not in (0, 1):
-        return UNREADABLE
-    if code == 1 and "error" in asking.outcomes:
-        return UNREADABLE
-    return NOT_JUDGED if code == 1 and asking.outcomes & {"no data", "incomparable"} else code
+    if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):
+        return Exit.MISTAKE
+    return Exit.NO_DATA if code and asking.outcomes & {"no data", "incomparable"} else code
