@@ -8,7 +8,7 @@ import re
 from yaml.nodes import Node, ScalarNode
 
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention, ConventionMistake
-from pytest_nsys.gates.kinds import Entry
+from pytest_nsys.gates.kinds import Entry, read_name
 from pytest_nsys.gates.yaml_nodes import Reader
 
 
@@ -20,7 +20,7 @@ def read_convention(reader: Reader, node: Node | None) -> Convention:
     if node is None:
         return BUILT_IN[DEFAULT]
     if isinstance(node, ScalarNode):
-        return reader.known(node, "convention", BUILT_IN, "convention") or BUILT_IN[DEFAULT]
+        return read_name(reader, node, "convention") or BUILT_IN[DEFAULT]
     entry = Entry(reader, node, "convention")
     given = entry.values()
     base = given.pop("extends", None) or Convention(name="custom")

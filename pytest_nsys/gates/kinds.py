@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from fractions import Fraction
 from typing import Any
@@ -18,7 +18,7 @@ from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, Copy
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
 from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import KernelsMode, Label, Span, no_command, printable
-from pytest_nsys.core.units import NANOSECONDS, absolute_amounts, parse_quantity, relative_amount
+from pytest_nsys.core.units import NANOSECONDS, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.assertion import AllowMissing, Severity, Tolerance
 from pytest_nsys.gates.comparability import FIELDS
@@ -45,13 +45,6 @@ _LINK = re.compile(r"https?://\S+")
 
 Read = Callable[[Reader, Node, str], Any]
 """From the node of a key and the key's name to its value; None where it is a mistake, which the reader notes."""
-
-
-class Reaction(enum.StrEnum):
-    """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
-
-    PASS = "pass"
-    FAIL = "fail"
 
 
 class Entry:
@@ -96,96 +89,98 @@ def clean_name(text: str) -> str:
 # -- how values are read
 
 
-def _parsed(parse: Callable[[str, str], Any]) -> Read:
-    """Of one text: ``parse`` takes it, without blanks around it, and the key; its ValueError is the mistake."""
-    return lambda reader, node, key: reader.parsed(node, key, lambda text: parse(text.strip(), key))
+def _one(parse: Callable[[str], Any], wanted: str = "", words: Iterable[object] = ()) -> Read:
+    """Of one text: what ``parse`` makes of it, None where it is not ``wanted``; its ValueError says more than that."""
 
+    def read(reader: Reader, node: Node, key: str) -> Any:
+        def value(text: str) -> Any:
+            found = parse(text)
+            if found is None:
+                meant = did_you_mean(text, [*map(str, words)])
+                raise ValueError(f"{key} is {wanted}, not '{printable(text.strip(), 40)}'{meant}")
+            return found
 
-def _whole(at_least: int, at_most: int | None = None) -> Read:
-    def read(reader: Reader, node: Node, key: str) -> int | None:
-        number = reader.whole(node, key, at_least)
-        if number is not None and at_most is not None and number > at_most:
-            reader.mistakes.at(node, f"{key} is at most {at_most} runs, not {number}")
-        return number
+        return reader.parsed(node, key, value)
 
     return read
 
 
+def _whole_number(text: str, least: int) -> int | None:
+    return int(text) if re.fullmatch(r"\s*[0-9]{1,19}\s*", text) and int(text) >= least else None
+
+
+def _whole(least: int) -> Read:
+    return _one(lambda text: _whole_number(text, least), f"a whole number from {least} on")
+
+
+def _runs(reader: Reader, node: Node, key: str) -> int | None:
+    number: int | None = _whole(1)(reader, node, key)
+    if number is not None and number > MAX_RUNS:
+        reader.mistakes.at(node, f"{key} is at most {MAX_RUNS} runs, not {number}")
+    return number
+
+
 def _version(reader: Reader, node: Node, key: str) -> int | None:
-    version = reader.whole(node, key)
+    version: int | None = _whole(0)(reader, node, key)
     if version not in (None, VERSION):
         reader.mistakes.at(node, f"version {version} is not known here: write version: {VERSION}")
     return version
 
 
+def _choice(choices: type[enum.StrEnum]) -> Read:
+    return _one({str(choice): choice for choice in choices}.get, " or ".join(choices), choices)
+
+
+def _known(choices: Mapping[str, Any], noun: str) -> Read:
+    """What stands under a name."""
+
+    def parse(name: str) -> Any:
+        if name not in choices:
+            raise ValueError(f"unknown {noun} '{printable(name, 40)}'{hint(name, choices, 'built in are')}")
+        return choices[name]
+
+    return _one(parse)
+
+
 def _bound(parse: Callable[[str], Any], wanted: str) -> Read:
-    """A bound of a check, or ``off``."""
-
-    def read(text: str, key: str) -> Any:
-        if text.lower() == OFF:
-            return OFF
-        with contextlib.suppress(ValueError):
-            return parse(text)
-        raise ValueError(f"{key} is {wanted}, or off, not '{printable(text, 40)}'")
-
-    return _parsed(read)
+    """The bound of a check, or ``off``."""
+    return _one(lambda text: OFF if text.strip().lower() == OFF else parse(text), f"{wanted}, or off")
 
 
-def _count(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if text.isascii() and text.isdecimal() and len(text) < 19 and int(text) >= least:
-            return int(text)
-        raise ValueError
-
-    return parse
-
-
-def _share(text: str) -> Fraction:
-    quantity = parse_quantity(text)
-    if quantity.unit != "%" or quantity.value > 100:
-        raise ValueError
-    return quantity.value / 100
-
-
-def _number(text: str) -> Fraction:
-    quantity = parse_quantity(text)
-    if quantity.unit:
-        raise ValueError
-    return quantity.value
-
-
-def _amount(units: Collection[str], wanted: str, base: Callable[[Fraction], Any]) -> Read:
-    """A quantity of a unit, not zero, in nanoseconds or as it is written."""
-
-    def parse(text: str, key: str) -> Any:
+def _number(text: str, unit: str = "", most: int | None = None) -> Fraction | None:
+    with contextlib.suppress(UnitMistake):
         quantity = parse_quantity(text)
-        if quantity.unit not in units or not quantity.value:
-            raise ValueError(f"{key} is {wanted}, not '{printable(text, 40)}'")
-        return base(quantity.value * NANOSECONDS.get(quantity.unit, 1))
-
-    return _parsed(parse)
+        if quantity.unit == unit and (most is None or quantity.value <= most):
+            return quantity.value
+    return None
 
 
-def _day(text: str, key: str) -> date:
-    shown = printable(text, 40)
-    match = _DAY.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{key} is a day written as in 2026-12-31, not '{shown}'")
+def _share(text: str) -> Fraction | None:
+    percent = _number(text, "%", 100)
+    return None if percent is None else percent / 100
+
+
+def _amount(text: str, units: Collection[str]) -> Fraction | None:
+    """A quantity that is not zero, times in nanoseconds."""
+    quantity = parse_quantity(text)
+    return quantity.value * NANOSECONDS.get(quantity.unit, 1) or None if quantity.unit in units else None
+
+
+def _time(text: str) -> int | None:
+    amount = _amount(text, NANOSECONDS)
+    return None if amount is None else round(amount)
+
+
+def _day(text: str) -> date | None:
+    match = _DAY.fullmatch(text.strip())
     try:
-        return date(*map(int, match.groups()))
+        return date(*map(int, match.groups())) if match is not None else None
     except ValueError:
-        raise ValueError(f"there is no day {shown}") from None
+        raise ValueError(f"there is no day {text.strip()}") from None
 
 
-def _link(text: str, key: str) -> str:
-    if _LINK.fullmatch(text) is None:
-        raise ValueError(f"{key} is an address that begins with https://, not '{printable(text, 60)}'")
-    return text
-
-
-def _reaction(reader: Reader, node: Node, key: str) -> Severity | None:
-    choice = reader.choice(node, key, Reaction)
-    return {None: None, Reaction.PASS: Severity.WARN, Reaction.FAIL: Severity.FAIL}[choice]
+def _link(text: str) -> str | None:
+    return text.strip() if _LINK.fullmatch(text.strip()) else None
 
 
 def _marks(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
@@ -207,7 +202,8 @@ def _window(reader: Reader, node: Node, key: str) -> str | None:
     if isinstance(node, MappingNode):
         return _span_of_time(Entry(reader, node, "window"))
 
-    def parse(text: str, _: str) -> str:
+    def parse(text: str) -> str:
+        text = text.strip()
         if re.fullmatch(r"[0-9]{1,18}", text):
             return str(int(text))
         shown = printable(text, 40)
@@ -218,8 +214,7 @@ def _window(reader: Reader, node: Node, key: str) -> str | None:
             raise ValueError(f"unknown window '{shown}'{meant}")
         return text
 
-    window: str | None = _parsed(parse)(reader, node, key)
-    return window
+    return reader.parsed(node, key, parse)
 
 
 def _span_of_time(entry: Entry) -> str | None:
@@ -239,7 +234,7 @@ def _allow_missing(reader: Reader, node: Node, key: str) -> AllowMissing:
     found: dict[str, frozenset[int]] = {}
     for glob, value in reader.entries(node, key):
         nodes = reader.items(value, glob.value) if isinstance(value, SequenceNode) else [value]
-        ranks = [reader.whole(each, "a rank") for each in nodes]
+        ranks = [_whole(0)(reader, each, "a rank") for each in nodes]
         found[glob.value] = frozenset(rank for rank in ranks if rank is not None)
     return found
 
@@ -269,7 +264,7 @@ def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
         if name != "gpu" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
             reader.mistakes.at(word, f"'{printable(name, 40)}' is no name for a mesh axis")
             continue
-        said = _parsed(lambda text, _: text)(reader, value, name) if name == "gpu" else reader.whole(value, name, 1)
+        said = (_TEXT if name == "gpu" else _whole(1))(reader, value, name)
         if said is not None:
             found[name] = said
     return found
@@ -312,14 +307,15 @@ def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
 def _copies(reader: Reader, node: Node, key: str) -> tuple[CopyKind, ...]:
     """One kind of copies, or a list of them, in one order: it means nothing."""
     nodes = [node] if isinstance(node, ScalarNode) else reader.items(node, key)
-    found = {reader.choice(item, key, CopyKind) for item in nodes}
+    found = {_choice(CopyKind)(reader, item, key) for item in nodes}
     return tuple(kind for kind in CopyKind if kind in found)
 
 
 def read_families(reader: Reader, node: Node, key: str = "families") -> Families | None:
     """A built-in table by its name, or the families that are spelt out, in their order."""
     if isinstance(node, ScalarNode):
-        return reader.known(node, key, TABLES, "families")
+        table: Families | None = _known(TABLES, "families")(reader, node, key)
+        return table
     found = []
     for word, value in reader.entries(node, key):
         if word.value == OTHER:
@@ -367,19 +363,26 @@ def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | Non
     return found if good and found else None
 
 
+_TEXT = _one(str.strip)
+read_name = _known(BUILT_IN, "convention")
+"""The built-in convention of a name."""
+
+_REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
+"""What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
+
 KINDS: Mapping[str, Read | None] = {
     "version": _version,
-    "text": _parsed(lambda text, _: text),
+    "text": _TEXT,
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
     "phrase": None,
     "convention": None,
-    "built_in": lambda reader, node, key: reader.known(node, key, BUILT_IN, "convention"),
+    "built_in": read_name,
     "window": _window,
-    "span": lambda reader, node, key: reader.choice(node, key, Span),
-    "kernels": lambda reader, node, key: reader.choice(node, key, KernelsMode),
+    "span": _choice(Span),
+    "kernels": _choice(KernelsMode),
     "tolerance": read_tolerance,
     "quantity": None,
-    "share": _parsed(lambda text, _: relative_amount(parse_quantity(text))),
+    "share": _one(lambda text: relative_amount(parse_quantity(text))),
     "amounts": _absolute,
     "comparable_on": _comparable_on,
     "run": _run,
@@ -387,8 +390,8 @@ KINDS: Mapping[str, Read | None] = {
     "pipeline": _pipeline,
     "allow_missing": _allow_missing,
     "quality": _quality,
-    "count_or_off": _bound(_count(0), "a whole number from 0 on"),
-    "least_or_off": _bound(_count(1), "a whole number from 1 on"),
+    "count_or_off": _bound(lambda text: _whole_number(text, 0), "a whole number from 0 on"),
+    "least_or_off": _bound(lambda text: _whole_number(text, 1), "a whole number from 1 on"),
     "share_or_off": _bound(_share, "a share, as in 10%"),
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
     "assertions": None,
@@ -398,20 +401,20 @@ KINDS: Mapping[str, Read | None] = {
     "families": read_families,
     "number": _whole(0),
     "size": _whole(1),
-    "runs": _whole(1, MAX_RUNS),
+    "runs": _runs,
     "moment": _whole(0),
-    "time": _amount(NANOSECONDS, "a time, as in 412ms", round),
-    "bandwidth": _amount(("GB/s",), "a bandwidth per GPU, as in 400GB/s", Fraction),
-    "day": _parsed(_day),
-    "link": _parsed(_link),
+    "time": _one(_time, "a time, as in 412ms"),
+    "bandwidth": _one(lambda text: _amount(text, ("GB/s",)), "a bandwidth per GPU, as in 400GB/s"),
+    "day": _one(_day, "a day written as in 2026-12-31"),
+    "link": _one(_link, "an address that begins with https://"),
     "labels": None,
     "across": None,
     "for": None,
     "baseline": None,
-    "severity": lambda reader, node, key: reader.choice(node, key, Severity),
-    "reaction": _reaction,
-    "flag": lambda reader, node, key: reader.flag(node, key),
+    "severity": _choice(Severity),
+    "reaction": _one(_REACTIONS.get, "pass or fail", _REACTIONS),
+    "flag": _one(lambda text: {"true": True, "false": False}.get(text.lower()), "true or false"),
     "marks": _marks,
-    "excuse": lambda reader, node, key: reader.parsed(node, key, clean_name),
+    "excuse": _one(clean_name),
 }
 """How each kind is read; None: a value means something only beside other keys."""

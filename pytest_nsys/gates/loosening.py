@@ -7,6 +7,7 @@ differs, so that a new key is never overlooked. Comments, order and spelling are
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +20,24 @@ from pytest_nsys.gates.loosening_rules import (
     Rule,
     Sides,
     aggregates,
-    agreeing,
+    agree_less,
     another,
     bounds,
     each_part,
+    lack_more,
     limit_of,
-    looser_from,
-    looser_up,
+    looser,
     measured_with,
-    missing,
     rows,
     says_nothing,
+    spelled,
     waivers,
-    xfail,
 )
+
+
+def _warns(_: Severity, now: Severity) -> bool:
+    return now is Severity.WARN
+
 
 ASSERTION_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("name", "sentence", "location", "metric"), says_nothing),  # of another metric all is told
@@ -40,16 +45,16 @@ ASSERTION_RULES: Mapping[str, Rule] = {
     "where": rows,
     "aggregates": aggregates,
     "balance_across": another("balance"),
-    "pipeline": looser_from("pipeline", True, False),
+    "pipeline": looser("pipeline", lambda _, now: not now),
     "warn": limit_of("warn"),
-    "severity": looser_from("severity", Severity.FAIL, Severity.WARN),
+    "severity": looser("severity", _warns),
     "marks": another("marks"),
-    "xfail": xfail,
-    "allow_no_data": looser_from("allow_no_data", False, True),
-    "allow_missing": missing,
-    "on_improvement": looser_from("on_improvement", Severity.FAIL, Severity.WARN),
-    "inconclusive": looser_from("inconclusive", Severity.FAIL, Severity.WARN),
-    "fail_after": looser_up("fail_after"),
+    "xfail": looser("xfail", lambda was, _: was is None),
+    "allow_no_data": looser("allow_no_data", lambda _, now: bool(now)),
+    "allow_missing": looser("allow_missing", lack_more),
+    "on_improvement": looser("on_improvement", _warns),
+    "inconclusive": looser("inconclusive", _warns),
+    "fail_after": looser("fail_after", operator.lt),
     "waivers": waivers,
     "window": another("window"),
     "span": measured_with("span"),
@@ -64,7 +69,7 @@ GATE_RULES: Mapping[str, Rule] = {
     "traces": another("trace"),
     "run": each_part("run"),
     "workload": each_part("workload", but="world"),  # which `run` says
-    "comparable_on": agreeing,
+    "comparable_on": looser("comparable_on", agree_less, lambda names: "all" if names is None else spelled(names)),
     "quality": bounds,
 }
 """A rule for each field of a GateFile."""

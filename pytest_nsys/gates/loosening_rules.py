@@ -89,22 +89,12 @@ def another(key: str) -> Rule:
     return lambda was, now, _: [Change(ChangeKind.CHANGED, key, *_apart(was, now))]
 
 
-def looser_from(key: str, *tight_to_loose: object) -> Rule:
-    """The value may go one way alone."""
+def looser(key: str, test: Callable[[Any, Any], bool], says: Callable[[Any], str] | None = None) -> Rule:
+    """The value may go one way alone: ``test`` tells of a value then and another one now whether that is the looser."""
 
     def rule(was: Any, now: Any, _: Sides) -> Iterator[Change]:
-        if tight_to_loose.index(now) > tight_to_loose.index(was):
-            yield Change(ChangeKind.LOOSENED, key, spelled(was), spelled(now))
-
-    return rule
-
-
-def looser_up(key: str) -> Rule:
-    """The more, the looser."""
-
-    def rule(was: int, now: int, _: Sides) -> Iterator[Change]:
-        if now > was:
-            yield Change(ChangeKind.LOOSENED, key, str(was), str(now))
+        if test(was, now):
+            yield Change(ChangeKind.LOOSENED, key, *map(says or spelled, (was, now)))
 
     return rule
 
@@ -128,11 +118,6 @@ def _parts(value: Any) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in named}
 
 
-def xfail(was: str | None, now: str | None, _: Sides) -> Iterator[Change]:
-    if was is None:
-        yield Change(ChangeKind.LOOSENED, "xfail", NONE, spelled(now))
-
-
 def measured_with(key: str) -> Rule:
     """What the convention says where the gate file says nothing."""
 
@@ -145,20 +130,17 @@ def measured_with(key: str) -> Rule:
     return rule
 
 
-def agreeing(was: tuple[str, ...] | None, now: tuple[str, ...] | None, _: Sides) -> Iterator[Change]:
-    """Fewer circumstances have to agree with those of the baseline."""
-    old, new = (FIELDS if fields is None else fields for fields in (was, now))
-    if set(old) - set(new):
-        yield Change(ChangeKind.LOOSENED, "comparable_on", *("all" if f is None else spelled(f) for f in (was, now)))
+def agree_less(was: tuple[str, ...] | None, now: tuple[str, ...] | None) -> bool:
+    """Whether fewer circumstances have to agree with those of the baseline; None: all."""
+    return not set(FIELDS if was is None else was) <= set(FIELDS if now is None else now)
 
 
-def missing(was: AllowMissing, now: AllowMissing, _: Sides) -> Iterator[Change]:
-    """A rank may lack what it had to have."""
-    if any(
+def lack_more(was: AllowMissing, now: AllowMissing) -> bool:
+    """Whether a rank may lack what it had to have."""
+    return any(
         not any((wide == glob or (_is_plain(glob) and fnmatchcase(glob, wide))) and ranks <= was[wide] for wide in was)
         for glob, ranks in now.items()
-    ):
-        yield Change(ChangeKind.LOOSENED, "allow_missing", spelled(was), spelled(now))
+    )
 
 
 def bounds(was: Any, now: Any, _: Sides) -> Iterator[Change]:

@@ -135,7 +135,8 @@ class _Waiver(Entry):
             comparator, limit = assertion.require.comparator, assertion.require.limit
             if why := impossible(ceiling, values):
                 self.mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
-            if isinstance(limit, Constant) and _waives_nothing(comparator, limit.value, ceiling):
+            held = comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
+            if held and comparator is not Comparator.NE:
                 self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
             return ceiling
 
@@ -162,15 +163,3 @@ class _Waiver(Entry):
                 what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
                 self.reader.mistakes.at(key, what)
         return where
-
-
-def _waives_nothing(comparator: Comparator | None, limit: Fraction, ceiling: Fraction) -> bool:
-    """Whether every value as far as the ceiling holds the limit anyway."""
-    nothing = {
-        Comparator.LT: ceiling < limit,
-        Comparator.LE: ceiling <= limit,
-        Comparator.GT: ceiling > limit,
-        Comparator.GE: ceiling >= limit,
-        Comparator.EQ: ceiling == limit,
-    }
-    return comparator is not None and nothing.get(comparator, False)

@@ -5,9 +5,8 @@ Scalars stay text: YAML 1.1 would make 8 of ``010`` and false of ``no``. Whoever
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.core.errors import GateFileError, Mistake
-from pytest_nsys.core.hints import did_you_mean, hint
+from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import printable
 
 MAX_BYTES = 1 << 20
@@ -30,7 +29,6 @@ _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud80
 
 _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 
-E = TypeVar("E", bound=enum.StrEnum)
 T = TypeVar("T")
 
 
@@ -49,8 +47,9 @@ class Mistakes:
         """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
         self.add(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
 
-    def error(self) -> GateFileError:
-        """All of them, in the order of the file."""
+    def error(self, *last: tuple[int, int, str]) -> GateFileError:
+        """All of them, in the order of the file; ``last`` is one more, behind which nothing can be read."""
+        self._found |= {*last}
         return GateFileError([Mistake(self._file, text, line, column) for line, column, text in sorted(self._found)])
 
     def raise_any(self) -> None:
@@ -79,14 +78,11 @@ def compose(content: bytes, mistakes: Mistakes) -> MappingNode:
         _check_depth(text, mistakes)
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        mistakes.add(*_explain(error, text))
-        raise mistakes.error() from None
+        raise mistakes.error(_explain(error, text)) from None
     except yaml.YAMLError:
-        mistakes.add(1, 1, "this cannot be read as YAML")
-        raise mistakes.error() from None
+        raise mistakes.error((1, 1, "this cannot be read as YAML")) from None
     if root is None:
-        mistakes.add(1, 1, "the file is empty: write version: 1 and assertions")
-        raise mistakes.error()
+        raise mistakes.error((1, 1, "the file is empty: write version: 1 and assertions"))
     _check_tree(root, mistakes)
     if not isinstance(root, MappingNode):
         mistakes.at(root, "a gate file is a mapping: version: 1, assertions: …")
@@ -100,26 +96,22 @@ def read(path: Path, mistakes: Mistakes) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        mistakes.add(1, 1, f"cannot be read: {error.strerror or error}")
-        raise mistakes.error() from None
+        raise mistakes.error((1, 1, f"cannot be read: {error.strerror or error}")) from None
 
 
 def _text(content: bytes, mistakes: Mistakes) -> str:
     if len(content) > MAX_BYTES:
-        mistakes.add(1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " "))
-        raise mistakes.error()
+        raise mistakes.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        mistakes.add(line, 1, "this is not UTF-8 text")
-        raise mistakes.error() from None
+        raise mistakes.error((line, 1, "this is not UTF-8 text")) from None
     bad = _UNREADABLE.search(text)
     if bad is not None:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
-        mistakes.add(line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file")
-        raise mistakes.error()
+        raise mistakes.error((line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file"))
     return text
 
 
@@ -131,8 +123,7 @@ def _check_depth(text: str, mistakes: Mistakes) -> None:
         if depth > MAX_DEPTH:
             mark = event.start_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            mistakes.add(line, column, f"nested deeper than {MAX_DEPTH} levels")
-            raise mistakes.error()
+            raise mistakes.error((line, column, f"nested deeper than {MAX_DEPTH} levels"))
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
@@ -184,8 +175,7 @@ def _check_tree(root: Node, mistakes: Mistakes) -> None:
 
     if size(root, 0) > MAX_NODES:
         most = f"{MAX_NODES:_}".replace("_", " ")
-        mistakes.add(1, 1, f"the file holds more than {most} nodes, its aliases expanded")
-        raise mistakes.error()
+        raise mistakes.error((1, 1, f"the file holds more than {most} nodes, its aliases expanded"))
 
 
 def _children(node: Node) -> Iterator[Node]:
@@ -260,16 +250,6 @@ class Reader:
             self.mistakes.at(node, str(mistake), getattr(mistake, "offset", 0))
             return None
 
-    def known(self, node: Node, what: str, choices: Mapping[str, T], noun: str) -> T | None:
-        """What stands under the name that the node holds; ``noun`` is what it is the name of."""
-
-        def parse(name: str) -> T:
-            if name not in choices:
-                raise ValueError(f"unknown {noun} '{printable(name, 40)}'{hint(name, choices, 'built in are')}")
-            return choices[name]
-
-        return self.parsed(node, what, parse)
-
     def items(self, node: Node, what: str) -> list[Node]:
         """The nodes of a list that is not empty."""
         if not isinstance(node, SequenceNode) or not node.value:
@@ -283,35 +263,3 @@ class Reader:
         nodes = [node] if isinstance(node, ScalarNode) else self.items(node, what)
         found = (self.text(item, what) for item in nodes)
         return tuple(text.strip() for text in found if text is not None)
-
-    def whole(self, node: Node, what: str, at_least: int = 0) -> int | None:
-        """A whole number, decimal whatever zeros lead it."""
-
-        def parse(text: str) -> int:
-            if re.fullmatch(r"[0-9]{1,19}", text.strip()) is None or int(text) < at_least:
-                raise ValueError(f"{what} is a whole number from {at_least} on, not '{printable(text, 40)}'")
-            return int(text)
-
-        return self.parsed(node, what, parse)
-
-    def choice(self, node: Node, what: str, choices: type[E]) -> E | None:
-        """One of the words of an enumeration."""
-
-        def parse(text: str) -> E:
-            words = [str(choice) for choice in choices]
-            if text not in words:
-                meant = did_you_mean(text, words)
-                raise ValueError(f"{what} is {' or '.join(words)}, not '{printable(text, 40)}'{meant}")
-            return choices(text)
-
-        return self.parsed(node, what, parse)
-
-    def flag(self, node: Node, what: str) -> bool | None:
-        """``true`` or ``false``."""
-
-        def parse(text: str) -> bool:
-            if text.lower() not in ("true", "false"):
-                raise ValueError(f"{what} is true or false, not '{printable(text, 40)}'")
-            return text.lower() == "true"
-
-        return self.parsed(node, what, parse)
