@@ -32,7 +32,7 @@ from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.requests import requests_of
-from pytest_nsys.gates.sentences import parse_sentence
+from pytest_nsys.gates.sentences import asserted, parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE
 from pytest_nsys.traces.opening import find_traces
@@ -271,21 +271,7 @@ def assertion_of(sentence: str, gate: GateFile) -> Assertion:
         meant = parse_sentence(sentence, METRICS, axes=axes, tolerance=gate.tolerance)
     except SentenceMistake as mistake:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
-    return Assertion(
-        name=sentence,
-        sentence=sentence,
-        location=Location(gate.path, 1, 1),
-        metric=meant.metric,
-        require=meant.require,
-        where=meant.where,
-        aggregates=meant.aggregates,
-        balance_across=meant.balance_across,
-        pipeline=meant.pipeline,
-        window=gate.window,
-        span=gate.span,
-        kernels=gate.kernels,
-        allow_missing=gate.allow_missing,
-    )
+    return asserted(meant, sentence, sentence, Location(gate.path, 1, 1), gate)
 
 
 def _one_of(kind: type[Kind], value: str | None) -> Kind | None:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER, TABLES
@@ -21,23 +21,12 @@ from pytest_nsys.gates.limits import NOISE
 PATH = SOURCE.with_name("gate_file.schema.json")
 
 
-class Kind(NamedTuple):
-    """``words`` are the docs', ``help`` and ``schema`` an editor's.
-
-    In a schema ``{"keys": SECTION}`` stands for a mapping of the table, whatever stands beside it added.
-    """
-
-    words: str
-    schema: Mapping[str, Any]
-    help: str = ""
-
-
 def _of(kind: str) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{kind}"}
 
 
-def _choice(*names: object, help: str = "") -> Kind:
-    return Kind(" or ".join(f"`{name}`" for name in names), {"enum": [str(name) for name in names]}, help)
+def _choice(names: Iterable[object]) -> dict[str, Any]:
+    return {"enum": [str(name) for name in names]}
 
 
 def _text(pattern: str, **more: Any) -> dict[str, Any]:
@@ -89,116 +78,122 @@ _ASSERTION = {
     ],
 }
 
-SAID: Mapping[str, Kind] = {
-    "version": Kind("`1`", {"enum": [1, "1"]}),
-    "text": Kind(
-        "text",
-        {"type": ["string", "number", "boolean"], "pattern": r"\S"},
-        "Text that is not empty; a number or a word such as no is taken as it is written.",
-    ),
-    "texts": Kind("text or list", _one_or_some(_of("text"))),
-    "phrase": Kind("text", _of("text")),
-    "excuse": Kind("text", _of("text")),
-    "convention": Kind(
-        " or ".join([*(f"`{name}`" for name in BUILT_IN), "mapping"]),
-        {"anyOf": [_of("built_in"), {"keys": "convention"}]},
-    ),
-    "built_in": _choice(*BUILT_IN, help="Name of a built-in convention."),
-    "window": Kind(
-        "word, index, mapping or pattern",
-        {"anyOf": [{"type": ["string", "integer", "boolean"], "minimum": 0, "pattern": r"\S"}, {"keys": "window"}]},
-        "The span of each rank that is judged: median (the anchor in the middle), first, last, run (everything), "
-        "steady (the middle half, median over its windows), an index from 0 on, {start: NS, end: NS}, or a pattern of "
-        "range names in which % matches anything.",
-    ),
-    "span": _choice(
-        *Span,
-        help="range: the window is the anchor's own range. period: from its start to the start of the next anchor.",
-    ),
-    "kernels": _choice(
-        *KernelsMode,
-        help="Which kernels are in the window. contained: those that start and end inside it. clipped: all that touch "
-        "it, cut at its edges. launched: those that were launched inside it.",
-    ),
-    "tolerance": Kind(f"`{NOISE}` or mapping", {"anyOf": [{"enum": [NOISE]}, {"keys": "tolerance"}]}),
-    "quantity": Kind(
-        "amount",
-        {"type": ["string", "number"], "pattern": r"\S", "minimum": 0},
-        "A number, with its unit where it has one: 5%, 50us, 3pp, 2.",
-    ),
-    "share": Kind("amount", _of("quantity")),
-    "amounts": Kind("amount or list", _one_or_some(_of("quantity"))),
-    "comparable_on": Kind("list", {**_some({"enum": list(FIELDS)}), "uniqueItems": True}),
-    "run": Kind(
-        "mapping",
-        {
-            "keys": "run",
-            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-            "additionalProperties": _of("size"),
-        },
-    ),
-    "workload": Kind("mapping", {"keys": "workload"}),
-    "pipeline": Kind("mapping", {"keys": "pipeline"}),
-    "quality": Kind("mapping", {"keys": "quality"}),
-    "allow_missing": Kind("mapping", _by_name(_one_or_some(_of("number")))),
-    "assertions": Kind("list", _some({"anyOf": [_of("text"), _ASSERTION]})),
-    "waivers": Kind("list", _some({"keys": "waiver"})),
-    "purposes": Kind(
-        "mapping",
-        _by_name({"anyOf": [*_one_or_some(_of("text"))["anyOf"], {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
-    ),
-    "copies": Kind(
-        " or ".join([*(f"`{kind}`" for kind in CopyKind), "list"]), _one_or_some({"enum": list(map(str, CopyKind))})
-    ),
-    "families": Kind(
-        " or ".join([*(f"`{name}`" for name in TABLES), "mapping"]),
-        {"anyOf": [{"enum": list(TABLES)}, _by_name(_one_or_some(_of("text")), OTHER)]},
-    ),
-    "number": Kind("whole number", _whole(0), "A whole number from 0 on."),
-    "size": Kind("whole number", _whole(1), "A whole number from 1 on."),
-    "runs": Kind("whole number", _whole(1, "[0-9]{0,3}", maximum=MAX_RUNS), f"A whole number from 1 to {MAX_RUNS}."),
-    "moment": Kind("whole number of ns", _whole(0), "A time on the trace's clock, in whole ns."),
-    "time": Kind("text", _text(r"[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s)")),
-    "bandwidth": Kind("text", _text(r"[0-9]+(\.[0-9]+)?\s*GB/s")),
-    "count_or_off": Kind("whole number or `off`", _or_off(_of("number"))),
-    "least_or_off": Kind("whole number or `off`", _or_off(_of("size"))),
-    "share_or_off": Kind("share (`10%`) or `off`", _or_off(_text(r"(100(\.0*)?|[0-9]{1,2}(\.[0-9]+)?)\s*%"))),
-    "number_or_off": Kind("number or `off`", _or_off({"type": "number", "minimum": 0}, _text(r"[0-9]+(\.[0-9]+)?"))),
-    "day": Kind(
-        "date", _text("[0-9]{4}-[0-9]{2}-[0-9]{2}", format="date"), "A day of the calendar, written as in 2026-12-31."
-    ),
-    "link": Kind("http(s) address", _text(r"https?://\S+"), "An address that begins with https:// or http://."),
-    "flag": Kind("`true` or `false`", {"enum": [True, False, "true", "false"]}, "true or false."),
-    "severity": _choice(*Severity),
-    "reaction": _choice("pass", "fail"),
-    "labels": Kind("mapping", _by_name(_one_or_some(_of("text")))),
-    "for": Kind("mapping", _by_name(_some(_of("text")))),
-    "across": Kind("mapping", _by_name(_text("(median|mean|max|min|sum|p[1-9][0-9]?)"))),
-    "marks": Kind(
-        "list",
-        _some({**_text("[A-Za-z][A-Za-z0-9_]*"), "not": {"pattern": rf"^\s*({'|'.join(FORBIDDEN_MARKS)})\s*$"}}),
-    ),
-    "baseline": Kind(
-        "nothing or mapping",
-        {
-            "anyOf": [
-                {"type": "null"},
-                {
-                    "keys": "baseline",
-                    "minProperties": 0,
-                    "dependentRequired": {"branch": ["history"], "lag": ["history"]},
-                },
-            ]
-        },
-    ),
+HELP: Mapping[str, str] = {
+    "text": "Text that is not empty; a number or a word such as no is taken as it is written.",
+    "built_in": "Name of a built-in convention.",
+    "window": "The span of each rank that is judged: median (the anchor in the middle), first, last, run (everything), "
+    "steady (the middle half, median over its windows), an index from 0 on, {start: NS, end: NS}, or a pattern of "
+    "range names in which % matches anything.",
+    "span": "range: the window is the anchor's own range. period: from its start to the start of the next anchor.",
+    "kernels": "Which kernels are in the window. contained: those that start and end inside it. clipped: all that "
+    "touch it, cut at its edges. launched: those that were launched inside it.",
+    "quantity": "A number, with its unit where it has one: 5%, 50us, 3pp, 2.",
+    "number": "A whole number from 0 on.",
+    "size": "A whole number from 1 on.",
+    "runs": f"A whole number from 1 to {MAX_RUNS}.",
+    "moment": "A time on the trace's clock, in whole ns.",
+    "day": "A day of the calendar, written as in 2026-12-31.",
+    "link": "An address that begins with https:// or http://.",
+    "flag": "true or false.",
 }
-"""What is said of each kind of the table."""
+"""What is said of a kind wherever it stands."""
+
+WORDS: Mapping[str, str] = {
+    "window": "word, index, mapping or pattern",
+    **dict.fromkeys(("quantity", "share"), "amount"),
+    "amounts": "amount or list",
+    **dict.fromkeys(("number", "size", "runs"), "whole number"),
+    "moment": "whole number of ns",
+    **dict.fromkeys(("count_or_off", "least_or_off"), "whole number or `off`"),
+    "share_or_off": "share (`10%`) or `off`",
+    "number_or_off": "number or `off`",
+    "day": "date",
+    "link": "http(s) address",
+    "flag": "`true` or `false`",
+}
+"""What the docs call a kind of which its schema does not tell."""
+
+SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    "version": {"enum": [1, "1"]},
+    "text": {"type": ["string", "number", "boolean"], "pattern": r"\S"},
+    "texts": _one_or_some(_of("text")),
+    "phrase": _of("text"),
+    "excuse": _of("text"),
+    "convention": {"anyOf": [_of("built_in"), {"keys": "convention"}]},
+    "built_in": _choice(BUILT_IN),
+    "window": {
+        "anyOf": [{"type": ["string", "integer", "boolean"], "minimum": 0, "pattern": r"\S"}, {"keys": "window"}]
+    },
+    "span": _choice(Span),
+    "kernels": _choice(KernelsMode),
+    "tolerance": {"anyOf": [_choice([NOISE]), {"keys": "tolerance"}]},
+    "quantity": {"type": ["string", "number"], "pattern": r"\S", "minimum": 0},
+    "share": _of("quantity"),
+    "amounts": _one_or_some(_of("quantity")),
+    "comparable_on": {**_some(_choice(FIELDS)), "uniqueItems": True},
+    "run": {
+        "keys": "run",
+        "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+        "additionalProperties": _of("size"),
+    },
+    "workload": {"keys": "workload"},
+    "pipeline": {"keys": "pipeline"},
+    "quality": {"keys": "quality"},
+    "allow_missing": _by_name(_one_or_some(_of("number"))),
+    "assertions": _some({"anyOf": [_of("text"), _ASSERTION]}),
+    "waivers": _some({"keys": "waiver"}),
+    "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
+    "copies": _one_or_some(_choice(CopyKind)),
+    "families": {"anyOf": [_choice(TABLES), _by_name(_one_or_some(_of("text")), OTHER)]},
+    "number": _whole(0),
+    "size": _whole(1),
+    "runs": _whole(1, "[0-9]{0,3}", maximum=MAX_RUNS),
+    "moment": _whole(0),
+    "time": _text(r"[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s)"),
+    "bandwidth": _text(r"[0-9]+(\.[0-9]+)?\s*GB/s"),
+    "count_or_off": _or_off(_of("number")),
+    "least_or_off": _or_off(_of("size")),
+    "share_or_off": _or_off(_text(r"(100(\.0*)?|[0-9]{1,2}(\.[0-9]+)?)\s*%")),
+    "number_or_off": _or_off({"type": "number", "minimum": 0}, _text(r"[0-9]+(\.[0-9]+)?")),
+    "day": _text("[0-9]{4}-[0-9]{2}-[0-9]{2}", format="date"),
+    "link": _text(r"https?://\S+"),
+    "flag": {"enum": [True, False, "true", "false"]},
+    "severity": _choice(Severity),
+    "reaction": _choice(["pass", "fail"]),
+    "labels": _by_name(_one_or_some(_of("text"))),
+    "for": _by_name(_some(_of("text"))),
+    "across": _by_name(_text("(median|mean|max|min|sum|p[1-9][0-9]?)")),
+    "marks": _some({**_text("[A-Za-z][A-Za-z0-9_]*"), "not": {"pattern": rf"^\s*({'|'.join(FORBIDDEN_MARKS)})\s*$"}}),
+    "baseline": {
+        "anyOf": [
+            {"type": "null"},
+            {"keys": "baseline", "minProperties": 0, "dependentRequired": {"branch": ["history"], "lag": ["history"]}},
+        ]
+    },
+}
+"""What editors check of each kind. ``{"keys": SECTION}`` stands for a mapping of the table, and what is added to it."""
+
+
+def words(kind: str) -> str:
+    """What a key of this kind takes."""
+    return WORDS.get(kind) or _in_words(SCHEMAS[kind])
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        return words(schema["$ref"].removeprefix("#/$defs/"))
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(map(_in_words, schema["anyOf"])))
+    if "enum" in schema:
+        return " or ".join(dict.fromkeys(f"`{value}`" for value in schema["enum"]))
+    plain = {"array": "list", "object": "mapping", "null": "nothing"}
+    return "mapping" if "keys" in schema else plain.get(str(schema["type"]), "text")
 
 
 def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
     """For each key of a mapping its name, what it takes, and what it says; ``before`` is where it stands."""
     return [
-        (f"`{before}{name}`", SAID[key.kind].words + " (required)" * key.needed, _help(key.help, key.kind))
+        (f"`{before}{name}`", words(key.kind) + " (required)" * key.needed, _help(key.help, key.kind))
         for name, key in KEYS[section].items()
     ]
 
@@ -211,8 +206,8 @@ def schema() -> dict[str, Any]:
         "description": "What must stay true of a profiled training step (*.nsys.yaml).",
         **_expanded({"keys": "file"}),
         "$defs": {
-            name: ({"description": kind.help} if kind.help else {}) | _expanded(kind.schema)
-            for name, kind in SAID.items()
+            name: ({"description": HELP[name]} if name in HELP else {}) | _expanded(kind)
+            for name, kind in SCHEMAS.items()
         },
     }
 
@@ -223,7 +218,7 @@ def schema_text() -> str:
 
 
 def _help(text: str, kind: str) -> str:
-    return text.replace("{kind}", SAID[kind].help)
+    return text.replace("{kind}", HELP.get(kind, ""))
 
 
 def _expanded(part: Any) -> Any:

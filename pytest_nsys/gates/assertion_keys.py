@@ -27,7 +27,7 @@ from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name
 from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
 from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
 from pytest_nsys.gates.selector_keys import SelectorKeys
-from pytest_nsys.gates.sentences import Sentence, judged, not_a_quantity, parse_sentence
+from pytest_nsys.gates.sentences import Sentence, asserted, judged, not_a_quantity, parse_sentence
 from pytest_nsys.gates.value_range import warns_alike
 from pytest_nsys.gates.yaml_nodes import Reader
 
@@ -57,27 +57,9 @@ def read_assertion(reader: Reader, node: Node, defaults: Defaults) -> list[Asser
     if isinstance(node, ScalarNode):
         sentence = _read_sentence(reader, node, "an assertion", defaults)
         written = clean_name(node.value)
-        return [] if sentence is None else [_assertion(node, written, written, sentence, defaults)]
+        return [] if sentence is None else [asserted(sentence, written, written, defaults.location(node), defaults)]
     entry = _Assertion(reader, node, defaults)
     return entry.assertions() if entry.fields else []
-
-
-def _assertion(node: Node, name: str, text: str, sentence: Sentence, defaults: Defaults) -> Assertion:
-    return Assertion(
-        name=name,
-        sentence=text,
-        location=defaults.location(node),
-        metric=sentence.metric,
-        require=sentence.require,
-        where=sentence.where,
-        aggregates=sentence.aggregates,
-        balance_across=sentence.balance_across,
-        pipeline=sentence.pipeline,
-        window=defaults.window,
-        span=defaults.span,
-        kernels=defaults.kernels,
-        allow_missing=defaults.allow_missing,
-    )
 
 
 def _read_sentence(reader: Reader, node: Node, what: str, defaults: Defaults) -> Sentence | None:
@@ -118,7 +100,7 @@ class _Assertion(Entry):
             chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
             full = f"{name}[{chosen}]" if chosen else name
             text = self._words(sentence, {**where, **choice})
-            plain = _assertion(self.node, full, text, one, self._defaults)
+            plain = asserted(one, full, text, self._defaults.location(self.node), self._defaults)
             made.append(dataclasses.replace(plain, warn=warn, **self._options))
         return made
 

@@ -17,7 +17,6 @@ from pytest_nsys.core.units import (
     RATIO,
     TIME,
     Quantity,
-    UnitMistake,
     absolute_amount,
     limit_value,
     parse_quantity,
@@ -59,6 +58,15 @@ class SentenceMistake(ValueError):
     def __init__(self, offset: int, what: str) -> None:
         super().__init__(what)
         self.offset = offset
+
+
+@contextmanager
+def mistaken_at(offset: int) -> Iterator[None]:
+    """What is wrong inside is the mistake of a sentence, at this place in it."""
+    try:
+        yield
+    except ValueError as mistake:
+        raise SentenceMistake(offset, str(mistake)) from None
 
 
 class MetricSpec(Ranged, Protocol):
@@ -203,7 +211,7 @@ def _constant(token: _Token, metric: MetricSpec) -> Fraction:
         raise SentenceMistake(token.offset, what)
     if token.text in _SIGNS:
         raise SentenceMistake(token.offset, "a limit has no sign: write a number from 0 on, or baseline")
-    with _at(token.offset):
+    with mistaken_at(token.offset):
         return limit_value(parse_quantity(token.text), metric.unit, metric.name)
 
 
@@ -268,16 +276,8 @@ def _part(token: _Token, metric: MetricSpec) -> Tolerance:
         hint = did_you_mean(token.text, ["tolerance", NOISE])
         what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
         raise SentenceMistake(token.offset, what)
-    with _at(token.offset):
+    with mistaken_at(token.offset):
         quantity: Quantity = parse_quantity(token.text)
         if quantity.unit == RATIO:
             return Tolerance(relative_amount(quantity))
         return Tolerance(absolute={metric.unit: absolute_amount(quantity, metric.unit, metric.name)})
-
-
-@contextmanager
-def _at(offset: int) -> Iterator[None]:
-    try:
-        yield
-    except UnitMistake as mistake:
-        raise SentenceMistake(offset, str(mistake)) from None

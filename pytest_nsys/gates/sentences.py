@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 
 from pytest_nsys.analysis.collective_sizes import spelt
@@ -22,8 +22,18 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import BARE, COUNT, HASH, MICRO, TIME
-from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Requirement, Tolerance, Unmatched
-from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, parse_requirement
+from pytest_nsys.gates.assertion import (
+    Aggregate,
+    Assertion,
+    Comparator,
+    Constant,
+    FromBaseline,
+    Location,
+    Requirement,
+    Tolerance,
+    Unmatched,
+)
+from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, mistaken_at, parse_requirement
 from pytest_nsys.gates.pipeline_rule import RULED, WORD, cannot_rule
 
 __all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
@@ -60,6 +70,13 @@ class Sentence:
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
     pipeline: bool = False
+
+
+def asserted(sentence: Sentence, name: str, text: str, location: Location, settings: object) -> Assertion:
+    """The sentence as an assertion that reads as ``text``; ``settings``: what the gate file says for all of its own."""
+    said = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
+    usual = {key: getattr(settings, key) for key in ("window", "span", "kernels", "allow_missing")}
+    return Assertion(name, text, location, **said, **usual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,10 +341,8 @@ def _last(words: list[_Word], i: int) -> bool:
 
 
 def _is_aggregate(word: _Word, metric: MetricSpec, *, last: bool) -> bool:
-    try:
+    with mistaken_at(word.offset):
         aggregates = aggregate_word(word.text)
-    except ValueError as mistake:
-        raise SentenceMistake(word.offset, str(mistake)) from None
     is_quantile = last and "quantile" in metric.dimensions and _PERCENTILE.fullmatch(word.text)
     return aggregates and not is_quantile
 
@@ -358,7 +373,5 @@ def _select(subject: _Subject, dimension: str, value: _Word, axes: Collection[st
         first = subject.where[dimension].values[0]
         what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
         raise SentenceMistake(value.offset, what)
-    try:
+    with mistaken_at(value.offset):
         subject.where[dimension] = Selector((selector_value(dimension, value.text, axes),))
-    except ValueError as mistake:
-        raise SentenceMistake(value.offset, str(mistake)) from None

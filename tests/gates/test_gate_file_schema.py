@@ -13,7 +13,7 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import KINDS, MAX_RUNS
-from tests.gate_schema import PATH, SAID, schema_text
+from tests.gate_schema import PATH, SCHEMAS, schema_text
 from tests.gates.test_gate_file_mistakes import ENTRY, OF_A_LIMIT, OF_OTHER_KEYS, OF_THE_FILE
 from tests.support.gate_files import loaded
 
@@ -298,4 +298,4 @@ def test_the_schema_is_what_the_table_of_keys_says() -> None:
 
 
 def test_every_kind_is_read_and_described() -> None:
-    assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(KINDS) == set(SAID)
+    assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(KINDS) == set(SCHEMAS)
