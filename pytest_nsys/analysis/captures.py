@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import starmap
+from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from pytest_nsys.analysis.quality import Bounds, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.same_capture import how_same, looked_at, times_of
 from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
-from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError
+from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
 from pytest_nsys.core.statistics import median
 
@@ -50,6 +51,7 @@ class Captures:
         self._sequences: dict[WindowSpec, Mapping[int, KernelSequence]] = {}
         self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
         self._notes: dict[tuple[WindowSpec, tuple[str, ...]], tuple[Note, ...]] = {}
+        self._unlike: set[WindowSpec] = set()
         self._doubts: dict[tuple[Bounds, WindowSpec, str], tuple[str, ...]] = {}
 
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
@@ -64,7 +66,19 @@ class Captures:
         metric = METRICS[request.metric or ""]
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
         self._check(request.bounds, request.spec, metric)
+        self.refuse_twins(request.spec)
         return found
+
+    def refuse_twins(self, spec: WindowSpec) -> None:
+        """Raises UsageMistake where two captures are one, in other bytes: its values would scatter by nothing."""
+        if len(self.runs) == 1 or spec in self._unlike:
+            return
+        times = times_of(self.each, looked_at([], [spec]), len(self.runs))
+        for (n, one), (m, other) in combinations(enumerate(times), 2):
+            if how := how_same(one, other):
+                first, second = (self.runs[place].traces[0].path for place in (n, m))
+                raise UsageMistake(f"{first} and {second} are the same capture: {how}; one trace is one sample")
+        self._unlike.add(spec)
 
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Table:
         """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""

@@ -123,7 +123,9 @@ class Trial:
 
     def figures(self, choice: Choice) -> Figures:
         """What the captures hold in the chosen windows."""
-        return Figures(self.captures(choice.convention), choice.spec)
+        captures = self.captures(choice.convention)
+        captures.refuse_twins(choice.spec)
+        return Figures(captures, choice.spec)
 
 
 def drafted(trial: Trial, given: Convention | None, asking: Asking, path: Path) -> tuple[Draft, list[Left]]:

@@ -71,6 +71,7 @@ def _find(
 ) -> Found:
     """The rows of every metric. Raises NothingMeasured where none of them has one."""
     found = Found()
+    captures.refuse_twins(spec)
     for metric in metrics:
         table = captures.rows(metric, spec, ranks)
         found.absent += [_missing(metric, labels, why) for labels, why in table.missing]

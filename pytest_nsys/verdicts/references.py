@@ -11,15 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.same_capture import how_same, looked_at, times_of
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, naming
+from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
 from pytest_nsys.core.model import Note, Value, label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.before_after import Decision, Trial, decide
@@ -32,7 +34,6 @@ from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesI
 from pytest_nsys.stored.baselines.series import explained_by, series_for, series_id, spelled, stale
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
-from pytest_nsys.verdicts.same_capture import refuse_same_capture
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
@@ -287,7 +288,15 @@ class OtherRun(ReferenceSource):
         """Looked at once, however many assertions ask. Raises UsageMistake where both sides are one capture."""
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
         asked = [(METRICS[each.metric], spec_for(self.captures.convention, each)) for each in held]
-        refuse_same_capture(self.captures, self.before, asked)
+        pairs = looked_at(asked, [spec for _, spec in asked])
+        sides = [
+            [*zip(side.runs, times_of(side.each, pairs, len(side.runs)), strict=True)]
+            for side in (self.captures, self.before)
+        ]
+        for (here, one), (there, other) in product(*sides):
+            if how := how_same(one, other):
+                paths = f"{here.traces[0].path} and {there.traces[0].path}"
+                raise UsageMistake(f"both sides are the same capture: {how} in {paths}; nothing can differ")
 
     @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:

@@ -51,6 +51,23 @@ def test_one_of_several_captures_is_enough(project: Project) -> None:
     assert "b.sqlite; nothing can differ" in said
 
 
+def test_a_copy_in_other_bytes_is_no_second_capture_of_a_side(project: Project) -> None:
+    """Its values scatter by nothing, which would count as no noise."""
+    project.gate(GATES["counts alone"])
+    for name in ("base", "head"):
+        project.trace(f"{name}.sqlite")
+    in_other_bytes(project, "head.sqlite", "again.sqlite")
+    two = ["--nsys-trace=head.sqlite", "--nsys-trace=again.sqlite"]
+    said = "are the same capture: "
+    for more in (["--nsys-against=base.sqlite"], ["--nsys-update-baselines", "--nsys-reason=r"]):
+        assert said in project.pytest(*two, *more, code=1)
+    assert f"{said}16 rows of time are equal to the nanosecond; one trace is one sample" in project.command(
+        "compare", "--gate=gate.nsys.yaml", "--base=base.sqlite", "--head=head.sqlite", "--head=again.sqlite", code=2
+    )
+    assert said in project.command("init", "head.sqlite", "again.sqlite", code=2)
+    assert said in project.command("rows", "busy_ns", "--trace=head.sqlite", "--trace=again.sqlite", code=2)
+
+
 def test_a_nanosecond_tells_two_captures_apart(project: Project) -> None:
     def late(_: TraceBuilder, processes: list[Process]) -> None:
         processes[0].kernel("gemm", 50 * MS, 50 * MS + 1)
