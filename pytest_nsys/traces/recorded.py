@@ -8,15 +8,15 @@ change a result.
 from __future__ import annotations
 
 import hashlib
-from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Kernels, Range, Trace
+from pytest_nsys.traces.ranges import Ranges
 
 Question = tuple[Hashable, ...]
 """The name of a method of :class:`~pytest_nsys.core.model.Trace`, and its arguments."""
@@ -122,32 +122,6 @@ def _portable(value: Any) -> Any:
             return replace(value, names={number: value.names[number] for number in used if number in value.names})
         case Mapping():
             return {key: _portable(item) for key, item in value.items()}
-        case Sequence() if len(value) and isinstance(value[0], Range):
+        case list() if value and isinstance(value[0], Range):
             return Ranges(value)
     return value
-
-
-class Ranges(Sequence[Range]):
-    """Ranges as parallel columns: a list of them is ten times as large, and slower to send."""
-
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        numbers: dict[str, int] = {}
-        self._start, self._end, self._thread, self._name = array("q"), array("q"), array("q"), array("q")
-        for start, end, thread, name in ranges:
-            self._start.append(start)
-            self._end.append(end)
-            self._thread.append(thread)
-            self._name.append(numbers.setdefault(name, len(numbers)))
-        self._names = list(numbers)
-
-    def __len__(self) -> int:
-        return len(self._start)
-
-    @overload
-    def __getitem__(self, index: int) -> Range: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Range]: ...
-    def __getitem__(self, index: int | slice) -> Range | list[Range]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return Range(self._start[index], self._end[index], self._thread[index], self._names[self._name[index]])

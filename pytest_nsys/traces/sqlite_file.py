@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,6 +140,14 @@ class SqliteFile:
             self._columns[table] = {str(name).lower(): str(kind) for _, name, kind, *_ in info}
         return self._columns[table]
 
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether the file has the table with these columns."""
+        return table in self.tables and all(name.lower() in self.columns(table) for name in columns)
+
+    def column(self, table: str, name: str) -> str:
+        """The column, NULL where the table has none of that name."""
+        return name if self.has(table, name) else "NULL"
+
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[SqlRow]:
         """All rows of a query, on the caller's thread."""
         return [row for rows in self.chunks(sql, parameters) for row in rows]
@@ -164,6 +172,14 @@ class SqliteFile:
             return connection.execute(sql, tuple(parameters)).fetchall()
 
         return _drained(self._halves(table, read))
+
+    def parts(
+        self, columns: str, table: str, where: str, parameters: Sequence[object] = (), *, whole: bool
+    ) -> Iterable[list[SqlRow]]:
+        """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
+        if whole:
+            return self.chunks(f"SELECT {columns} FROM {table} WHERE {where}", parameters)
+        return [list(self.scan(columns, table, where, parameters))]
 
     def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:
         """The few distinct rows of some columns, which hold few values.

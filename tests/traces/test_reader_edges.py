@@ -29,7 +29,6 @@ from pytest_nsys.traces.chrome.kineto_content import Content
 from pytest_nsys.traces.chrome.kineto_copies import _Copies
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
 from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
-from pytest_nsys.traces.chrome.kineto_kernels import joined
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
@@ -367,7 +366,6 @@ def test_a_file_without_kernels_and_ranges_does_not_say_when_it_began(tmp_path: 
     trace.members["baseTimeNanoseconds"] = 1_000
     trace.api("cudaMalloc", 5)
     assert content(tmp_path, trace).started_ns is None
-    assert joined([]) is None
 
 
 @pytest.mark.parametrize(

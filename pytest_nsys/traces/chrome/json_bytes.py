@@ -6,6 +6,7 @@ lock. A file that ends in the middle of its gzip stream, is damaged, or unpacks 
 
 from __future__ import annotations
 
+import gzip
 import stat
 import zlib
 from collections.abc import Iterator
@@ -17,67 +18,33 @@ from typing import BinaryIO
 from pytest_nsys.core.errors import TraceError
 
 GZIP = b"\x1f\x8b"
-PACKED_BLOCK = 1 << 18
 LARGEST_RATIO = 100
 """Traces pack to a tenth or a fortieth; deflate can do a thousandth, which is how a bomb is made."""
 FREE_BYTES = 64 << 20
 """What any file may unpack to, however little of it was read; so a bomb is told by its first part."""
 
 
-class _Plain:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size)
-
-
 class _Unpacked:
-    """The content of a gzip file of one or more members. Raises EOFError where a member is cut short, TraceError where
-    it unpacks to more than a trace does.
-    """
+    """The content of a gzip file. Raises TraceError where it unpacks to more than a trace does."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path = file, path
-        self._packed_bytes = self._unpacked_bytes = 0
-        self._rest = b""
-        self._member = zlib.decompressobj(31)
+        self._content = gzip.GzipFile(fileobj=file)
+        self._unpacked_bytes = 0
 
     def read(self, size: int) -> bytes:
         """So many bytes, fewer only at the end."""
-        parts: list[bytes] = []
-        missing = size
-        while missing and self._more():
-            part = self._member.decompress(self._rest, missing)
-            self._rest = self._member.unconsumed_tail or self._member.unused_data
-            parts.append(part)
-            missing -= len(part)
-        self._unpacked_bytes += size - missing
-        if self._unpacked_bytes > FREE_BYTES + LARGEST_RATIO * self._packed_bytes:
+        part = self._content.read(size)
+        self._unpacked_bytes += len(part)
+        if self._unpacked_bytes > FREE_BYTES + LARGEST_RATIO * self._file.tell():
             raise TraceError(
                 f"{self._path}: unpacks to more than {LARGEST_RATIO} times its size, which no trace does: it is refused"
             )
-        return b"".join(parts)
-
-    def _more(self) -> bool:
-        """Whether there is something to unpack; bytes of zero after a member are padding."""
-        if self._member.eof:
-            self._rest = self._rest.lstrip(b"\0")
-        if not self._rest:
-            self._rest = self._file.read(PACKED_BLOCK)
-            self._packed_bytes += len(self._rest)
-        if self._member.eof:
-            self._rest = self._rest.lstrip(b"\0")
-            if not self._rest:
-                return False
-            self._member = zlib.decompressobj(31)
-        elif not self._rest:
-            raise EOFError
-        return True
+        return part
 
 
 @contextmanager
-def _source(path: Path) -> Iterator[_Plain | _Unpacked]:
+def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
     """What is in a file, unpacked; everything that reading can raise becomes a TraceError of one line."""
     try:
         status = path.stat()
@@ -88,15 +55,15 @@ def _source(path: Path) -> Iterator[_Plain | _Unpacked]:
         with path.open("rb") as file:
             packed = file.read(len(GZIP)) == GZIP
             file.seek(0)
-            yield _Unpacked(file, path) if packed else _Plain(file)
+            yield _Unpacked(file, path) if packed else file
+    except (gzip.BadGzipFile, zlib.error):
+        raise TraceError(f"{path}: its gzip stream is damaged: copy it again, or profile again") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
     except EOFError:
         raise TraceError(
             f"{path}: its gzip stream ends in the middle: it was cut short; copy it again, or profile again"
         ) from None
-    except zlib.error:
-        raise TraceError(f"{path}: its gzip stream is damaged: copy it again, or profile again") from None
 
 
 def blocks(path: Path, size: int) -> Iterator[bytes]:

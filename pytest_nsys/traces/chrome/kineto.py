@@ -39,8 +39,7 @@ from pytest_nsys.traces.chrome.kineto_facts import (
     setup_of_name,
     version_of,
 )
-from pytest_nsys.traces.chrome.kineto_kernels import joined
-from pytest_nsys.traces.copies_as_kernels import NAMES, told_apart
+from pytest_nsys.traces.copies_as_kernels import NAMES, merged, told_apart
 
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
 TO_SEE_SIZES = (
@@ -162,7 +161,7 @@ class Kineto:
             devices = self._content.kernels if lane.device is None else (lane.device,)
             own = [(d, self._content.kernels[d]) for d in devices if d in self._content.kernels]
             parts = [k if span is None else k.take(choose(d, span)) for d, k in own]
-            if kernels := joined([part for part in parts if len(part)]):
+            if kernels := merged([part for part in parts if len(part)]):
                 found[lane] = kernels
         return found
 

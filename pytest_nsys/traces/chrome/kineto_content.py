@@ -6,8 +6,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Interval, Range
@@ -16,6 +17,7 @@ from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_facts import LAUNCHES, STEP, Step, why_incomplete
 from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, lengths, order_of
+from pytest_nsys.traces.ranges import Ranges
 
 PID_BITS = 0xFFFFFF
 SINCE_1970 = range(1_420_070_400_000_000_000, 4_102_444_800_000_000_000)
@@ -140,20 +142,17 @@ class Content:
             for i, n, gone in zip(found, counts, lost, strict=True)
         ]
 
-    def ranges(self, wanted: Callable[[str], bool], span: Interval | None = None) -> RangeView:
+    def ranges(self, wanted: Callable[[str], bool], span: Interval | None = None) -> Ranges:
         """The ranges whose name is wanted, and that touch the span."""
-        columns = self.columns
-        chosen = bytearray(wanted(name) for name in self.names)
+        columns, names = self.columns, self.names
+        chosen = bytearray(map(wanted, names))
         low, high = span if span is not None else (NO_LAUNCH, OPEN_END_NS)
         after = bisect_right(columns.range_start, high)
-        ends, names = columns.range_end, columns.range_name
-        return RangeView(self, array("i", [i for i in range(after) if chosen[names[i]] and ends[i] >= low]))
-
-    def range_at(self, i: int) -> Range:
-        """One range, by its place in the order of starts."""
-        columns = self.columns
-        return Range(
-            columns.range_start[i], columns.range_end[i], columns.range_thread[i], self.names[columns.range_name[i]]
+        every = zip(columns.range_start, columns.range_end, columns.range_thread, columns.range_name, strict=True)
+        return Ranges(
+            Range(start, end, thread, names[name])
+            for start, end, thread, name in islice(every, after)
+            if chosen[name] and end >= low
         )
 
     def touching(self, device: int, span: Interval) -> list[int]:
@@ -172,25 +171,3 @@ class Content:
             self._by_launch[device] = order, array("q", map(launches.__getitem__, order))
         order, times = self._by_launch[device]
         return sorted(order[bisect_left(times, span[0]) : bisect_right(times, span[1])])
-
-
-class RangeView(Sequence[Range]):
-    """Some ranges, each made when it is looked at: an operator range takes twenty bytes, a Range two hundred."""
-
-    def __init__(self, content: Content, places: array[int]) -> None:
-        self._content, self._places = content, places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, index: int) -> Range: ...
-    @overload
-    def __getitem__(self, index: slice) -> RangeView: ...
-    def __getitem__(self, index: int | slice) -> Range | RangeView:
-        if isinstance(index, slice):
-            return RangeView(self._content, self._places[index])
-        return self._content.range_at(self._places[index])
-
-    def __iter__(self) -> Iterator[Range]:
-        return map(self._content.range_at, self._places)

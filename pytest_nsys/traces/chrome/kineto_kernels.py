@@ -105,27 +105,3 @@ def order_of(starts: array[int], ends: array[int], name: Callable[[int], str] = 
 
 def lengths(kernels: Kernels) -> Iterable[int]:
     return (end - start for start, end in zip(kernels.start_ns, kernels.end_ns, strict=True))
-
-
-def joined(parts: Sequence[Kernels]) -> Kernels | None:
-    """The kernels of several devices as those of one lane, ordered by start."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    first = parts[0]
-    rows = sorted(
-        row
-        for k in parts
-        for row in zip(k.start_ns, k.end_ns, k.correlation, k.stream, k.name, k.full_name, k.graph_node, strict=True)
-    )
-    start, end, correlation, stream, name, full, node = zip(*rows, strict=True)
-    return Kernels(
-        start_ns=array("q", start),
-        end_ns=array("q", end),
-        correlation=array("q", correlation),
-        stream=array("q", stream),
-        name=array("q", name),
-        full_name=array("q", full),
-        streams=first.streams,
-        names=first.names,
-        graph_node=bytearray(node),
-    )

@@ -9,18 +9,18 @@ made it.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Kernels, Lane
-from pytest_nsys.traces.nsys.columns import LaunchTable, check_whole
-from pytest_nsys.traces.nsys.filters import THREAD_BITS, by_process
+from pytest_nsys.traces.nsys.columns import LaunchTable, check_whole, launch_rows
+from pytest_nsys.traces.nsys.filters import THREAD_BITS
 from pytest_nsys.traces.nsys.payloads import PayloadRow, has_payloads, read_payloads
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 TO_SEE_SIZES = (
     "an export of nsys has the sizes of collectives only in the payloads of NCCL's NVTX ranges: capture with "
     "--trace=cuda,nvtx, and export with `nsys export --type=sqlite --include-blobs=true`"
@@ -69,17 +69,11 @@ def read_collectives(
 
 def _launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> dict[tuple[int, int], Launch]:
     """The earliest launch of each kernel, by process and correlation."""
-    parts: dict[int, list[Iterable[int]]] = defaultdict(list)
+    parts: dict[int, list[array[int]]] = defaultdict(list)
     for lane, some in kernels.items():
         parts[lane.global_pid].append(some.correlation)
-    tables = {pid: LaunchTable(own) for pid, own in parts.items()}  # type: ignore[arg-type]
-    tables = {pid: table for pid, table in tables.items() if table.count}
-    if RUNTIME not in file.tables or not tables:
-        return {}
-    where = by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
-    lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
     found: dict[tuple[int, int], Launch] = {}
-    for start, tid, correlation in file.scan("start, globalTid, correlationId", RUNTIME, where, lists):
+    for start, tid, correlation in launch_rows(file, {pid: LaunchTable(own) for pid, own in parts.items()}):
         check_whole(start, tid)
         key = (tid & ~THREAD_BITS, correlation)
         if key not in found or start < found[key].start_ns:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import gt, le
 from pathlib import Path
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, Lane, Stream, counted, printable
-from pytest_nsys.traces.nsys.filters import listed, within
-from pytest_nsys.traces.sqlite_file import SqlRow
+from pytest_nsys.traces.nsys.filters import by_process, listed, within
+from pytest_nsys.traces.nsys.tables import DEVICE, PROCESS, RUNTIME, STRINGS
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
-STRINGS = "StringIds"
+MANY = 100_000
+"""From so many launches on, their rows are read in chunks instead of at once."""
 
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""
@@ -82,15 +84,21 @@ class Columns:
         return kernels.take(sorted(range(len(times)), key=times.__getitem__))
 
 
-def fill(tables: Mapping[Lane, Columns], parts: Iterable[list[SqlRow]]) -> set[int]:
-    """Sort rows into their lanes; the processes of those that have none are returned."""
+def fill(tables: dict[Lane, Columns], parts: Iterable[list[SqlRow]], *, every: bool = False) -> set[int]:
+    """Sort rows of :data:`KERNEL_ROW` into their lanes; the processes of those that have none are returned.
+
+    With ``every`` there are none: a lane that is missing is made.
+    """
     strangers: set[int] = set()
     for rows in parts:
         lanes: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
         for row in rows:
-            lanes[row[9], row[3]].append(row)
+            lanes[row[PROCESS], row[DEVICE]].append(row)
         for (pid, device), own in lanes.items():
             table = tables.get(Lane(pid, device)) or tables.get(Lane(pid, None))
+            if table is None and every:
+                check_whole(pid, device)
+                table = tables[Lane(pid, device)] = Columns()
             if table is not None:
                 table.extend(own)
             else:
@@ -99,6 +107,20 @@ def fill(tables: Mapping[Lane, Columns], parts: Iterable[list[SqlRow]]) -> set[i
                 check_whole(pid)
                 strangers.add(pid)
     return strangers - {lane.global_pid for lane in tables}
+
+
+def launch_rows(file: SqliteFile, tables: Mapping[int, LaunchTable]) -> Iterator[SqlRow]:
+    """Start, thread and correlation of every launch of these kernels, by process."""
+    wanted = {pid: table for pid, table in tables.items() if table.count}
+    if RUNTIME not in file.tables or not wanted:
+        return
+    low, high = min(t.low for t in wanted.values()), max(t.high for t in wanted.values())
+    own = by_process("globalTid", {pid: table.condition() for pid, table in wanted.items()})
+    where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
+    lists = [listed for _, table in sorted(wanted.items()) for listed in table.parameters()]
+    many = sum(table.count for table in wanted.values()) > MANY
+    for rows in file.parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
+        yield from rows
 
 
 class LaunchTable:

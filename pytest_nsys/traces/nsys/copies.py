@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
-from pytest_nsys.traces.nsys.columns import Columns, check_text, check_whole
+from pytest_nsys.traces.nsys.columns import Columns, check_text, check_whole, fill
 from pytest_nsys.traces.nsys.filters import THREAD_BITS, listed, starting, within
-from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, kernel_row
+from pytest_nsys.traces.sqlite_file import SqliteFile
 
-MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 KINDS_TABLE = "ENUM_CUDA_MEM_KIND"
 KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown")
 """Kinds of memory by number, for versions that export no table of them."""
 
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _COLUMNS = ("start", "deviceId", "globalPid", "correlationId", "srcKind", "dstKind")
 _OF_A_KERNEL = ("start", "end", "correlationId", "deviceId", "contextId", "streamId", "globalPid", "copyKind")
 
@@ -38,7 +36,7 @@ def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lan
     """
     if MEMCPY not in file.tables or not spans:  # an export has no table without a row
         return {}
-    if not {name.lower() for name in _COLUMNS} <= {*file.columns(MEMCPY)}:
+    if not file.has(MEMCPY, *_COLUMNS):
         return None
     kinds, launches = _kinds(file), _launches(file, spans)
     first = min(low for low, _ in spans.values())
@@ -74,7 +72,7 @@ def _launches(file: SqliteFile, spans: Mapping[Lane, Interval]) -> dict[tuple[in
 
 
 def _kinds(file: SqliteFile) -> dict[object, str]:
-    if KINDS_TABLE in file.tables and {"id", "label"} <= {*file.columns(KINDS_TABLE)}:
+    if file.has(KINDS_TABLE, "id", "label"):
         return {
             number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {KINDS_TABLE}")
         }
@@ -88,21 +86,14 @@ def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernel
     """
     if MEMCPY not in file.tables:
         return {}
-    if missing := [name for name in _OF_A_KERNEL if name.lower() not in file.columns(MEMCPY)]:
+    if missing := [name for name in _OF_A_KERNEL if not file.has(MEMCPY, name)]:
         raise TraceError(
             f"{file.path}: table {MEMCPY} lacks the column {', '.join(missing)}, so its copies cannot count as "
             "communication: export the report with a newer nsys, or take 'copies' out of the convention"
         )
     numbers = {COPY_KINDS[kind]: NAME_IDS[kind] for kind in kinds_to_read(kinds)}
     name = f"CASE copyKind {' '.join(f'WHEN {number} THEN {name}' for number, name in numbers.items())} END"
-    node = "graphNodeId" if "graphnodeid" in file.columns(MEMCPY) else "NULL"
-    columns = f"start, end, correlationId, deviceId, contextId, streamId, {name}, {name}, {node}, globalPid"
-    tables: dict[Lane, Columns] = defaultdict(Columns)
-    for rows in file.chunks(f"SELECT {columns} FROM {MEMCPY} WHERE copyKind IN ({listed(numbers)})"):
-        by_lane: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
-        for row in rows:
-            by_lane[row[9], row[3]].append(row)
-        for (pid, device), own in by_lane.items():
-            check_whole(pid, device)
-            tables[Lane(pid, device)].extend(own)
+    tables: dict[Lane, Columns] = {}
+    where = f"copyKind IN ({listed(numbers)})"
+    fill(tables, file.parts(kernel_row(file, MEMCPY, name), MEMCPY, where, whole=True), every=True)
     return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items()}

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from pytest_nsys.traces.nsys.columns import check_text, check_whole, texts_of
 from pytest_nsys.traces.nsys.filters import name_condition
+from pytest_nsys.traces.nsys.tables import NVTX, STRINGS
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
-NVTX = "NVTX_EVENTS"
 SCHEMA_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 DYNAMIC = re.compile(r"DYNAMIC_NVTXPAYLOAD_DATATYPE_-?\d+_\d+_\d+")
 
@@ -60,12 +60,9 @@ class PayloadRow(NamedTuple):
 
 def has_payloads(file: SqliteFile) -> bool:
     """Whether the export can hold payloads at all: empty tables are not written."""
-    if NVTX not in file.tables:
-        return False
-    columns = file.columns(NVTX)
-    if "eventid" in columns and any(DYNAMIC.fullmatch(table) for table in file.tables):
+    if file.has(NVTX, "eventId") and any(DYNAMIC.fullmatch(table) for table in file.tables):
         return True
-    if "binarydata" not in columns or SCHEMA_ENTRIES not in file.tables:
+    if not file.has(NVTX, "binaryData") or SCHEMA_ENTRIES not in file.tables:
         return False
     return bool(file.rows(f"SELECT 1 FROM {NVTX} WHERE binaryData IS NOT NULL LIMIT 1"))
 
@@ -76,17 +73,12 @@ def read_payloads(file: SqliteFile, prefix: str) -> Iterator[PayloadRow]:
     Raises TypeError for a damaged row.
     """
     condition, values = name_condition("value", prefix + "%")
-    sql = f"SELECT id, value FROM StringIds WHERE {condition}"
-    names = texts_of(file.rows(sql, values))
-    columns = file.columns(NVTX)
-    text = "text" if "text" in columns else "NULL"
-    text_id = "textId" if "textid" in columns else "NULL"
-    blob = "CAST(binaryData AS BLOB)" if "binarydata" in columns else "NULL"
-    event = "eventId" if "eventid" in columns else "NULL"
-    dynamic = _dynamic(file) if event != "NULL" else {}
+    names = texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE {condition}", values))
+    dynamic = _dynamic(file) if file.has(NVTX, "eventId") else {}
     schemas = _schemas(file)
-    where = "end IS NOT NULL AND globalTid IS NOT NULL"
-    rows = file.scan(f"start, end, globalTid, {text}, {text_id}, {blob}, {event}", NVTX, where)
+    text, text_id, blob, event = (file.column(NVTX, name) for name in ("text", "textId", "binaryData", "eventId"))
+    columns = f"start, end, globalTid, {text}, {text_id}, CAST({blob} AS BLOB), {event}"
+    rows = file.scan(columns, NVTX, "end IS NOT NULL AND globalTid IS NOT NULL")
     for start, end, tid, own, number, data, identity in rows:
         name = names.get(number) if own is None else check_text(own)
         if name is None or not name.startswith(prefix):

@@ -36,7 +36,7 @@ def _of_report(path: Path) -> frozenset[int]:
 
 def _of_export(path: Path) -> frozenset[int]:
     with contextlib.suppress(TraceError), contextlib.closing(SqliteFile(path)) as file:  # its reader says why
-        if "starttime" in file.columns("ANALYSIS_DETAILS"):
+        if file.has("ANALYSIS_DETAILS", "startTime"):
             found = file.rows("SELECT startTime FROM ANALYSIS_DETAILS")
             return frozenset(value for (value,) in found if type(value) is int) - {0}
     return frozenset()

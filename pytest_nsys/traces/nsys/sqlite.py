@@ -35,16 +35,16 @@ from pytest_nsys.traces.copies_as_kernels import told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.columns import (
-    STRINGS,
     Columns,
     LaunchTable,
     OddValue,
     check_text,
     check_whole,
     fill,
+    launch_rows,
     texts_of,
 )
-from pytest_nsys.traces.nsys.copies import MEMCPY, read_as_kernels, read_copies
+from pytest_nsys.traces.nsys.copies import read_as_kernels, read_copies
 from pytest_nsys.traces.nsys.filters import (
     NO_TEXT,
     THREAD_BITS,
@@ -59,26 +59,11 @@ from pytest_nsys.traces.nsys.filters import (
     touching,
     within,
 )
+from pytest_nsys.traces.nsys.tables import GRAPHS, KERNEL, MEMCPY, NVTX, REQUIRED, RUNTIME, STRINGS, kernel_row
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
-KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
-NVTX = "NVTX_EVENTS"
-GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
-
-REQUIRED = {
-    KERNEL: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
-    RUNTIME: "start globalTid correlationId nameId",
-    NVTX: "start end eventType globalTid",
-    STRINGS: "id value",
-}
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
 """Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
-
-KERNEL_COLUMNS = "start, end, correlationId, deviceId, contextId, streamId, shortName, demangledName"
-
-MANY = 100_000
-"""From so many launches on, their rows are read in chunks instead of at once."""
 
 
 class NsysSqlite:
@@ -143,13 +128,10 @@ class NsysSqlite:
             why = "damaged, or changed after its export; export it again"
             raise TraceError(f"{self.path}: {what}: {why}") from error
 
-    def _has(self, table: str, *columns: str) -> bool:
-        return table in self._file.tables and all(c.lower() in self._file.columns(table) for c in columns)
-
     def _gpus(self) -> dict[tuple[int, int], str]:
-        if not self._has("TARGET_INFO_GPU", "id", "name"):
+        if not self._file.has("TARGET_INFO_GPU", "id", "name"):
             return {}
-        if not self._has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+        if not self._file.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
             return {}
         sql = (
             "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
@@ -161,29 +143,31 @@ class NsysSqlite:
             return {(pid, device): check_text(name) for pid, device, name in rows}
 
     def _models(self) -> tuple[str, ...]:
-        if not self._has("TARGET_INFO_GPU", "name"):
+        if not self._file.has("TARGET_INFO_GPU", "name"):
             return ()
         sql = "SELECT DISTINCT name FROM TARGET_INFO_GPU WHERE name IS NOT NULL ORDER BY name"
         with self._damage("TARGET_INFO_GPU"):
             return tuple(check_text(name) for (name,) in self._file.rows(sql))
 
     def _diagnostics(self) -> tuple[Diagnostic, ...]:
-        if not self._has("DIAGNOSTIC_EVENT", "severity", "text"):
+        if not self._file.has("DIAGNOSTIC_EVENT", "severity", "text"):
             return ()
         sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
-        kept = [table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._has(table, "name", "value")]
+        kept = [
+            table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._file.has(table, "name", "value")
+        ]
         stated = (row for table in kept for row in self._file.rows(f"SELECT name, value FROM {table}"))
         return diagnostics((text for (text,) in self._file.rows(sql)), stated)
 
     def _session_ns(self) -> int | None:
-        if not self._has("ANALYSIS_DETAILS", "duration"):
+        if not self._file.has("ANALYSIS_DETAILS", "duration"):
             return None
         found = [length for (length,) in self._file.rows("SELECT duration FROM ANALYSIS_DETAILS")]
         known = [length for length in found if type(length) is int and length > 0]
         return max(known) if known and len(known) == len(found) else None
 
     def _started(self) -> int | None:
-        if not self._has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+        if not self._file.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
             return None
         found = [ns for (ns,) in self._file.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")]
         return min((ns for ns in found if type(ns) is int and ns > 0), default=None)
@@ -238,10 +222,10 @@ class NsysSqlite:
                 ids = texts_of(self._file.scan("id, value", STRINGS, f"{condition} OR {odd}", values))
         conditions: list[str] = []
         values = []
-        if self._has(NVTX, "text"):
+        if self._file.has(NVTX, "text"):
             condition, values = any_name("text", patterns)
             conditions.append(f"{condition} OR {NO_TEXT.format('text')}")
-        if ids and self._has(NVTX, "textId"):
+        if ids and self._file.has(NVTX, "textId"):
             conditions.append(f"(textId IS NOT NULL AND {one_of('textId', ids)})")
         if not conditions:
             return {}
@@ -254,7 +238,7 @@ class NsysSqlite:
         if NVTX not in self._file.tables or not spans:
             return {}
         where = touching("globalTid", spans)
-        if self._has(NVTX, "text"):
+        if self._file.has(NVTX, "text"):
             condition, values = name_condition("text", COMMUNICATION_PREFIX + "%")
             where += f" AND (text IS NULL OR NOT ({condition}))"
         else:
@@ -267,7 +251,7 @@ class NsysSqlite:
         """The names that most ranges of a process have, with their counts."""
         if NVTX not in self._file.tables:
             return ()
-        text, text_id = self._name_columns()
+        text, text_id = (self._file.column(NVTX, name) for name in ("text", "textId"))
         sql = (
             f"SELECT {text}, {text_id}, count(*) FROM {NVTX} WHERE start >= 0 AND {RANGE_EVENTS} "
             f"AND globalTid BETWEEN {global_pid} AND {global_pid | THREAD_BITS} "
@@ -278,11 +262,8 @@ class NsysSqlite:
         named = ((text if text is not None else ids.get(text_id), count) for text, text_id, count in rows)
         return [(name, count) for name, count in named if name is not None]
 
-    def _name_columns(self) -> tuple[str, str]:
-        return "text" if self._has(NVTX, "text") else "NULL", "textId" if self._has(NVTX, "textId") else "NULL"
-
     def _nvtx(self, where: str, values: Sequence[object]) -> Iterator[SqlRow]:
-        text, text_id = self._name_columns()
+        text, text_id = (self._file.column(NVTX, name) for name in ("text", "textId"))
         columns = f"start, end, globalTid, {text}, {text_id}, eventType"
         return self._file.scan(columns, NVTX, f"({where}) AND {within('start', low=0)} AND {RANGE_EVENTS}", values)
 
@@ -375,21 +356,11 @@ class NsysSqlite:
         own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
         strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
-        node = "graphNodeId" if self._has(KERNEL, "graphNodeId") else "NULL"
-        columns = f"{KERNEL_COLUMNS}, {node}, globalPid"
         tables = {lane: Columns() for lane in conditions}
         with self._damage(KERNEL):
-            self._unasked |= fill(tables, self._parts(columns, KERNEL, where, whole=whole))
+            self._unasked |= fill(tables, self._file.parts(kernel_row(self._file), KERNEL, where, whole=whole))
         names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
-
-    def _parts(
-        self, columns: str, table: str, where: str, values: Sequence[object] = (), *, whole: bool
-    ) -> Iterable[list[SqlRow]]:
-        """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
-        if whole:
-            return self._file.chunks(f"SELECT {columns} FROM {table} WHERE {where}", values)
-        return [list(self._file.scan(columns, table, where, values))]
 
     # -- launches and other calls
 
@@ -400,17 +371,9 @@ class NsysSqlite:
             if len(some):
                 wanted[lane.global_pid].append(some.correlation)
         tables = {pid: LaunchTable(parts) for pid, parts in wanted.items()}
-        if RUNTIME in self._file.tables and tables:
-            low, high = min(t.low for t in tables.values()), max(t.high for t in tables.values())
-            own = by_process("globalTid", {pid: table.condition() for pid, table in tables.items()})
-            where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
-            lists = [listed for _, table in sorted(tables.items()) for listed in table.parameters()]
-            many = sum(table.count for table in tables.values()) > MANY
-            with self._damage(RUNTIME):
-                for rows in self._parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
-                    for start, tid, correlation in rows:
-                        tables[tid & ~THREAD_BITS].see(correlation, start)
         with self._damage(RUNTIME):
+            for start, tid, correlation in launch_rows(self._file, tables):
+                tables[tid & ~THREAD_BITS].see(correlation, start)
             return {
                 lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
                 for lane, some in kernels.items()
