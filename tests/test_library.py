@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trace(folder: Path) -> Callable[..., Path]:
-    """Writes a trace; the same one is written once."""
+    """Writes a trace, once under each name."""
 
     def written(name: str = "run.sqlite", exposed_us: Exposed = 200, **more: Any) -> Path:
         path = folder / name
@@ -38,7 +38,7 @@ def trace(folder: Path) -> Callable[..., Path]:
 
 @pytest.fixture(scope="module")
 def run(trace: Callable[..., Path]) -> NsysRun:
-    return open_run(trace(exposed_us={(1, "stage4_f"): 333}))
+    return open_run(trace("one.sqlite", {(1, "stage4_f"): 333}))
 
 
 def test_what_is_exported_is_there_and_typed() -> None:
