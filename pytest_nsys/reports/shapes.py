@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -27,7 +28,27 @@ def one_of(*words: Any) -> Meta:
     return Meta(extra_json_schema={"enum": list(words)})
 
 
-def filled(shape: type[Struct], *sources: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a shape in its order, each from the first of the ``sources`` that has it."""
-    found = ChainMap(*map(dict, sources))
-    return {key: found[key] for key in shape.__struct_encode_fields__}
+def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:
+    """The keys of a shape in its order, each from the first of the ``sources`` that has it: mappings, or objects with
+    attributes of that name. Fractions become floats, other values what JSON has.
+    """
+    return {key: _plain(_found(key, sources)) for key in shape.__struct_encode_fields__}
+
+
+def _found(key: str, sources: Sequence[object]) -> object:
+    for source in sources:
+        if isinstance(source, Mapping) and key in source:
+            return source[key]
+        if not isinstance(source, Mapping) and hasattr(source, key):
+            return getattr(source, key)
+    raise KeyError(key)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value

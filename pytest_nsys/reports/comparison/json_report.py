@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
-from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import Comparator
+from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.causes import plain_causes
-from pytest_nsys.reports.comparison import tables as tables
+from pytest_nsys.reports.comparison import shape, tables
+from pytest_nsys.reports.shapes import filled
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.verdicts.comparison import Circumstance, ComparedRow, Comparison, OnHead, Side, Thing
+from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Side
 
 SCHEMA = "pytest-nsys/comparison"
 VERSION = 1
@@ -18,136 +18,59 @@ VERSION = 1
 
 def as_json_report(comparison: Comparison) -> str:
     """The whole comparison."""
-    return as_json(
-        {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "result": str(comparison.result),
-            "headline": tables.headline(comparison),
-            "significance": tables.significance(comparison),
-            "base": _side(comparison.base),
-            "head": _side(comparison.head),
-            "circumstances": [_circumstance(each) for each in comparison.circumstances],
-            "counts": {
-                "rows": len(comparison.rows),
-                "worse": len(comparison.worse),
-                "moved": len(comparison.moved),
-                "unmoved": len(comparison.unmoved),
-            },
-            "moved": [_compared(each) for each in comparison.moved],
-            "unmoved": [_compared(each) for each in comparison.unmoved],
-            "assertions": [_verdict(gate, verdict) for gate, verdict in comparison.verdicts],
-            "constants": [_constant(each) for each in comparison.constants],
-            "not_held": list(comparison.not_held),
-            "looked_at": comparison.looked_at,
-            "appeared": [_thing(each) for each in comparison.appeared],
-            "vanished": [_thing(each) for each in comparison.vanished],
-        }
-    )
-
-
-def _side(side: Side) -> Mapping[str, object]:
-    return {
-        "traces": list(side.paths),
-        "captures": side.captures,
-        "ranks": list(side.ranks),
-        **side.key.as_json(),
-        "profilers": list(side.profilers),
-        "windows": [
-            {
-                "measured_as": measured_as,
-                "capture": used.capture,
-                "rank": used.rank,
-                "name": used.window.name,
-                "index": used.window.index,
-                "count": used.window.count,
-                "start_ns": used.window.start_ns,
-                "end_ns": used.window.end_ns,
-            }
-            for measured_as, windows in side.windows
-            for used in windows
+    own = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "headline": tables.headline(comparison),
+        "significance": tables.significance(comparison),
+        "base": _side(comparison.base),
+        "head": _side(comparison.head),
+        "circumstances": [
+            filled(shape.Circumstance, {"base": d.baseline, "head": d.now}, each, d)
+            for each in comparison.circumstances
+            for d in [each.difference]
         ],
-        "notes": list(map(str, side.notes)),
+        "counts": {name: len(getattr(comparison, name)) for name in ("rows", "worse", "moved", "unmoved")},
+        "moved": [*map(_compared, comparison.moved)],
+        "unmoved": [*map(_compared, comparison.unmoved)],
+        "assertions": [_verdict(gate, verdict) for gate, verdict in comparison.verdicts],
+        "constants": [*map(_constant, comparison.constants)],
+        "appeared": [filled(shape.Thing, each) for each in comparison.appeared],
+        "vanished": [filled(shape.Thing, each) for each in comparison.vanished],
     }
+    return as_json(filled(shape.Comparison, own, comparison))
 
 
-def _circumstance(each: Circumstance) -> Mapping[str, object]:
-    found = each.difference
-    return {"name": found.name, "base": found.baseline, "head": found.now, "compared": each.compared}
+def _side(side: Side) -> dict[str, Any]:
+    windows = [
+        filled(shape.Window, {"measured_as": measured_as}, used, used.window)
+        for measured_as, windows in side.windows
+        for used in windows
+    ]
+    own = {"traces": side.paths, "windows": windows, "notes": [*map(str, side.notes)]}
+    return filled(shape.Side, own, side.key.as_json(), side)
 
 
-def _compared(each: ComparedRow) -> Mapping[str, object]:
-    assertion = each.assertion
-    times = each.times_limit
-    return {
-        "gate": each.gate,
-        "line": assertion.location.line,
-        "assertion": assertion.name,
-        "metric": assertion.metric,
-        "subject": tables.subject(assertion),
-        "unit": each.unit,
-        "word": tables.word(each),
-        "counts": each.counts,
-        **_row(each.row, assertion.require.comparator),
-        "times_tolerance": None if times is None else float(times),
-    }
+def _compared(each: ComparedRow) -> dict[str, Any]:
+    assertion, times = each.assertion, each.times_limit
+    named = {"line": assertion.location.line, "assertion": assertion.name, "subject": tables.subject(assertion)}
+    own = {**named, "word": tables.word(each), "times_tolerance": None if times is None else float(times)}
+    found = filled(shape.Compared, own, _row(each.row, assertion), each, assertion)
+    names = [key for key in found if key not in shape.Row.__struct_fields__ and key != "times_tolerance"]
+    return {**dict.fromkeys(names), **found}  # which row it is comes first
 
 
-def _row(row: JudgedRow, comparator: Comparator | None) -> dict[str, object]:
-    return {
-        "outcome": str(row.outcome),
-        "labels": dict(row.labels),
-        "base": _number(row.baseline),
-        "head": _number(row.value),
-        "comparator": None if comparator is None else str(comparator),
-        "limit": _number(row.limit),
-        "tolerance": _number(row.tolerance),
-        "margin": _number(row.margin),
-        "test": row.test,
-        "waived": row.waived,
-        "ceiling": _number(row.ceiling),
-        "serialization": _number(row.serialization),
-    }
+def _row(row: JudgedRow, assertion: Assertion) -> dict[str, Any]:
+    own = {"base": row.baseline, "head": row.value, "comparator": assertion.require.comparator}
+    return filled(shape.Row, own, row)
 
 
-def _verdict(gate: str, verdict: Verdict) -> Mapping[str, object]:
+def _verdict(gate: str, verdict: Verdict) -> dict[str, Any]:
     assertion = verdict.assertion
-    return {
-        "gate": gate,
-        "line": assertion.location.line,
-        "assertion": assertion.name,
-        "sentence": assertion.sentence,
-        "metric": assertion.metric,
-        "severity": str(assertion.severity),
-        "outcome": str(verdict.outcome),
-        "message": verdict.message,
-        "rows": len(verdict.rows),
-        "measured_as": verdict.measured_as,
-        "warnings": list(verdict.warnings),
-        "details": list(verdict.details),
-        "causes": plain_causes(verdict.causes),
-    }
+    own = {"gate": gate, "line": assertion.location.line, "assertion": assertion.name, "rows": len(verdict.rows)}
+    return filled(shape.Assertion, {**own, "causes": plain_causes(verdict.causes)}, verdict, assertion)
 
 
-def _constant(each: OnHead) -> Mapping[str, object]:
-    verdict = each.verdict
-    comparator = verdict.assertion.require.comparator
-    rows = [_row(row, comparator) for row in verdict.rows]
-    base = None if each.base is None else str(each.base)
-    return {**_verdict(each.gate, verdict), "unit": verdict.unit, "base": base, "judged": rows}
-
-
-def _thing(each: Thing) -> Mapping[str, object]:
-    return {
-        "kind": str(each.kind),
-        "name": each.name,
-        "ranks": list(each.ranks),
-        "all_ranks": each.all_ranks,
-        "launches": _number(each.launches),
-        "captures": each.captures,
-    }
-
-
-def _number(value: Value | None) -> int | float | None:
-    """A whole number whole, a fraction as a program reads it."""
-    return value if value is None or isinstance(value, int) else float(value)
+def _constant(each: OnHead) -> dict[str, Any]:
+    own = {"base": each.base, "judged": [_row(row, each.verdict.assertion) for row in each.verdict.rows]}
+    return filled(shape.Constant, own, _verdict(each.gate, each.verdict), each.verdict)
