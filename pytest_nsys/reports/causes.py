@@ -154,13 +154,16 @@ def signed(ns: int) -> str:
     return f"{'−' if ns < 0 else '+'}{format_value(abs(ns), 'ns')}"
 
 
+def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
+    """The coordinates of a row as a report has them."""
+    return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
+
+
 def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
     """Every explained row as text, numbers, lists and dictionaries."""
     return [
         {
-            "labels": {
-                name: printable(label, 2000) if isinstance(label, str) else label for name, label in row.items()
-            },
+            "labels": plain_labels(row),
             **_plain(explanation),
         }
         for row, explanation in explained

@@ -10,6 +10,7 @@ from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import as_exact
 from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.reports.causes import plain_labels
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 
@@ -41,7 +42,7 @@ def worst_first(change: FileChange) -> list[Change]:
     """The rows that are gone, then by how much worse they may be now in parts of what was, then those that are new."""
 
     def order(row: Change) -> tuple[object, ...]:
-        labels = [(d, *label_key(label)) for d, label in row.labels.items()]  # type: ignore[arg-type]
+        labels = [(d, *label_key(label)) for d, label in row.labels.items()]
         if row.old is None or row.new is None:
             return (2 if row.old is None else 0, Fraction(0), row.series, labels)
         return (1, *_looser(change, row, row.old, row.new), row.series, labels)
@@ -66,7 +67,7 @@ def _plain(row: Change) -> dict[str, Any]:
     return {
         "metric": row.series.metric,
         "unit": unit,
-        "labels": {d: x if isinstance(x, int) else printable(str(x), 2000) for d, x in row.labels.items()},
+        "labels": plain_labels(row.labels),
         "old": None if old is None else {"exact": as_exact(old), "text": was},
         "new": None if new is None else {"exact": as_exact(new), "text": now},
         "change": change_words(new, old, unit),

@@ -88,22 +88,25 @@ def distance_words(amount: Value, unit: str) -> str:
 
 def apart(row: JudgedRow, unit: str) -> tuple[str, str]:
     """Value and limit with as many digits as tell them apart."""
-    if row.value is None:
-        return "gone", "—" if row.limit is None else format_value(row.limit, unit)
-    if row.limit is None:
-        return format_value(row.value, unit), "—"
-    return format_apart(row.value, row.limit, unit) if row.value != row.limit else _same(row.value, unit)
-
-
-def _same(value: Value, unit: str) -> tuple[str, str]:
-    text = format_value(value, unit)
-    return text, text
+    if row.value is not None and row.limit is not None and row.value != row.limit:
+        return format_apart(row.value, row.limit, unit)
+    value = "gone" if row.value is None else format_value(row.value, unit)
+    return value, "—" if row.limit is None else format_value(row.limit, unit)
 
 
 def limit_words(assertion: Assertion, limit: str) -> str:
     """A limit with its comparator: ``>= 60.0%``."""
     comparator = assertion.require.comparator
     return f"{comparator} {limit}" if comparator is not None else f"within {limit}"
+
+
+def limit_cell(assertion: Assertion, unit: str, row: JudgedRow) -> str:
+    """All that a row is held to: its limit with the comparator, where that comes from, the rule of a pipeline."""
+    if row.limit is None:
+        return ""
+    source = limit_source(assertion, unit, row)
+    words = limit_words(assertion, apart(row, unit)[1])
+    return (f"{words} ({source})" if source else words) + rule_words(row)
 
 
 def row_table(verdict: Verdict) -> list[str]:

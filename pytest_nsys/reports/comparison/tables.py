@@ -17,7 +17,7 @@ from pytest_nsys.reports.tables import Column, Table, number, table_of
 from pytest_nsys.reports.text import (
     apart,
     change,
-    limit_source,
+    limit_cell,
     limit_words,
     place,
     rank_ranges,
@@ -195,11 +195,7 @@ def _cells(each: ComparedRow) -> tuple[str, ...]:
 def _limit_cells(each: ComparedRow) -> tuple[str, str]:
     """The limit with its source, and the change in units of the tolerance."""
     row, unit = each.row, each.unit
-    if row.limit is None:
-        return "—", ""
-    source = limit_source(each.assertion, unit, row)
-    words = limit_words(each.assertion, apart(row, unit)[1])
-    return (f"{words} ({source})" if source else words) + rule_words(row), _times_words(each)
+    return limit_cell(each.assertion, unit, row) or "—", "" if row.limit is None else _times_words(each)
 
 
 def word(each: ComparedRow) -> str:

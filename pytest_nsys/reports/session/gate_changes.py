@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
@@ -64,27 +63,3 @@ def headline(changes: GateChanges) -> str:
         return UNTOLD
     verb = "loosens" if any(each.change.kind is ChangeKind.LOOSENED for each in changes.found) else "may loosen"
     return f"this PR {verb} its gate: {counted(len(changes.found), 'change')}"
-
-
-def plain(changes: GateChanges | None) -> dict[str, Any] | None:
-    """The changes as JSON has them."""
-    if changes is None:
-        return None
-    return {
-        "refused": changes.refused,
-        "problem": printable(changes.problem, 2000),
-        "changes": [_plain(change) for change in changes.found],
-    }
-
-
-def _plain(change: GateChange) -> Mapping[str, Any]:
-    return {
-        "file": printable(change.file, 2000),
-        "since": change.since,
-        "kind": str(change.change.kind),
-        "key": change.change.key,
-        "was": change.change.was,
-        "now": change.change.now,
-        "assertions": list(change.assertions),
-        "lines": list(change.lines),
-    }

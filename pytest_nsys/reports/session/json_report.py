@@ -14,19 +14,19 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.exact import Exact, from_exact
+from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
+from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.session import shape
 from pytest_nsys.reports.session.digest import STATES, Digest
-from pytest_nsys.reports.session.gate_changes import plain
-from pytest_nsys.reports.session.record import explanation_of, notes_of, state, steps_of
+from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
 from pytest_nsys.reports.shapes import filled
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words, distance_words
 
 FORMAT = 1
 
-AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
 DIFFERENCES = ("tolerance", "noise", "sees", "margin")
 """Amounts that are distances: of a ratio, percentage points."""
 
@@ -48,13 +48,18 @@ def report(digest: Digest) -> dict[str, Any]:
         "exit_status": digest.exit_status,
         "counts": {word: counts[word] for word in STATES},
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
-        "gate_changes": plain(digest.gate_changes),
+        "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
         "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
         "baseline_changes": list(digest.baseline_changes),
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),
         "gate_files": [_gate_file(name, records) for name, records in digest.files.items()],
     }
+
+
+def _gate_changes(changes: GateChanges) -> dict[str, Any]:
+    found = [filled(shape.GateChange, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
+    return filled(shape.GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
 
 
 def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -68,7 +73,10 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "run": next((r["run"] for r in records if r["run"]), ""),
         "traces": next((r["traces"] for r in records if r["traces"]), []),
         "key": next((r["key"] for r in records if r["key"]), None),
-        "windows": [{"measured_as": how, "windows": used} for how, used in windows.items()],
+        "windows": [
+            {"measured_as": how, "windows": [filled(shape.Window, each) for each in used]}
+            for how, used in windows.items()
+        ],
         "assertions": [_assertion(record) for record in records],
     }
 

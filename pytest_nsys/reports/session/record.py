@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import as_exact
-from pytest_nsys.core.model import Label, Note, Step, printable
-from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.model import Note, Step, printable
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import plain_causes
+from pytest_nsys.reports.causes import plain_causes, plain_labels
 from pytest_nsys.reports.text import (
+    apart,
     ceiling_words,
+    limit_cell,
     limit_source,
-    limit_words,
     margin_words,
     place,
-    rule_words,
     sees_words,
     window_lines,
 )
+
+AMOUNTS = ("value", "limit", "baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization")
+"""What of a judged row is a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,6 @@ def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.
 
 def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
     """The record of a verdict, with the row that is nearest to failing, or fails worst."""
-    worst = verdict.nearest
-    value, limit = _value_and_limit(verdict, worst)
     return Record(
         file=str(verdict.assertion.location.path),
         line=verdict.assertion.location.line,
@@ -156,11 +156,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         outcome=str(verdict.outcome),
         message=printable(verdict.message, 2000),
         severity=str(verdict.assertion.severity),
-        value=value,
-        limit=limit,
-        margin=margin_words(worst, verdict) if worst is not None else "",
-        ceiling=ceiling_words(worst, verdict) if worst is not None else "",
-        row=place(worst) if worst is not None else "",
+        **_worst(verdict),
         rows=len(verdict.rows),
         run=printable(run, 1000),
         baseline=baseline,
@@ -168,7 +164,6 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         windows=window_lines(verdict.windows),
         notes=tuple(note.printable(400) for note in verdict.notes),
         warnings=verdict.warnings,
-        sees=sees_words(worst, verdict) if worst is not None else "",
         sentence=verdict.assertion.sentence,
         metric=verdict.assertion.metric,
         unit=verdict.unit,
@@ -181,6 +176,17 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
     )
 
 
+def _worst(verdict: Verdict) -> dict[str, Any]:
+    """The row that is nearest to failing, or fails worst, in words."""
+    row, unit = verdict.nearest, verdict.unit
+    if row is None:
+        return {}
+    words = {"row": place(row), "margin": margin_words(row, verdict), "ceiling": ceiling_words(row, verdict)}
+    if row.value is not None:
+        words |= {"value": apart(row, unit)[0], "limit": limit_cell(verdict.assertion, unit, row)}
+    return {**words, "sees": sees_words(row, verdict)}
+
+
 def _judged(verdict: Verdict) -> tuple[dict[str, Any], ...]:
     assertion, unit = verdict.assertion, verdict.unit
     usual = limit_source(assertion, unit)
@@ -190,52 +196,19 @@ def _judged(verdict: Verdict) -> tuple[dict[str, Any], ...]:
 
 def _plain(row: JudgedRow, source: str) -> dict[str, Any]:
     return {
-        "labels": {dimension: _label(label) for dimension, label in row.labels.items()},
+        **{name: as_exact(getattr(row, name)) for name in AMOUNTS},
+        "labels": plain_labels(row.labels),
         "outcome": str(row.outcome),
-        "value": as_exact(row.value),
-        "limit": as_exact(row.limit),
         "limit_source": source,
-        "baseline": as_exact(row.baseline),
-        "tolerance": as_exact(row.tolerance),
-        "noise": as_exact(row.noise),
-        "sees": as_exact(row.sees),
-        "margin": as_exact(row.margin),
-        "ceiling": as_exact(row.ceiling),
-        "serialization": as_exact(row.serialization),
         "test": printable(row.test),
         "waived": row.waived,
         "early_warning": row.early_warning,
     }
 
 
-def _label(label: Label) -> Label:
-    return label if isinstance(label, int) else printable(label, 2000)
-
-
 @lru_cache(maxsize=256)
 def _used(windows: tuple[UsedWindow, ...]) -> tuple[dict[str, Any], ...]:
     return tuple(
-        {
-            "capture": used.capture + 1,
-            "rank": used.rank,
-            "name": printable(used.window.name, 400),
-            "index": used.window.index,
-            "count": used.window.count,
-            "start_ns": used.window.start_ns,
-            "end_ns": used.window.end_ns,
-        }
-        for used in windows
+        {**asdict(w.window), "name": printable(w.window.name, 400), "capture": w.capture + 1, "rank": w.rank}
+        for w in windows
     )
-
-
-def _value_and_limit(verdict: Verdict, row: JudgedRow | None) -> tuple[str, str]:
-    if row is None or row.value is None:
-        return "", ""
-    unit = verdict.unit
-    if row.limit is None:
-        return format_value(row.value, unit), ""
-    same = row.value == row.limit
-    value, limit = (format_value(row.value, unit),) * 2 if same else format_apart(row.value, row.limit, unit)
-    source = limit_source(verdict.assertion, unit, row)
-    words = limit_words(verdict.assertion, limit)
-    return value, (f"{words} ({source})" if source else words) + rule_words(row)

@@ -15,7 +15,7 @@ from typing import Any
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
-from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.model import Label, Value, counted, label_words, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
@@ -32,7 +32,7 @@ class Change:
 
     series: SeriesId
     unit: str
-    labels: Mapping[str, object]
+    labels: Mapping[str, Label]
     old: Value | None
     new: Value | None
 
