@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
-
 import pytest
 
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.bad_traces import changed
 from tests.support.gates import MS, Project
 
 GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
-KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
-IN_WINDOW = "start BETWEEN 40001000 AND 42000000"
-ANCHORED = "text LIKE 'forward chunk 2%'"
-LABEL = "rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
-
-
-def one_line(said: str, what: str) -> str:
-    """The line that says ``what``."""
-    lines = {line for line in said.splitlines() if what in line and line.startswith("  error: ")}
-    assert len(lines) == 1, said
-    return lines.pop()
 
 
 @pytest.mark.parametrize(
@@ -46,48 +29,6 @@ def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None
     printed = project.pytest(f"--nsys-trace={value}", code=4)
     assert f"ERROR: {project.root}/{said}\n" in printed
     assert project.files() == files
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Somebody writes the file."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        yield
-
-
-def test_a_trace_that_is_being_written(project: Project) -> None:
-    project.gate(GATE)
-    path = project.trace()
-    with locked(path):
-        said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    one_line(said, "is locked by another process: wait until its export is finished")
-    project.refresh("--nsys-trace=run.sqlite", code=0)
-
-
-def test_judging_leaves_nothing_beside_the_trace(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    path = project.trace("traces/run.sqlite")
-    before = path.read_bytes()
-    project.pytest("--nsys-trace=traces", code=0)
-    assert path.read_bytes() == before
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_a_disk_that_cannot_be_written(project: Project, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """As SQLite finds it there: it can make no file beside the trace. (These tests may run as root, who may write.)"""
-    project.gate("- overlap >= 60%")
-    changed(project.root / "run.sqlite", f"PRAGMA journal_mode = {mode}")
-    connect = sqlite3.connect
-
-    def read_only(name: str, **more: object) -> sqlite3.Connection:
-        if mode == "WAL" and "immutable=1" not in name:
-            raise sqlite3.OperationalError("unable to open database file")
-        return connect(name, **more)  # type: ignore[call-overload, no-any-return]
-
-    monkeypatch.setattr(sqlite3, "connect", read_only)
-    project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.errors import TraceError
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project
@@ -149,13 +148,6 @@ def test_other_names_name_no_rank(tmp_path: Path, name: str) -> None:
     path = torch_trace(rank=None).write(tmp_path / name)
     assert "no setup label: ranks are numbered by (file, process, device)" in notes(path, "overlap", convention=KINETO)
     assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
-
-
-def test_two_files_that_name_the_same_rank(tmp_path: Path) -> None:
-    for node in (1, 2):
-        torch_trace(rank=None, pid=node).write(tmp_path / f"node{node}_rank3.json")
-    with pytest.raises(TraceError, match=r"rank 3 comes twice in this run \(.*node1_rank3\.json.*node2_rank3\.json"):
-        rows(tmp_path, "compute_ns", convention=KINETO)
 
 
 def test_one_iteration_of_several_is_picked(project: Project) -> None:

@@ -22,7 +22,7 @@ from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_bytes, json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.opening import find_traces, open_trace
+from pytest_nsys.traces.opening import find_traces
 from tests.support.gates import Project
 from tests.support.measure import STEP, captures, notes, rows, rows_of, windows
 
@@ -301,34 +301,6 @@ def test_a_last_step_without_end_is_left_out_and_said_so(tmp_path: Path) -> None
     assert f"{path}: the last step, ProfilerStep#5, is incomplete and left out: it has no end" in said
 
 
-@pytest.mark.parametrize(
-    ("edit", "why"),
-    [
-        (lambda trace: trace.recorded_until(AT + 5_990_000), "the recording ended inside it"),
-        (lambda trace: trace.api("cudaLaunchKernel", AT + 5_060_000), "1 kernel launch of 3 ran no kernel"),
-        (
-            lambda trace: trace.events.__delitem__(slice(-4, None)),
-            "it launches 0 kernels, each step before it at least 2",
-        ),
-    ],
-)
-def test_a_last_step_that_was_cut_is_left_out(tmp_path: Path, edit: Edit, why: str) -> None:
-    whole = step_trace(6).write(tmp_path / "whole.json")
-    assert [w.count for w in windows(whole, convention=KINETO)] == [6]
-    assert not [text for text in notes(whole, "overlap", convention=KINETO) if "incomplete" in text]
-    cut = step_trace(6, edit=edit).write(tmp_path / "cut.json")
-    assert [w.count for w in windows(cut, convention=KINETO)] == [5]
-    said = notes(cut, "overlap", convention=KINETO)
-    assert f"{cut}: the last step, ProfilerStep#5, is incomplete and left out: {why}" in said
-
-
-def test_the_only_step_stays(tmp_path: Path) -> None:
-    path = step_trace(1, edit=lambda trace: trace.recorded_until(AT + 990_000)).write(tmp_path / "a.json")
-    assert [w.count for w in windows(path, convention=KINETO)] == [1]
-    said = notes(path, "overlap", convention=KINETO)
-    assert f"{path}: the only step, ProfilerStep#0, is incomplete: the recording ended inside it" in said
-
-
 # -- TorchTitan
 
 
@@ -431,24 +403,6 @@ def test_ranges_without_duration_are_open(tmp_path: Path) -> None:
     path = step_trace(edit=lambda trace: trace.range("open", AT, None)).write(tmp_path / "a.json")
     ((found,),) = Kineto(path).ranges(["open"]).values()
     assert found.end_ns == OPEN_END_NS
-
-
-def test_one_run_is_of_one_format(tmp_path: Path) -> None:
-    nsys = TraceBuilder()
-    nsys.process().kernel("gemm", 10, 20)
-    nsys.write(tmp_path / "a.sqlite")
-    step_trace().write(tmp_path / "b.json")
-    (tmp_path / "report.json").write_text('{"verdicts": []}')
-    with pytest.raises(TraceError, match=r"a\.sqlite and .*b\.json are of two formats: .*its own --nsys-trace"):
-        notes(tmp_path, "overlap", convention=KINETO)
-
-
-def test_jax_files_are_told_from_torch(tmp_path: Path) -> None:
-    (tmp_path / "host.xplane.pb").write_bytes(b"\x0a\x0b")
-    with pytest.raises(UsageMistake, match=r"host\.xplane\.pb without its trace\.json\.gz: .*XProf"):
-        find_traces(str(tmp_path), Path())
-    with pytest.raises(TraceError, match=r"host\.xplane\.pb without its trace\.json\.gz: .*XProf"):
-        open_trace(tmp_path / "host.xplane.pb")
 
 
 @pytest.mark.parametrize(

@@ -155,24 +155,6 @@ def test_a_rank_that_comes_twice_is_named_with_both_files(project: Project) -> N
     assert "node009.sqlite" in said
 
 
-def test_torch_ranks_that_are_missing_or_doubled_are_named(project: Project) -> None:
-    write_kineto(project.root / "run", 3)
-    lost = (project.root / "run" / "rank1_trace.json").rename(project.root / "rank1_trace.json")
-    said = project.command("streams", "run", "--convention=kineto", "--executor=processes:2", code=0)
-    assert "1 of 3 ranks of the mesh are in no trace: 1" in said
-    for name in ("rank1_trace.json", "rank7_trace.json"):
-        shutil.copy(lost, project.root / "run" / name)
-    said = project.command("streams", "run", "--convention=kineto", "--executor=processes:2", code=2)
-    assert "rank 1 comes twice in this run" in said
-
-
-def test_a_gap_between_the_names_of_files_is_named(project: Project) -> None:
-    write_kineto(project.root / "run", 4, informed=False)
-    (project.root / "run" / "rank2_trace.json").unlink()
-    said = project.command("streams", "run", "--convention=kineto", code=0)
-    assert "rank 2 is in no trace, though rank 3 is" in said
-
-
 # What fails
 
 
