@@ -217,21 +217,16 @@ def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Si
 def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[Change]:
     """A waiver that excuses what none did before."""
     assert sides.new is not None
-    comparator = sides.new.require.comparator
     for waiver in now:
-        if not any(_excuses(old, waiver, comparator) for old in was):
+        if not any(_excuses(old, waiver, sides.new.require.worse) for old in was):
             before = next((old for old in was if old.where == waiver.where), None)
             texts = (NONE if each is None else _waived(each, sides.unit) for each in (before, waiver))
             yield Change(ChangeKind.LOOSENED, "waiver", *texts)
 
 
-def _excuses(old: Waiver, new: Waiver, comparator: Comparator | None) -> bool:
+def _excuses(old: Waiver, new: Waiver, worse: int) -> bool:
     """Whether ``old`` excused all that ``new`` does."""
-    as_far = {
-        **dict.fromkeys((Comparator.LT, Comparator.LE), new.ceiling <= old.ceiling),
-        **dict.fromkeys((Comparator.GT, Comparator.GE), new.ceiling >= old.ceiling),
-    }
-    reached = as_far.get(comparator, new.ceiling == old.ceiling) if comparator else new.ceiling == old.ceiling
+    reached = all(way * new.ceiling <= way * old.ceiling for way in ((worse,) if worse else (1, -1)))
     return reached and new.expires <= old.expires and covers(old.where, new.where)
 
 
@@ -262,37 +257,22 @@ def _other_constant(was: Requirement, now: Requirement) -> ChangeKind | None:
         return ChangeKind.CHANGED
     if Comparator.NE in (was.comparator, now.comparator):
         return ChangeKind.CHANGED if (was.comparator, was.limit) != (now.comparator, now.limit) else None
-    more = any(
-        old is not None and (new is None or new > old)
-        for old, new in zip(_reach(was.comparator, was.limit), _reach(now.comparator, now.limit), strict=True)
-    )
+    both = (was, was.limit.value), (now, now.limit.value)
+    reaches = ([_reach(side, limit, way) for way in (1, -1)] for side, limit in both)
+    more = any(old is not None and (new is None or new > old) for old, new in zip(*reaches, strict=True))
     return ChangeKind.LOOSENED if more else None
 
 
-_Reach = tuple[Fraction, bool] | None
-
-
-def _reach(comparator: Comparator | None, limit: Constant) -> tuple[_Reach, _Reach]:
-    """How far values may go up, and how far down (negated): to the limit and whether it counts; None: any far."""
-    closed = comparator in (Comparator.LE, Comparator.GE, Comparator.EQ)
-    up = (limit.value, closed) if comparator in (Comparator.LT, Comparator.LE, Comparator.EQ) else None
-    down = (-limit.value, closed) if comparator in (Comparator.GT, Comparator.GE, Comparator.EQ) else None
-    return up, down
-
-
-_ABOVE, _BELOW = frozenset({"above"}), frozenset({"below"})
-
-
-def _failing(comparator: Comparator | None) -> frozenset[str]:
-    """On which sides of a baseline values fail."""
-    return {Comparator.LE: _ABOVE, Comparator.GE: _BELOW}.get(comparator or Comparator.EQ, _ABOVE | _BELOW)
+def _reach(require: Requirement, limit: Fraction, way: int) -> tuple[Fraction, bool] | None:
+    """How far values may go, up or down (negated): to the limit and whether it counts; None: any far."""
+    return (way * limit, "=" in str(require.comparator)) if require.worse in (way, 0) else None
 
 
 def _of_baseline(key: str, was: Requirement, now: Requirement, sides: Sides) -> Iterator[Change]:
     old, new = was.limit, now.limit
     assert isinstance(old, FromBaseline)
     assert isinstance(new, FromBaseline)
-    lost = _failing(was.comparator) - _failing(now.comparator)
+    lost = now.worse not in (0, was.worse)  # a side on which values failed
     if lost or old.no is not new.no:
         yield Change(ChangeKind.LOOSENED if lost else ChangeKind.CHANGED, key, was.text, now.text)
     if old.history is not None and new.history is not None:

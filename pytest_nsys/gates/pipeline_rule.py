@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import exact
-from pytest_nsys.gates.assertion import Assertion, Comparator, Requirement
+from pytest_nsys.gates.assertion import Assertion, Requirement
 from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 
@@ -31,7 +31,7 @@ def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str 
         return f"'{WORD}' goes with {RULED}: {metric} knows no stages to hold the period against"
     if taken_together:
         return f"'{WORD}' judges each rank by itself: leave out what takes ranks together"
-    if require.comparator not in (Comparator.GE, Comparator.GT):
+    if require.worse >= 0:
         return f"'{WORD}' asks for a score of at least so much: write >="
     return None
 

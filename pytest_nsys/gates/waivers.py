@@ -13,7 +13,7 @@ from pytest_nsys.analysis.table import Selector, Table, matches
 from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.core.units import format_apart
-from pytest_nsys.gates.assertion import Assertion, Comparator, Waiver
+from pytest_nsys.gates.assertion import Assertion, Waiver
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 
 Means = Callable[[Labels, Mapping[str, Selector]], bool]
@@ -81,12 +81,8 @@ def _within(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
     Where the limit has two sides, the ceiling is on one of them, and a value on the other is not waived.
     """
     assert row.value is not None  # a row without value is no data, not failed
-    reaches = waiver.ceiling <= row.value if _is_floor(assertion, waiver, row) else row.value <= waiver.ceiling
-    return reaches and not _other_side(assertion, waiver, row)
-
-
-def _two_sided(assertion: Assertion) -> bool:
-    return assertion.require.comparator in (None, Comparator.EQ)
+    way = _way(assertion, waiver, row)
+    return way * row.value <= way * waiver.ceiling and not _other_side(assertion, waiver, row)
 
 
 def _middle(row: JudgedRow) -> Value:
@@ -96,17 +92,15 @@ def _middle(row: JudgedRow) -> Value:
     return middle
 
 
-def _is_floor(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
-    """Whether a value may go down to the ceiling, not up to it."""
-    if _two_sided(assertion):
-        return waiver.ceiling < _middle(row)
-    return assertion.require.comparator in (Comparator.GT, Comparator.GE)
+def _way(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> int:
+    """Which way a value may go as far as the ceiling: 1 up, −1 down."""
+    return assertion.require.worse or (1 if waiver.ceiling >= _middle(row) else -1)
 
 
 def _other_side(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:
     """Whether a value of a limit with two sides is not on the ceiling's."""
     value, middle = row.value or 0, _middle(row)
-    return _two_sided(assertion) and (value < middle) != (waiver.ceiling < middle)
+    return not assertion.require.worse and (value < middle) != (waiver.ceiling < middle)
 
 
 def _in_force(waiver: Waiver, number: int) -> str:
@@ -125,14 +119,10 @@ def _red(assertion: Assertion, waiver: Waiver, unit: str, outside: Sequence[Judg
         return f"the waiver on line {line} expired on {waiver.expires}: {place}{more} {are} outside the limit"
     worst = min(outside, key=lambda row: 0 if row.margin is None else row.margin)
     ceiling, reached = format_apart(waiver.ceiling, worst.value or 0, unit)
-    floor = _is_floor(assertion, waiver, worst)
-    if _other_side(assertion, waiver, worst):
-        reached = f"not {'up' if floor else 'down'} to {reached}"
-    else:
-        reached = f"but {reached}"
+    way, back = ("up", "down") if _way(assertion, waiver, worst) > 0 else ("down", "up")
+    but = f"not {back} to" if _other_side(assertion, waiver, worst) else "but"
     place = f" ({_place(worst)})" if worst.labels else ""
-    way = "down" if floor else "up"
-    return f"waived {way} to {ceiling} until {waiver.expires} (line {line}), {reached}{place}{more}"
+    return f"waived {way} to {ceiling} until {waiver.expires} (line {line}), {but} {reached}{place}{more}"
 
 
 def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
