@@ -21,8 +21,7 @@ from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
-from pytest_nsys.verdicts.stream_change import explain_streams
-from pytest_nsys.verdicts.structure_diff import explain
+from pytest_nsys.verdicts.structure_diff import Red
 
 if TYPE_CHECKING:
     from pytest_nsys.stored.history.past_verdicts import PastVerdicts
@@ -133,10 +132,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         next_step=context.refresh if assertion.reads_stored else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=reference.origin if isinstance(reference, Reference) else "",
-        details=(
-            *explain(assertion, judgement, context.captures, source),
-            *explain_streams(assertion, judgement, context.captures, source),
-        ),
+        details=Red(assertion, judgement, context.captures, source).lines(),
         causes=_causes(assertion, judgement, context, source) if source is not None else (),
         delayed=waits,
     )

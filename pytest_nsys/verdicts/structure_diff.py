@@ -1,19 +1,25 @@
-"""A red about what a window launches, explained: which kernels came or went, and where the order first departs.
+"""What stands behind a red of structure: which kernels came or went, where their order departs, which stream computes?
 
 Looked up for a red alone: the two sides hold the names, by kernel in ``kernel_launches``, in order behind ``sequence``.
+A communication stream that computes, too, is a compute stream: its rows vanish, and barriers come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
+from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Of, Unit
+from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.structure import KernelSequence, shared_streams
+from pytest_nsys.analysis.structure import KernelSequence, SharedStream, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.absence import absences
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.judgement import Judgement
@@ -22,49 +28,107 @@ from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.kernel_order import first_difference
 from pytest_nsys.verdicts.references import ReferenceSource
 
+SHOWN = 3
 SHOWN_PARTS = 8
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
 
 
-def explain(
-    assertion: Assertion, judgement: Judgement, now: Captures, before: ReferenceSource | None
-) -> tuple[str, ...]:
-    """What stands behind the rows that do not hold, worst first, as lines; none where the metric is no structure.
+@dataclass(frozen=True)
+class Red:
+    """A judgement that may be explained; ``before`` is None under a constant limit."""
 
-    ``before`` is None under a constant limit.
-    """
-    off = [row for row in judgement.rows if row.outcome in OFF and not row.waived]
-    spec = spec_for(now.convention, assertion)
-    metric = METRICS[assertion.metric]
-    of_a_stage = metric.of in (Of.COMMUNICATION, Of.STAGE) and "stage" in metric.dimensions
-    if of_a_stage and judgement.outcome is Outcome.NO_DATA:
-        return _gone(assertion, off, now)
-    if not off or assertion.aggregates or assertion.balance_across is not None:
+    assertion: Assertion
+    judgement: Judgement
+    now: Captures
+    before: ReferenceSource | None
+
+    @property
+    def metric(self) -> Metric:
+        return METRICS[self.assertion.metric]
+
+    @property
+    def spec(self) -> WindowSpec:
+        return spec_for(self.now.convention, self.assertion)
+
+    @cached_property
+    def off(self) -> Sequence[JudgedRow]:
+        """The rows that do not hold, worst first."""
+        return [row for row in self.judgement.rows if row.outcome in OFF and not row.waived]
+
+    def lines(self) -> tuple[str, ...]:
+        """What stands behind them; none where the metric is no structure."""
+        return (*self._structure(), *_of_ranks(self._streams(), ""))
+
+    def _structure(self) -> Iterable[str]:
+        assertion, metric, before = self.assertion, self.metric, self.before
+        of_a_stage = metric.of in (Of.COMMUNICATION, Of.STAGE) and "stage" in metric.dimensions
+        if of_a_stage and self.judgement.outcome is Outcome.NO_DATA:
+            return _of_ranks(self._gone(), ":")
+        if not self.off or assertion.aggregates or assertion.balance_across is not None:
+            return ()
+        if metric.unit is Unit.HASH and before is not None:
+            return _on_lines(_departures(self.off, self.now.sequences(self.spec), before.sequences(self.spec)))
+        if "kernel" in metric.dimensions and before is not None:
+            return _by_kernel(self.off)
+        if metric.sums:
+            parts = METRICS[metric.sums]
+            accepted = before.table(parts, self.spec) if before is not None else None
+            return _on_lines(_parts(self.off, self.now.rows(parts, self.spec), accepted))
         return ()
-    if metric.unit is Unit.HASH and before is not None:
-        return _departures(off, now.sequences(spec), before.sequences(spec))
-    if "kernel" in metric.dimensions and before is not None:
-        return _by_kernel(off)
-    if metric.sums:
-        parts = METRICS[metric.sums]
-        accepted = before.table(parts, spec) if before is not None else None
-        return _parts(off, now.rows(parts, spec), accepted)
-    return ()
+
+    def _gone(self) -> Iterator[tuple[Label, str]]:
+        """What became of the stages that have no row now."""
+        table, labels = self.now.rows(self.metric, self.spec), (row.labels for row in self.off)
+        places = [(own["rank"], own["stage"]) for own in labels if {"rank", "stage"} <= own.keys()]
+        lost = absences(table, self.assertion.where, self.assertion.allow_missing)
+        places += [(absence.rank, stage) for absence in lost for stage in absence.stages]
+        held = {row.labels for row in table.rows}
+        for rank, stage in places:
+            for window in self.now.middle_windows(self.spec, rank) if (rank, stage) not in held else ():
+                yield rank, _fate(window, str(stage))
+
+    def _streams(self) -> Iterator[tuple[Label, str]]:
+        """What made compute streams of those whose kernels mostly communicate; those that it was before are left out
+        where ``before`` can tell.
+        """
+        if self.judgement.outcome not in OFF or self.metric.of not in (Of.COMMUNICATION, Of.STREAMS):
+            return
+        ranks = [*self._ranks()]
+        if not ranks and self.judgement.outcome is Outcome.NO_DATA:
+            ranks = [(rank.number, None) for rank in self.now.runs[0].ranks]
+        for rank, was in ranks:
+            for window in self.now.middle_windows(self.spec, rank):
+                for shared in shared_streams(window):
+                    if was is None or not _as_before(shared, was):
+                        yield rank, _words(shared)
+
+    def _ranks(self) -> Iterator[tuple[int, Breakdown | None]]:
+        """The ranks whose rows are gone, or tell of streams, each with what it was before where that is known."""
+        for row in self.off:
+            labels = {**row.origin, **row.labels}
+            rank = labels.get("rank")
+            if isinstance(rank, int) and (row.value is None or self.metric.of is Of.STREAMS):
+                was = None
+                if self.before is not None and row.baseline is not None:
+                    was = self.before.breakdown(self.metric, self.spec, labels, row.baseline)
+                yield rank, was
 
 
-def _gone(assertion: Assertion, off: Sequence[JudgedRow], now: Captures) -> tuple[str, ...]:
-    """What became of the stages that have no row now; the same of several ranks on one line."""
-    metric, spec = METRICS[assertion.metric], spec_for(now.convention, assertion)
-    table = now.rows(metric, spec)
-    places = [(row.labels["rank"], row.labels["stage"]) for row in off if {"rank", "stage"} <= row.labels.keys()]
-    places += [(a.rank, s) for a in absences(table, assertion.where, assertion.allow_missing) for s in a.stages]
-    held = {labels for labels, _ in table.rows}
-    found: dict[str, dict[Label, None]] = {}
-    for rank, stage in places:
-        for window in now.middle_windows(spec, rank) if (rank, stage) not in held else ():
-            if said := _fate(window, str(stage)):
-                found.setdefault(said, {})[rank] = None
-    return tuple(f"rank {', '.join(map(str, ranks))}: {said}" for said, ranks in found.items())
+def _of_ranks(found: Iterable[tuple[Label, str]], then: str) -> Iterator[str]:
+    """The same of several ranks on one line."""
+    ranks: dict[str, dict[Label, None]] = {}
+    for rank, said in found:
+        if said:
+            ranks.setdefault(said, {})[rank] = None
+    return (f"rank {', '.join(map(str, own))}{then} {said}" for said, own in ranks.items())
+
+
+def _on_lines(found: Iterable[tuple[JudgedRow, str]]) -> Iterator[str]:
+    """The same for several rows on one line."""
+    places: dict[str, list[JudgedRow]] = {}
+    for row, said in found:
+        places.setdefault(said, []).append(row)
+    return (f"{_where(rows)}: {said}" for said, rows in places.items())
 
 
 def _fate(window: RankWindow, stage: str) -> str:
@@ -84,18 +148,15 @@ def _fate(window: RankWindow, stage: str) -> str:
 
 def _departures(
     off: Sequence[JudgedRow], now: Mapping[int, KernelSequence], before: Mapping[int, KernelSequence]
-) -> tuple[str, ...]:
-    """Where each sequence departs; the same for several rows on one line."""
-    places: dict[str, list[JudgedRow]] = {}
+) -> Iterator[tuple[JudgedRow, str]]:
+    """Where each sequence departs."""
     for row in off:
         if row.value is None or row.baseline is None:
             own = before.get(_whole(row.baseline)) if row.value is None else now.get(_whole(row.value))
             count = f" ({counted(own.length, 'kernel')}, the first {printable(own.names[0], 80)})" if own else ""
-            said = f"{'no kernel any more' if row.value is None else 'no kernel before'}{count}"
+            yield row, f"{'no kernel any more' if row.value is None else 'no kernel before'}{count}"
         else:
-            said = first_difference(before.get(_whole(row.baseline)), now.get(_whole(row.value)))
-        places.setdefault(said, []).append(row)
-    return tuple(f"{_where(rows)}: {said}" for said, rows in places.items())
+            yield row, first_difference(before.get(_whole(row.baseline)), now.get(_whole(row.value)))
 
 
 def _whole(value: Value | None) -> int:
@@ -103,31 +164,20 @@ def _whole(value: Value | None) -> int:
     return value
 
 
-def _by_kernel(off: Sequence[JudgedRow]) -> tuple[str, ...]:
+def _by_kernel(off: Sequence[JudgedRow]) -> Iterator[str]:
     """The change of each kernel in all rows together."""
     found: dict[Label, list[JudgedRow]] = {}
     for row in off:
         found.setdefault(row.labels["kernel"], []).append(row)
-    lines = []
     for kernel, rows in found.items():
-        was, is_now = _total(row.baseline for row in rows), _total(row.value for row in rows)
+        was, is_now = sum(Fraction(row.baseline or 0) for row in rows), sum(Fraction(row.value or 0) for row in rows)
         what = "new" if not was else "vanished" if not is_now else "changed"
-        counts = f"{_number(was)} → {_number(is_now)} launches"
-        lines.append(f"{what}: {printable(str(kernel), 80)}, {counts} ({_where(rows)})")
-    return tuple(lines)
+        yield f"{what}: {printable(str(kernel), 80)}, {was} → {is_now} launches ({_where(rows)})"
 
 
-def _total(values: Iterable[Value | None]) -> Fraction:
-    return sum((Fraction(value or 0) for value in values), Fraction(0))
-
-
-def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> tuple[str, ...]:
-    """What each row that is off is made of: of each part the change, or how many there are where nothing says what was.
-
-    The same for several rows on one line.
-    """
+def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> Iterator[tuple[JudgedRow, str]]:
+    """What each row is made of: of each part the change, or how many there are where nothing says what was."""
     sides = [dict(table.rows) if table is not None else {} for table in (before, now)]
-    places: dict[str, list[JudgedRow]] = {}
     for row in off:
         place = tuple(row.labels.values())
         was, is_now = ({key[-1]: value for key, value in side.items() if key[:-1] == place} for side in sides)
@@ -137,18 +187,13 @@ def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> tuple[
         more = f" and {len(moved) - SHOWN_PARTS} more" if len(moved) > SHOWN_PARTS else ""
         if moved:
             signed = before is not None
-            parts = ("" if signed else "now ") + ", ".join(_part(n, by, signed=signed) for n, by in moved[:SHOWN_PARTS])
-            places.setdefault(parts + more, []).append(row)
-    return tuple(f"{_where(rows)}: {parts}" for parts, rows in places.items())
+            parts = ", ".join(_part(name, by, signed=signed) for name, by in moved[:SHOWN_PARTS])
+            yield row, ("" if signed else "now ") + parts + more
 
 
 def _part(name: Label, by: Fraction, *, signed: bool) -> str:
     sign = ("+" if by > 0 else "−") if signed else ""
-    return f"{sign}{_number(abs(by))} {printable(str(name), 80)}"
-
-
-def _number(value: Fraction) -> str:
-    return str(value if value.denominator > 1 else value.numerator)
+    return f"{sign}{abs(by)} {printable(str(name), 80)}"
 
 
 def _where(rows: Sequence[JudgedRow]) -> str:
@@ -160,3 +205,18 @@ def _where(rows: Sequence[JudgedRow]) -> str:
         more = f" and {len(labels) - 6} more" if len(labels) > 6 else ""
         said.append(f"{dimension} {', '.join(printable(str(label), 60) for label in labels[:6])}{more}")
     return " ".join(said)
+
+
+def _as_before(shared: SharedStream, was: Breakdown) -> bool:
+    """Whether as many kernels of its communication were barriers."""
+    barriers = {name: own.kernels for name, own in was.barriers.items()}
+    return all(barriers.get(name, 0) >= count for name, count in shared.communication.items())
+
+
+def _words(shared: SharedStream) -> str:
+    compute = sorted(shared.compute.items(), key=lambda item: (-item[1][1], item[0]))
+    each = [f"{printable(name, 80)} ({counted(n, 'kernel')}, {format_value(ns, 'ns')})" for name, (n, ns) in compute]
+    more = [f"{len(each) - SHOWN} more"] if len(each) > SHOWN else []
+    who = f"{', '.join([*each[:SHOWN], *more])} {'makes' if len(each) == 1 else 'make'} it a compute stream"
+    number = sum(shared.communication.values())
+    return f"stream {shared.label}: {who}, so {counted(number, 'communication kernel')} on it count as barriers"

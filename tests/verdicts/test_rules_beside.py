@@ -41,7 +41,7 @@ from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
-from pytest_nsys.verdicts.stream_change import _words
+from pytest_nsys.verdicts.structure_diff import _words
 
 KEY = (("rank", 0),)
 
