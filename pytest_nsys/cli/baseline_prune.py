@@ -8,7 +8,7 @@ import click
 
 from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.cli.output import shown
-from pytest_nsys.cli.stores import Found, stores
+from pytest_nsys.cli.stores import StoredGate, stores
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import counted, printable
@@ -58,7 +58,7 @@ def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
         yield f"{shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
 
 
-def _orphans(found: Sequence[Found]) -> Iterator[Orphan]:
+def _orphans(found: Sequence[StoredGate]) -> Iterator[Orphan]:
     known = {each.store.folder for each in found}
     for folder, root in sorted({(each.store.folder.parent, each.root) for each in found}):
         yield from orphans(folder, root, known)

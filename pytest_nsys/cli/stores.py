@@ -33,7 +33,7 @@ class Collected(NamedTuple):
     root: Path
 
 
-class Found(NamedTuple):
+class StoredGate(NamedTuple):
     """A gate file, the store of its baselines, and pytest's root directory."""
 
     gate: GateFile
@@ -74,7 +74,7 @@ def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list
     return asking.found, "" if well else complaints.getvalue() + said.getvalue()
 
 
-def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
+def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[StoredGate]:
     """Each gate file with the store of its baselines.
 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
@@ -83,4 +83,6 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[Found]:
     if said or not found:
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [Found(load_gate_file(path, METRICS), store_of(path, folder, root), root) for path, folder, root in found]
+    return [
+        StoredGate(load_gate_file(path, METRICS), store_of(path, folder, root), root) for path, folder, root in found
+    ]

@@ -129,11 +129,8 @@ def test_csv_carries_the_columns_of_the_table(trace: Path, command: str) -> None
     rows = list(csv.reader(io.StringIO(run(command, trace, "--format", "csv").stdout)))
     assert rows[0] == table[0].split()
     assert len(rows) == len(table) - 1
-
-
-def test_csv_values_are_raw(trace: Path) -> None:
-    (first, *_) = csv.DictReader(io.StringIO(run("overlap", trace, "--format", "csv").stdout))
-    assert (first["overlap"], first["exposed_ns"]) == ("0.75", "1000")
+    if command == "overlap":
+        assert rows[1][2:4] == ["1000", "0.75"]
 
 
 def test_markdown(trace: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,8 @@ def test_beside_the_report(project: Project, nsys: FakeNsys) -> None:
     assert len(nsys.asked("export")) == 1
     project.command("export", "run.nsys-rep", "--force", code=0)
     assert len(nsys.asked("export")) == 2
-    project.command("overlap", "run.nsys-rep", code=0)
+    for trace in ("run.nsys-rep", "run.sqlite"):
+        assert "stage2_f" in project.command("overlap", trace, code=0)
     assert len(nsys.asked("export")) == 2
     assert {name for name in project.files() if not name.startswith("bin/")} == {"run.nsys-rep", "run.sqlite"}
 
@@ -48,13 +48,13 @@ def test_an_older_export_is_replaced_only_by_force(project: Project, nsys: FakeN
 def test_to_a_file_or_a_folder(project: Project) -> None:
     for name in ("a.nsys-rep", "b.qdrep"):
         write_report(project.root / "run" / name)
-    project.command("export", "run/a.nsys-rep", "--output", "other.sqlite", code=0)
+    project.command("export", "run/a.nsys-rep", "--output", "other one.sqlite", code=0)
     said = project.command("export", "run", "--output", "new/", code=0)
     assert "wrote new/a.sqlite" in said
     assert "wrote new/b.sqlite" in said
     project.command("export", "run/*.qdrep", code=0)
     exports = {name for name in project.files() if name.endswith(".sqlite") and not name.startswith("bin/")}
-    assert exports == {"other.sqlite", "new/a.sqlite", "new/b.sqlite", "run/b.sqlite"}
+    assert exports == {"other one.sqlite", "new/a.sqlite", "new/b.sqlite", "run/b.sqlite"}
 
 
 def test_one_bad_report_does_not_keep_the_others_back(project: Project, nsys: FakeNsys) -> None:
@@ -95,11 +95,3 @@ def test_a_folder_that_cannot_be_made(project: Project) -> None:
     said = project.command("export", "a.nsys-rep", "--output", "taken/a.sqlite", code=2)
     assert "error: " in said
     assert "taken" in said
-
-
-@pytest.mark.parametrize("folder", [Path("traces"), Path("with blank")])
-@pytest.mark.usefixtures("nsys")
-def test_the_export_is_a_trace(project: Project, folder: Path) -> None:
-    write_report(project.root / folder / "run.nsys-rep")
-    project.command("export", folder / "run.nsys-rep", "--output", "run.sqlite", code=0)
-    assert "stage2_f" in project.command("overlap", "run.sqlite", code=0)

@@ -12,7 +12,6 @@ from pytest_nsys.cli import main
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
-from tests.support.gates import Project
 from tests.support.kernel_traces import steps_trace, written
 
 
@@ -59,12 +58,6 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
     assert found[1] == ["nccl", "0", "0", "0.0%"]
     assert found[-1] == ["total", "60", "1", "100.0%"]
     assert len(found) == len(zero_filled(NVIDIA)) + 1
-
-
-def test_command_in_a_process(project: Project) -> None:
-    steps_trace(project.root / "run.sqlite", 0, 100, 200)
-    assert table_of(project.command("kernels", "run.sqlite", "--steps=3", code=0))[0] == ["gemm", "60", "1", "100.0%"]
-    assert "the window holds no anchor" in project.command("kernels", "run.sqlite", code=3)
 
 
 def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
