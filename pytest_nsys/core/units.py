@@ -60,8 +60,20 @@ class Quantity:
     text: str
 
     @property
-    def is_time(self) -> bool:
-        return self.unit in NANOSECONDS
+    def number(self) -> str:
+        return _decimal(self.value, 18)
+
+    @property
+    def amounts(self) -> dict[str, Fraction]:
+        """What it is in the base of each unit of metrics that it fits: a bare number fits two."""
+        for unit, scales in ((TIME, NANOSECONDS), (SIZE, BYTES)):
+            if self.unit in scales:
+                return {unit: self.value * scales[self.unit]}
+        if self.unit in (POINTS, RATIO):
+            return {RATIO: self.value / 100}
+        if self.unit:
+            return {self.unit: self.value}
+        return {BARE: self.value} | ({COUNT: self.value} if self.value.denominator == 1 else {})
 
 
 def parse_quantity(text: str) -> Quantity:
@@ -81,44 +93,25 @@ def parse_quantity(text: str) -> Quantity:
 
 def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
     """What ``quantity`` is in the base of ``metric_unit``; ``name`` is the metric's, for the mistake."""
-    if metric_unit == TIME and quantity.is_time:
-        return quantity.value * NANOSECONDS[quantity.unit]
-    if metric_unit == RATIO and quantity.unit == RATIO:
-        return quantity.value / 100
-    if metric_unit == COUNT and not quantity.unit:
-        if quantity.value.denominator != 1:
-            raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
-        return quantity.value
-    if metric_unit == SIZE and quantity.unit in BYTES:
-        return quantity.value * BYTES[quantity.unit]
-    if metric_unit == (quantity.unit or BARE):
-        return quantity.value
+    if metric_unit == COUNT and not quantity.unit and quantity.value.denominator != 1:
+        raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
+    if metric_unit in quantity.amounts and quantity.unit != POINTS:
+        return quantity.amounts[metric_unit]
     raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
 
 
 def relative_amount(quantity: Quantity) -> Fraction:
     """The share of its baseline that a tolerance allows, as a plain fraction."""
     if quantity.unit != RATIO:
-        number = _decimal(quantity.value, 18)
-        raise UnitMistake(f"rel is a share of the baseline: write {number}%, not {quantity.text}")
+        raise UnitMistake(f"rel is a share of the baseline: write {quantity.number}%, not {quantity.text}")
     return quantity.value / 100
 
 
 def absolute_amounts(quantity: Quantity) -> dict[str, Fraction]:
     """The amount of a tolerance by the units of the metrics that it fits: a bare number fits two."""
-    if quantity.is_time:
-        return {TIME: quantity.value * NANOSECONDS[quantity.unit]}
-    if quantity.unit == POINTS:
-        return {RATIO: quantity.value / 100}
     if quantity.unit == RATIO:
-        number = _decimal(quantity.value, 18)
-        raise UnitMistake(f"abs is an amount: write {number}pp for percentage points, not {quantity.text}")
-    if quantity.unit in BYTES:
-        return {SIZE: quantity.value * BYTES[quantity.unit]}
-    if quantity.unit:
-        return {quantity.unit: quantity.value}
-    whole = quantity.value.denominator == 1
-    return {BARE: quantity.value} | ({COUNT: quantity.value} if whole else {})
+        raise UnitMistake(f"abs is an amount: write {quantity.number}pp for percentage points, not {quantity.text}")
+    return quantity.amounts
 
 
 def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
@@ -127,13 +120,13 @@ def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction
     if metric_unit in amounts:
         return amounts[metric_unit]
     if metric_unit == RATIO:
-        number = _decimal(quantity.value, 18)
+        number = quantity.number
         raise UnitMistake(f"{name} is a ratio: write {number}pp or {number}%, not {quantity.text}")
     raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
 
 
 def _wanted(quantity: Quantity, metric_unit: str) -> str:
-    number = _decimal(quantity.value, 18)
+    number = quantity.number
     if metric_unit == TIME:
         return "a time: write it in ns, us, ms or s"
     if metric_unit == RATIO:
@@ -155,13 +148,13 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
 def format_value(value: Value, unit: str, more_digits: int = 0) -> str:
     """``value`` for people: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` than usual on demand."""
     if unit == TIME:
-        return _format_time(value, 4 + more_digits)
+        return _format_scaled(value, NANOSECONDS, 4 + more_digits)
     if unit == HASH:
         return f"{int(value):x}"
     if unit == RATIO:
         return _decimal(Fraction(value) * 100, 2 + more_digits, at_least=1) + "%"
     if unit == SIZE:
-        return _format_size(value, 4 + more_digits)
+        return _format_scaled(value, {unit: BYTES[unit] for unit in (SIZE, "kB", "MB", "GB")}, 4 + more_digits)
     text = _decimal(value, 3 + more_digits, thousands=" " if unit in RATES else "")
     return text if unit in (COUNT, BARE) else f"{text} {unit}"
 
@@ -200,18 +193,10 @@ def _written(time_ns: Fraction) -> str:
     return _decimal(time_ns / NANOSECONDS[unit], 18) + unit
 
 
-def _format_time(value: Value, digits: int) -> str:
+def _format_scaled(value: Value, scales: Mapping[str, int], digits: int) -> str:
     size = abs(Fraction(value))
-    unit = next((unit for unit, scale in NANOSECONDS.items() if size < 10_000 * scale), "s")
-    scaled = Fraction(value) / NANOSECONDS[unit]
-    decimals = max(0, digits - len(str(int(abs(scaled)))))
-    return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
-
-
-def _format_size(value: Value, digits: int) -> str:
-    size = abs(Fraction(value))
-    unit = next((unit for unit in (SIZE, "kB", "MB") if size < 10_000 * BYTES[unit]), "GB")
-    scaled = Fraction(value) / BYTES[unit]
+    unit = next((unit for unit, scale in scales.items() if size < 10_000 * scale), [*scales][-1])
+    scaled = Fraction(value) / scales[unit]
     decimals = max(0, digits - len(str(int(abs(scaled)))))
     return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.core.model import Value
@@ -37,14 +37,10 @@ def below(t: float, freedom: int) -> float:
     return 0.5 + constant * area
 
 
-def by_formula(accepted: Sequence[Value], calibration: Sequence[Value] = ()) -> float:
+def by_formula(accepted: Sequence[Value]) -> float:
     """t(0.99, nu) s sqrt(1 + 1/K) in floats."""
-    k, own = len(accepted), len(accepted) - 1
-    s2_own = statistics.variance(map(float, accepted)) if k > 1 else 0.0
-    s2_calibrated = statistics.variance(map(float, calibration)) if calibration else 0.0
-    freedom = own + (4 if calibration else 0)
-    s2 = (own * s2_own + (4 * s2_calibrated if calibration else 0)) / freedom
-    return float(quantile(freedom, FALSE_ALARMS)) * math.sqrt(s2) * math.sqrt(1 + 1 / k)
+    k = len(accepted)
+    return float(quantile(k - 1, FALSE_ALARMS)) * statistics.stdev(map(float, accepted)) * math.sqrt(1 + 1 / k)
 
 
 def test_the_oracle_knows_a_textbook_value() -> None:
@@ -75,13 +71,6 @@ def test_without_calibration_it_is_the_formula(accepted: list[Value]) -> None:
     found = bound(accepted)
     assert found is not None
     assert float(found) == pytest.approx(by_formula(accepted), rel=1e-6, abs=2 * ABOUT)
-
-
-@given(few_runs, calibrations)
-def test_with_calibration_both_variances_are_pooled(accepted: list[Value], calibration: list[Value]) -> None:
-    found = bound(accepted, calibration)
-    assert found is not None
-    assert float(found) == pytest.approx(by_formula(accepted, calibration), rel=1e-6, abs=2 * ABOUT)
 
 
 def test_the_bound_by_hand() -> None:
@@ -181,33 +170,3 @@ def test_a_baseline_that_is_its_calibration_has_the_freedom_of_its_runs(calibrat
 def test_without_values_of_the_calibration_its_runs_count_as_their_own(accepted: list[Value]) -> None:
     """A row whose noise was not measured: what the places say of other rows does not thin it out."""
     assert bound(accepted, (), frozenset({0, 1})) == bound(accepted)
-
-
-@given(runs, st.integers(2, 9))
-def test_more_spread_is_a_wider_bound(accepted: list[Value], factor: int) -> None:
-    assume(len(set(accepted)) > 1)
-    narrow, wide = bound(accepted), bound([value * factor for value in accepted])
-    assert narrow is not None
-    assert wide is not None
-    assert wide > narrow
-    assert float(wide) == pytest.approx(factor * float(narrow), rel=1e-6, abs=1e-7)
-
-
-@given(whole, calibrations, st.integers(2, 9))
-def test_more_spread_of_the_calibration_is_a_wider_bound(accepted: int, calibration: list[Value], factor: int) -> None:
-    narrow, wide = bound([accepted], calibration), bound([accepted], [value * factor for value in calibration])
-    assert narrow is not None
-    assert wide is not None
-    assert (wide > narrow) == (len(set(calibration)) > 1)
-
-
-@given(runs, st.integers(0, 10**9))
-def test_the_bound_does_not_depend_on_where_the_values_lie(accepted: list[Value], shift: int) -> None:
-    assert bound([value + shift for value in accepted]) == bound(accepted)
-
-
-@given(runs, st.randoms(use_true_random=False))
-def test_the_bound_does_not_depend_on_the_order_of_the_runs(accepted: list[Value], random: object) -> None:
-    mixed = list(accepted)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
-    assert bound(mixed) == bound(accepted)

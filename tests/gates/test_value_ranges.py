@@ -184,11 +184,6 @@ def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
     assert "1 of 4 rows do not reach the early warning >= 70%" in said
 
 
-def test_the_fixture_refuses_the_same_sentences(project: Project) -> None:
-    project.pytester.makepyfile("def test_it(nsys_gate):\n    nsys_gate('overlap >= 0%')\n")
-    assert f"ArgumentMistake: 'overlap >= 0%', character 9: '>= 0%' {NO_FLOOR}overlap >= 60%?" in project.pytest(code=1)
-
-
 @dataclass(frozen=True)
 class Ranged:
     least: int | None
