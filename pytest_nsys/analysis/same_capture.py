@@ -35,7 +35,7 @@ def times_of(each: Callable[[Metric, WindowSpec], Sequence[Table]], asked: Itera
     found: list[dict[tuple[str, WindowSpec, tuple[Label, ...]], Value]] = [{} for _ in range(count)]
     for metric, spec in asked:
         with contextlib.suppress(NsysError):  # who asks for it is told
-            for own, table in zip(found, each(metric, spec), strict=True):
+            for own, table in zip(found, each(metric, spec), strict=False):
                 own.update({(metric.name, spec, labels): value for labels, value in table.rows if value})
     return list(found)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
 from pytest_nsys.core.model import Label, Note, Row, Value, counted, label_words
 from pytest_nsys.core.statistics import distance, exact, median
@@ -66,24 +67,25 @@ class Reference:
     notes: tuple[Note, ...] = ()
 
 
+def judged_unit(assertion: Assertion) -> str:
+    """The unit of what is held against the limit: a balance is a bare ratio, whatever it balances."""
+    return "1" if assertion.balance_across is not None else str(METRICS[assertion.metric].unit)
+
+
 def judge(
-    assertion: Assertion,
-    unit: str,
-    now: Table,
-    reference: Reference | NotComparable | None,
-    today: date | None = None,
+    assertion: Assertion, now: Table, reference: Reference | NotComparable | None, today: date | None = None
 ) -> Judgement:
     """Hold what was measured against what was asked.
 
     ``reference`` is what the assertion is compared with, where it needs a baseline. ``today`` (default: in UTC) is what
     waivers expire by.
     """
-    found = _with_origins(_judge(assertion, unit, now, reference), assertion, now)
+    found = _with_origins(_judge(assertion, now, reference), assertion, now)
     if assertion.warn is not None:
         found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
     if assertion.waivers and found.rows:
         day = today or datetime.now(UTC).date()
-        rows, said = waive(assertion, unit, found.rows, meaning(now), day)
+        rows, said = waive(assertion, judged_unit(assertion), found.rows, meaning(now), day)
         found = amounting(rows, warnings=(*found.warnings, *said))
     lost = absences(now, assertion.where, assertion.allow_missing)
     if not lost or found.outcome is Outcome.NO_DATA:
@@ -103,7 +105,7 @@ def _with_origins(judgement: Judgement, assertion: Assertion, now: Table) -> Jud
     return replace(judgement, rows=rows)
 
 
-def _judge(assertion: Assertion, unit: str, now: Table, reference: Reference | NotComparable | None) -> Judgement:
+def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparable | None) -> Judgement:
     if lost := lacking(now, assertion.where):
         return Judgement(Outcome.NO_DATA, reason=lost)
     try:
@@ -126,7 +128,7 @@ def _judge(assertion: Assertion, unit: str, now: Table, reference: Reference | N
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, NotComparable):
         return Judgement(reference.outcome, reason=reference.reason)
-    return _against_baseline(assertion, limit, unit, rows, reference)
+    return _against_baseline(assertion, limit, rows, reference)
 
 
 def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
@@ -192,7 +194,7 @@ def row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
 
 
 def _against_baseline(
-    assertion: Assertion, limit: FromBaseline, unit: str, rows: Sequence[Labelled], reference: Reference
+    assertion: Assertion, limit: FromBaseline, rows: Sequence[Labelled], reference: Reference
 ) -> Judgement:
     try:
         runs = [folded(table, assertion) for table in reference.runs]
@@ -202,11 +204,11 @@ def _against_baseline(
     for run in runs:
         for key, value in run.items():
             stored.setdefault(key, []).append(value)
-    if unit == HASH:
+    if judged_unit(assertion) == HASH:
         return amounting([*_in_the_same_order(assertion, rows, stored)])
     if limit.no is not None:
         return amounting([*_unmatched(assertion, limit.no, rows, stored)])
-    scale = _Scale(assertion, limit, unit, reference, len(rows))
+    scale = _Scale(assertion, limit, reference, len(rows))
     judged = []
     for labels, value in rows:
         values = stored.pop(row_key(assertion, labels), None)
@@ -253,10 +255,8 @@ def _in_the_same_order(
 class _Scale:
     """Holds rows against their baseline: the tolerance is the policy, the noise what the measurement can tell."""
 
-    def __init__(
-        self, assertion: Assertion, limit: FromBaseline, unit: str, reference: Reference, together: int
-    ) -> None:
-        self._assertion, self._limit, self._unit, self._reference = assertion, limit, unit, reference
+    def __init__(self, assertion: Assertion, limit: FromBaseline, reference: Reference, together: int) -> None:
+        self._assertion, self._limit, self._reference = assertion, limit, reference
         self._together = together  # rows are judged as one gate
         self._calibration: dict[RowKey, list[Value]] = {}
         with contextlib.suppress(NothingSelected):  # the noise of such rows is not measured
@@ -299,7 +299,9 @@ class _Scale:
     def _reach(self, key: RowKey, accepted: Sequence[Value]) -> tuple[Value, Value | None]:
         calibration = self._calibration.get(key, [])
         whole = calibration if len(calibration) == len(self._reference.calibration) else []
-        tolerance, noise = reach(self._limit, self._unit, accepted, whole, self._reference.among, self._together)
+        tolerance, noise = reach(
+            self._limit, judged_unit(self._assertion), accepted, whole, self._reference.among, self._together
+        )
         return tolerance, noise if self._reference.decisions is None else None
 
 

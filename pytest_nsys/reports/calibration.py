@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
@@ -12,13 +13,12 @@ from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
-from pytest_nsys.gates.judgement import Reference, judge
+from pytest_nsys.gates.judgement import judge, judged_unit
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.tables import CellKind, Column, as_table
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series
-from pytest_nsys.stored.baselines.series import series_for, spelled
-from pytest_nsys.verdicts.evaluate import judged_unit
+from pytest_nsys.stored.baselines.series import accepted_runs, series_for, spelled
 
 COLUMNS = (Column("row"), Column("median"), Column("s0 / median", CellKind.RATIO), Column("s0"))
 
@@ -58,7 +58,7 @@ def _amount(value: Value, unit: str) -> str:
 
 def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
-    metric, unit = METRICS[reader.metric], judged_unit(reader, METRICS[reader.metric])
+    metric, unit = METRICS[reader.metric], judged_unit(reader)
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:
@@ -82,10 +82,8 @@ def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
 
 def _judged(reader: Assertion, metric: Metric, series: Series, captures: Captures) -> Iterator[JudgedRow]:
     """The rows of the assertion with tolerance and noise; what they are held against themselves does not matter."""
-    runs = [captures.stored(metric, rows) for rows in series.runs]
-    calibration = [captures.stored(metric, rows) for rows in series.calibration_runs]
-    reference = Reference(runs, calibration, series.among_calibration)
-    for row in judge(reader, judged_unit(reader, metric), runs[-1], reference).rows:
+    reference = accepted_runs(series, partial(captures.stored, metric))
+    for row in judge(reader, reference.runs[-1], reference).rows:
         if row.noise is not None:
             yield row
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.model import Label, Note, counted, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
 from pytest_nsys.gates.bad_runs import BadRuns, delayed
-from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
+from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge, judged_unit
 from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
 from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
@@ -113,7 +113,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         assertion=assertion,
         outcome=judgement.outcome,
         message=message,
-        unit=judged_unit(assertion, metric),
+        unit=judged_unit(assertion),
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
@@ -151,7 +151,7 @@ def _judged(
     assertion: Assertion, context: GateContext, measured: Table, reference: Reference | NotComparable | None
 ) -> Judgement:
     """What was measured, against the limit and, where the assertion asks for it, the rule of a pipeline."""
-    judgement = judge(assertion, judged_unit(assertion, METRICS[assertion.metric]), measured, reference)
+    judgement = judge(assertion, measured, reference)
     if not assertion.pipeline or not judgement.rows:
         return judgement
     ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
@@ -160,11 +160,6 @@ def _judged(
 
 def _of(reference: Reference | NotComparable | None) -> tuple[str, ...]:
     return reference.warnings if isinstance(reference, Reference) else ()
-
-
-def judged_unit(assertion: Assertion, metric: Metric) -> str:
-    """The unit of what is held against the limit: a balance is a bare ratio, whatever it balances."""
-    return "1" if assertion.balance_across is not None else str(metric.unit)
 
 
 _SIDE: Mapping[Comparator | None, str] = {

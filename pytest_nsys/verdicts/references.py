@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import Difference, Labels, Outcome
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
-from pytest_nsys.stored.baselines.series import explained_by, series_for, series_id, spelled, stale
+from pytest_nsys.stored.baselines.series import accepted_runs, explained_by, series_for, series_id, spelled, stale
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 
@@ -205,13 +205,8 @@ class StoredBaseline(ReferenceSource):
         if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
             what = f"{self.shown(path)} holds {metric.name} of other dimensions or unit"
             return NotComparable(Outcome.INCOMPARABLE, what)
-        return Reference(
-            runs=[self.captures.stored(metric, rows) for rows in series.runs],
-            calibration=[self.captures.stored(metric, rows) for rows in series.calibration_runs],
-            among=series.among_calibration,
-            origin=f"{self.shown(path)}{self.store.files.origin}",
-            notes=self._narrowed(baseline),
-        )
+        found = accepted_runs(series, partial(self.captures.stored, metric))
+        return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._narrowed(baseline))
 
     def _series(self, name: str, spec: WindowSpec) -> Series | None:
         """What is stored of a metric where a reference was found. Raises BaselineError."""

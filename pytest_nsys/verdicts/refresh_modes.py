@@ -22,7 +22,7 @@ from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
-from pytest_nsys.verdicts.evaluate import judged_unit
+from pytest_nsys.stored.baselines.series import accepted_runs
 
 KEPT_RUNS = 10
 """Accepted runs of a row; the oldest makes room for the newest."""
@@ -78,11 +78,7 @@ class Remeasured:
     def reference(self) -> Reference:
         """What the assertions are held against as long as nothing is written."""
         assert self.stored is not None
-        return Reference(
-            runs=[self.table(rows) for rows in self.stored.runs],
-            calibration=[self.table(rows) for rows in self.stored.calibration_runs],
-            among=self.stored.among_calibration,
-        )
+        return accepted_runs(self.stored, self.table)
 
     def reference_of(self, rows: Mapping[RowLabels, Value]) -> Reference:
         """What the assertions are held against once ``rows`` are the one accepted run."""
@@ -93,7 +89,7 @@ class Remeasured:
 
     def judged(self, assertion: Assertion, rows: Mapping[RowLabels, Value], reference: Reference) -> Judgement:
         """What the assertion says of ``rows``."""
-        return judge(assertion, judged_unit(assertion, self.metric), self.table(rows), reference)
+        return judge(assertion, self.table(rows), reference)
 
     def named(self, labels: RowLabels) -> str:
         """A row in words."""

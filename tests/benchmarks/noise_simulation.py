@@ -27,7 +27,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 
 from pytest_nsys.analysis.metrics import METRICS
@@ -37,6 +37,7 @@ from pytest_nsys.gates.judgement import NotComparable, Reference, judge
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import Series
+from pytest_nsys.stored.baselines.series import accepted_runs
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
 from tests.support.gate_files import loaded
@@ -209,13 +210,9 @@ def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequenc
         accepted, calibration = before[: rule.stored], before[rule.stored :]
         calibration = accepted if rule.on_its_own else calibration
         series = Series("ns", "lower", METRIC.dimensions, by_row(accepted), by_row(calibration))
-        reference = Reference(
-            runs=[now.stored(METRIC, rows) for rows in series.runs],
-            calibration=[now.stored(METRIC, rows) for rows in series.calibration_runs],
-            among=series.among_calibration,
-        )
+        reference = accepted_runs(series, partial(now.stored, METRIC))
     table = now.rows(METRIC, spec)
-    return judge(assertion, str(METRIC.unit), table, reference).outcome
+    return judge(assertion, table, reference).outcome
 
 
 def by_row(runs: Sequence[Values]) -> dict[tuple[Label, ...], list[Value]]:

@@ -5,12 +5,16 @@ The gate file alone says it, without a trace: the metric with its definition, an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.model import Value, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.requests import spec_for
-from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId
 from pytest_nsys.stored.baselines.breakdowns import MeasuredAs, explaining
 
 
@@ -27,6 +31,12 @@ def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
     """What an assertion of the gate file reads, or would read, of a baseline."""
     return series_id(METRICS[assertion.metric], spec_for(gate.convention, assertion))
+
+
+def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], Table]) -> Reference:
+    """What an assertion is held against: ``table`` spells the stored rows as a gate sees them."""
+    runs, calibration = ([table(rows) for rows in each] for each in (series.runs, series.calibration_runs))
+    return Reference(runs, calibration, series.among_calibration)
 
 
 def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
