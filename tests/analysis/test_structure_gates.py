@@ -25,8 +25,8 @@ from pytest_nsys.stored.baselines import baseline_file, kernel_order
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, load, loads
 from pytest_nsys.stored.baselines.kernel_order import first_difference
 from tests.support.gate_files import mistakes
-from tests.support.gates import MS, Edit, Project
-from tests.support.measure import rows
+from tests.support.gates import MS, Edit, Project, write_trace
+from tests.support.measure import captures, rows
 
 AT = 46 * MS
 """A time in the median window, after the communication of stage4_f."""
@@ -75,31 +75,24 @@ PLACE = "rank 0 stage stage4_f stream 9: "
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ("abcd", "abcd", ""),
         ("abcd", "abdc", "kernel 3 of 4: c before, d now"),
         ("abcd", "abxcd", "kernel 3 of 4, now 5: c before, x now (put in)"),
         ("abxcd", "abcd", "kernel 3 of 5, now 4: x before, c now (left out)"),
         ("abcde", "abxde", "kernel 3 of 5: c before, x now (in its place)"),
         ("abc", "abcd", "kernel 4 of 3, now 4: nothing before, d now"),
         ("abc", "ab", "kernel 3 of 3, now 2: c before, nothing now"),
-        ("a", "", "no kernel any more (1 kernel, the first a)"),
-        ("", "ab", "no kernel before (2 kernels, the first a)"),
     ],
 )
-def test_sequence_shows_where_the_order_first_departs(project: Project, before: str, now: str, said: str) -> None:
-    gate = "- sequence == baseline"
-    found = against(project, gate, kernels(*before), kernels(*now), 1 if said else 0)
-    if said:
-        assert change(found) == [PLACE + said]
-        assert "failed: " in found
+def test_where_an_order_first_departs(before: str, now: str, said: str) -> None:
+    assert first_difference(*(KernelSequence(tuple(each), len(each)) for each in (before, now))) == said
 
 
-def test_sequence_is_the_same_however_long_kernels_take(project: Project) -> None:
-    project.gate("- sequence == baseline")
-    project.trace("base.sqlite", exposed_us=200)
-    project.refresh("--nsys-trace=base.sqlite")
-    project.trace(exposed_us=700)
-    project.pytest("--nsys-trace=run.sqlite", code=0)
+def test_a_stream_that_came_and_one_that_went(project: Project) -> None:
+    said = against(project, "- sequence == baseline", kernels("a"), kernels("a", "b", stream=10), 1)
+    assert change(said) == [
+        "rank 0 stage stage4_f stream 9: no kernel any more (1 kernel, the first a)",
+        "rank 0 stage stage4_f stream 10: no kernel before (2 kernels, the first a)",
+    ]
 
 
 def test_one_change_of_many_ranks_is_told_once(project: Project) -> None:
@@ -173,9 +166,11 @@ def test_plain_name_leaves_out_what_differs_from_build_to_build(short: str, plai
     assert plain_name(short) == plain
 
 
-def test_running_numbers_of_generated_kernels_are_no_change(project: Project) -> None:
+def test_running_numbers_of_generated_kernels_are_no_change_nor_is_how_long_any_takes(project: Project) -> None:
     before, now = kernels("triton_poi_fused_add_1", "b"), kernels("triton_poi_fused_add_7", "b")
     against(project, "- sequence == baseline\n- no new kernels\n- no vanished kernels", before, now, 0)
+    project.trace(exposed_us=700, edit=now)
+    project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 # New and vanished kernels
@@ -190,19 +185,9 @@ def test_new_kernels_are_listed_with_their_counts(project: Project) -> None:
     ]
 
 
-def test_vanished_kernels_are_listed_with_their_counts(project: Project) -> None:
-    said = against(project, "- no vanished kernels", kernels("a", "old", "old"), kernels("a"), 1)
-    assert change(said) == ["vanished: old, 2 → 0 launches (rank 0 stage stage4_f)"]
-
-
 def test_each_sentence_looks_at_its_own_side_alone(project: Project) -> None:
     against(project, "- no new kernels", kernels("a", "old"), kernels("a", "a"), 0)
     against(project, "- no vanished kernels", kernels("a"), kernels("a", "a", "new"), 0)
-
-
-def test_kernel_that_moved_to_another_stage_is_new_there(project: Project) -> None:
-    said = against(project, "- no new kernels", kernels("a", stage="stage2_f"), kernels("a"), 1)
-    assert change(said) == ["new: a, 0 → 1 launches (rank 0 stage stage4_f)"]
 
 
 def test_new_kernels_of_a_stage_are_selected_by_its_key(project: Project) -> None:
@@ -225,15 +210,10 @@ def test_a_waiver_lets_a_new_kernel_pass_up_to_its_count(project: Project) -> No
 # Numbers of launches
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "parts"), [("aab", "ab", "−1 a"), ("ab", "abb", "+1 b"), ("a", "bb", "+2 b, −1 a")]
-)
-def test_launches_are_exact_both_ways_and_their_parts_are_named(
-    project: Project, before: str, now: str, parts: str
-) -> None:
+def test_launches_are_exact_both_ways_and_their_parts_are_named(project: Project) -> None:
     gate = "- launches == baseline\n- kernel_launches >= baseline - 9"
-    said = against(project, gate, kernels(*before), kernels(*now), 1)
-    assert f"  change: rank 0 stage stage4_f: {parts}" in said
+    said = against(project, gate, kernels("a"), kernels("b", "b"), 1)
+    assert "  change: rank 0 stage stage4_f: +2 b, −1 a" in said
 
 
 def test_launches_need_no_kept_kernels_to_be_judged(project: Project) -> None:
@@ -303,7 +283,7 @@ def test_another_trace_names_the_parts_by_itself(project: Project) -> None:
     ],
 )
 def test_mistake_is_told_at_its_line(entry: str, mistake: str) -> None:
-    assert mistake in mistakes(f"version: 1\nassertions:\n{entry}\n", METRICS)
+    assert any(each.startswith(mistake) for each in mistakes(f"version: 1\nassertions:\n{entry}\n", METRICS))
 
 
 # Copies
@@ -326,23 +306,21 @@ def copies(*kinds: tuple[int | None, int | None]) -> Edit:
 
 
 @pytest.mark.parametrize(
-    ("edit", "outcome"),
+    ("kinds", "value"),
     [
-        (None, "passed"),
-        (copies((1, 2), (2, 1), (2, 2)), "passed"),
-        (copies((1, 2), (0, 2)), "failed"),
-        (copies((2, 0)), "failed"),
-        (copies((0, 2), (None, None)), "failed"),
-        (copies((1, 2), (None, None)), "no data"),
+        ((), {0: 0}),
+        (((1, 2), (2, 1), (2, 2)), {0: 0}),
+        (((1, 2), (0, 2)), {0: 1}),
+        (((2, 0),), {0: 1}),
+        (((0, 2), (None, None)), {0: 1}),
+        (((1, 2), (None, None)), {}),
     ],
 )
-def test_pageable_copies_of_an_export(project: Project, edit: Edit | None, outcome: str) -> None:
-    project.gate("- {id: copies, assert: no pageable copies}")
-    project.trace(edit=edit)
-    case = project.cases("--nsys-trace=run.sqlite")["copies"]
-    assert case.properties["nsys_outcome"] == outcome
-    if outcome == "no data":
-        assert "the trace does not say which memory the window's copies read and write" in case.text
+def test_pageable_copies_of_an_export(
+    tmp_path: Path, kinds: tuple[tuple[int | None, int | None], ...], value: object
+) -> None:
+    path = write_trace(tmp_path / "run.sqlite", ranks=1, edit=copies(*kinds))
+    assert rows(path, "pageable_copies", convention=BUILT_IN["pithtrain"]) == value
 
 
 def test_kinds_of_memory_are_as_the_export_numbers_them(tmp_path: Path) -> None:
@@ -573,28 +551,14 @@ def compared(*options: str) -> str:
 # Other formats
 
 
-@pytest.mark.parametrize("convention", ["kineto", "jax"])
-def test_structure_of_chrome_traces(project: Project, convention: str) -> None:
-    def write(name: str, kernel: str) -> None:
-        trace = JaxBuilder() if convention == "jax" else KinetoBuilder()
-        for i in range(5):
-            if isinstance(trace, JaxBuilder):
-                trace.step("train", i, 100_000 * i, 100_000 * i + 90_000)
-            else:
-                trace.range(f"ProfilerStep#{i}", 100_000 * i, 100_000 * i + 90_000)
-            trace.kernel("void at::native::fill<4, float>(int, float*)", 100_000 * i + 20_000, 100_000 * i + 30_000)
-            trace.kernel(kernel, 100_000 * i + 40_000, 100_000 * i + 50_000)
-        trace.write(project.root / name)
-
-    suffix = "trace.json.gz" if convention == "jax" else "json"
-    write(f"base.{suffix}", "a")
-    write(f"run.{suffix}", "b")
-    project.gate(f"convention: {convention}\nassertions: [sequence == baseline, no new kernels, no vanished kernels]")
-    project.refresh(f"--nsys-trace=base.{suffix}")
-    said = project.pytest(f"--nsys-trace=run.{suffix}", code=1)
-    assert "rank 0 stage none stream 7: kernel 2 of 2: a before, b now" in said
-    assert "new: b, 0 → 1 launches (rank 0 stage none)" in said
-    assert "fill" not in said
+@pytest.mark.parametrize("trace", [KinetoBuilder(), JaxBuilder()])
+def test_structure_of_chrome_traces(tmp_path: Path, trace: KinetoBuilder | JaxBuilder) -> None:
+    trace.kernel("void at::native::fill<4, float>(int, float*)", 20_000, 30_000)
+    trace.kernel("a", 40_000, 50_000)
+    path = trace.write(tmp_path / ("run.trace.json.gz" if isinstance(trace, JaxBuilder) else "run.json"))
+    with captures(path, convention=BUILT_IN["generic"]) as run:
+        (order,) = run.sequences(run.spec("run")).values()
+    assert order == KernelSequence(("fill", "a"), 2)
 
 
 # The functions beneath
