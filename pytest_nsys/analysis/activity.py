@@ -10,7 +10,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import COMPUTE
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Label, Row
+from pytest_nsys.core.model import Row, stream_labels
 from pytest_nsys.core.statistics import exact
 
 SYNCHRONISING_CALLS = (
@@ -39,14 +39,10 @@ def compute_ns(window: RankWindow) -> Iterator[Row]:
 
 def stream_compute_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of compute kernels, per (rank, stream); a number that two devices or contexts share is spelt out."""
-    numbers = Counter(use.stream.number for use in window.streams)
+    labels = stream_labels(use.stream for use in window.streams)
     for use in window.streams:
         if use.purpose == COMPUTE:
-            stream = use.stream
-            label: Label = stream.number
-            if numbers[stream.number] > 1:
-                label = f"{stream.device}/{stream.context}/{stream.number}"
-            yield Row((window.rank.number, label), use.compute_ns)
+            yield Row((window.rank.number, labels[use.stream]), use.compute_ns)
 
 
 def window_ns(window: RankWindow) -> Iterator[Row]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Range, Rank, counted
 
 
@@ -66,9 +67,7 @@ def uneven_anchors(group: WindowGroup) -> Uneven | None:
     None where all ranks have as many.
     """
     counts = [(len(track.anchors), number) for number, track in group.tracks.items()]
-    places: dict[int | None, list[tuple[int, int]]] = {}
-    for count, number in counts:
-        places.setdefault(group.tracks[number].rank.coordinates.get("pp"), []).append((count, number))
+    places = grouped((group.tracks[number].rank.coordinates.get("pp"), (count, number)) for count, number in counts)
     alike = [Uneven(min(own), max(own), alike=True) for own in places.values()]
     worst = max(alike, key=lambda each: each.apart, default=None)
     if worst is not None and worst.apart:

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
@@ -150,9 +151,7 @@ def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, t
 
 
 def _barriers(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, Barrier]:
-    members: dict[str, list[int]] = {}
-    for i in window.barriers:
-        members.setdefault(_name(window, i), []).append(i)
+    members = grouped((_name(window, i), i) for i in window.barriers)
     return {
         name: Barrier(len(own), sum(window.durations_ns[i] for i in own), _together(own, waits))
         for name, own in sorted(members.items())

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
 from pytest_nsys.core.conventions import like
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
 from pytest_nsys.core.statistics import distance, median
 
@@ -118,11 +119,8 @@ def anchor_candidates(run: Run, ranges: Ranges, left_out: Iterable[str] = (), mo
 
 def _groups(names: Iterable[str]) -> dict[str, str]:
     """The pattern of each name: numbers that differ between names of one shape become the wildcard."""
-    shapes: dict[str, list[str]] = {}
-    for name in sorted(names):
-        shapes.setdefault(_NUMBER.sub("%", name), []).append(name)
     found: dict[str, str] = {}
-    for own in shapes.values():
+    for own in grouped((_NUMBER.sub("%", name), name) for name in sorted(names)).values():
         numbers = [_NUMBER.findall(name) for name in own]
         parts = _NUMBER.split(own[0])
         fixed = [each[0] if len(set(each)) == 1 else "%" for each in zip(*numbers, strict=True)]
@@ -141,11 +139,8 @@ def _writable(pattern: str) -> str:
 
 
 def _by_pattern(ranges: Ranges, track: RankTrack, groups: Mapping[str, str]) -> dict[str, list[Range]]:
-    found: dict[str, list[Range]] = {}
-    for r in ranges.by_process.get((track.rank.process.trace, track.rank.process.global_pid), ()):
-        if (pattern := groups.get(r.name)) is not None:
-            found.setdefault(pattern, []).append(r)
-    return found
+    own = ranges.by_process.get((track.rank.process.trace, track.rank.process.global_pid), ())
+    return grouped((groups[r.name], r) for r in own if r.name in groups)
 
 
 class _Launched:

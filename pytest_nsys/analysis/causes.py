@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Breakdown, Communication, Compute, Wall
 from pytest_nsys.analysis.straggling import Wait
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label
 
 PROMPT_NS = 20_000
@@ -122,10 +123,7 @@ Pair = tuple[Communication, Communication]
 
 
 def _by_name(kernels: Iterable[Communication]) -> dict[str, list[Communication]]:
-    found: dict[str, list[Communication]] = {}
-    for kernel in kernels:
-        found.setdefault(kernel.name, []).append(kernel)
-    return found
+    return grouped((kernel.name, kernel) for kernel in kernels)
 
 
 def _matched(before: Sequence[Communication], after: Sequence[Communication]) -> list[Pair]:

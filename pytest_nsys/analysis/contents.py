@@ -14,6 +14,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import stream_labels
 
 
 class ContentKind(enum.StrEnum):
@@ -49,11 +50,10 @@ def _named(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
     for stage, members in window.all_by_stage.items():
         if stage != NO_STAGE:
             found[ContentKind.STAGE, stage] += len(members)
-    numbers = Counter(use.stream.number for use in window.streams)
+    labels = stream_labels(use.stream for use in window.streams)
     for use in window.streams:
-        at = use.stream
-        label = str(at.number) if numbers[at.number] == 1 else f"{at.device}/{at.context}/{at.number}"
-        found[ContentKind.STREAM, f"{label} ({use.purpose})"] += use.communication_kernels + use.compute_kernels
+        name = f"{labels[use.stream]} ({use.purpose})"
+        found[ContentKind.STREAM, name] += use.communication_kernels + use.compute_kernels
     names = window.kernels.names
     for (short, full), launches in Counter(zip(window.kernels.name, window.kernels.full_name, strict=True)).items():
         found[ContentKind.KERNEL, names.get(full) or names[short]] += launches

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.core.conventions import COMPUTE
-from pytest_nsys.core.model import Interval
+from pytest_nsys.core.model import Interval, stream_labels
 
 
 class NamedStream(NamedTuple):
@@ -25,12 +24,8 @@ class NamedStream(NamedTuple):
 def in_order(uses: Iterable[StreamUse]) -> list[NamedStream]:
     """The streams with their names, those that compute first."""
     known = sorted(uses, key=lambda use: (use.purpose != COMPUTE, use.stream))
-    numbers = Counter(use.stream.number for use in known)
-    return [
-        NamedStream(f"stream {each.number if numbers[each.number] == 1 else '/'.join(map(str, each))}", use)
-        for use in known
-        for each in (use.stream,)
-    ]
+    labels = stream_labels(use.stream for use in known)
+    return [NamedStream(f"stream {labels[use.stream]}", use) for use in known]
 
 
 def exposed_parts(w: RankWindow) -> Iterator[tuple[int, Interval]]:

@@ -19,6 +19,7 @@ from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec, periods, steady_indices
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value, are, counted, printable
 from pytest_nsys.core.statistics import exact, median
@@ -279,7 +280,5 @@ def _steady_span(window: RankWindow) -> Interval:
 
 def _named_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:
     """When ranges of each name ran."""
-    spans: dict[str, list[Interval]] = {}
-    for r in run.named(window.rank, tuple(patterns)):
-        spans.setdefault(r.name, []).append((r.start_ns, r.end_ns))
+    spans = grouped((r.name, (r.start_ns, r.end_ns)) for r in run.named(window.rank, tuple(patterns)))
     return {name: Intervals(own) for name, own in spans.items()}

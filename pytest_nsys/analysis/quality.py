@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
 from pytest_nsys.analysis.metrics import Metric
-from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import absent_ranks, clocks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.steady import Deviation, deviation
@@ -121,12 +120,7 @@ class Subject:
 
         Told by what is asked alone, never by what happens to be read already.
         """
-        return self.stages or (self.purposes and any(window.communication for window in self.windows))
-
-    @property
-    def windows(self) -> list[RankWindow]:
-        """Those of all ranks."""
-        return [*self.group]
+        return self.stages or (self.purposes and any(window.communication for window in self.group))
 
 
 def crossed(run: Run, spec: WindowSpec, bounds: Bounds, metric: Metric) -> list[str]:
@@ -203,16 +197,16 @@ def launchless(group: WindowGroup) -> tuple[int, int]:
 def _unstaged(subject: Subject) -> Said | None:
     if not subject.stages:
         return None
-    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in subject.windows)
+    none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in subject.group)
     what, why = "kernels of the windows have no stage", "they are in no stage's rows"
-    return _share(none, sum(map(len, subject.windows)), what, why, "mend the convention's stage expression")
+    return _share(none, sum(map(len, subject.group)), what, why, "mend the convention's stage expression")
 
 
 def _unclassified(subject: Subject) -> Said | None:
     if not subject.purposes:
         return None
-    whole = sum(len(window.communication) for window in subject.windows)
-    none = sum(window.context(i)[1] is None for window in subject.windows for i in window.communication)
+    whole = sum(len(window.communication) for window in subject.group)
+    none = sum(window.context(i)[1] is None for window in subject.group for i in window.communication)
     what, why = "communication kernels have no purpose", "no rule of the convention says what they are for"
     return _share(none, whole, what, why, "add a purpose to the convention")
 

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.trace_kernels import ByName, TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
 from pytest_nsys.core.families import KnownLibrary, known_communication
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
     NO_KERNELS,
@@ -219,20 +220,14 @@ class RankWindow:
     @cached_property
     def communication(self) -> list[int]:
         """The communication kernels on communication streams, by index in the window."""
-        return [
-            i
-            for i, (stream, flag) in enumerate(zip(self.kernels.stream, self.communicates, strict=True))
-            if flag and stream not in self.compute_streams
-        ]
+        own, streams = self.compute_streams, self.kernels.stream
+        return [i for i, flag in enumerate(self.communicates) if flag and streams[i] not in own]
 
     @cached_property
     def barriers(self) -> list[int]:
         """The communication kernels on compute streams, by index in the window."""
-        return [
-            i
-            for i, (stream, flag) in enumerate(zip(self.kernels.stream, self.communicates, strict=True))
-            if flag and stream in self.compute_streams
-        ]
+        own, streams = self.compute_streams, self.kernels.stream
+        return [i for i, flag in enumerate(self.communicates) if flag and streams[i] in own]
 
     @property
     def hides_barriers(self) -> bool:
@@ -276,11 +271,9 @@ class RankWindow:
     @cached_property
     def alone_median_ns(self) -> dict[int, Value]:
         """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
-        alone: dict[int, list[int]] = {}
-        covered = self.all_communication_time.covered_ns
-        for i, (start, end) in zip(self.compute, self.spans(self.compute), strict=True):
-            if not covered(start, end):
-                alone.setdefault(self.kernels.full_name[i], []).append(end - start)
+        covered, names = self.all_communication_time.covered_ns, self.kernels.full_name
+        spans = zip(self.compute, self.spans(self.compute), strict=True)
+        alone = grouped((names[i], end - start) for i, (start, end) in spans if not covered(start, end))
         return {name: median(lengths) for name, lengths in alone.items()}
 
     @cached_property
@@ -305,10 +298,8 @@ class RankWindow:
     @cached_property
     def by_place(self) -> dict[tuple[str, str, str | None], list[int]]:
         """The communication kernels, barriers too, by short name, stage and purpose, each in order of start."""
-        found: dict[tuple[str, str, str | None], list[int]] = {}
-        for i in sorted(self.communication + self.barriers, key=lambda i: (self.kernels.start_ns[i], i)):
-            found.setdefault((self.kernels.names[self.kernels.name[i]], *self.context(i)), []).append(i)
-        return found
+        ordered = sorted(self.communication + self.barriers, key=lambda i: (self.kernels.start_ns[i], i))
+        return grouped(((self.kernels.names[self.kernels.name[i]], *self.context(i)), i) for i in ordered)
 
     @cached_property
     def all_by_stage(self) -> dict[str, list[int]]:
@@ -317,31 +308,31 @@ class RankWindow:
         return self._grouped(range(len(self)))
 
     def _grouped(self, indices: Sequence[int]) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for i in indices:
-            found.setdefault(self.context(i)[0], []).append(i)
-        return dict(sorted(found.items()))
+        return dict(sorted(grouped((self.context(i)[0], i) for i in indices).items()))
+
+    @cached_property
+    def by_stream(self) -> dict[Stream, list[int]]:
+        """All kernels of the window by stream, ordered by (device, context, stream)."""
+        members = grouped((stream, i) for i, stream in enumerate(self.kernels.stream))
+        return dict(sorted((self.kernels.streams[stream], indices) for stream, indices in members.items()))
 
     @cached_property
     def streams(self) -> list[StreamUse]:
-        """What each stream did, ordered by (device, context, stream)."""
-        members: dict[int, list[int]] = {}
-        for i, stream in enumerate(self.kernels.stream):
-            members.setdefault(stream, []).append(i)
-        uses = [self._stream_use(stream, indices) for stream, indices in members.items()]
-        return sorted(uses, key=lambda use: (use.stream.device, use.stream.context, use.stream.number))
+        """What each stream did, in the order of :attr:`by_stream`."""
+        return [self._stream_use(stream, indices) for stream, indices in self.by_stream.items()]
 
-    def _stream_use(self, stream: int, indices: Sequence[int]) -> StreamUse:
+    def _stream_use(self, stream: Stream, indices: Sequence[int]) -> StreamUse:
         communication = [i for i in indices if self.communicates[i]]
         length = self.durations_ns
         communication_ns = sum(length[i] for i in communication)
+        compute = len(indices) - len(communication)
         return StreamUse(
-            stream=self.kernels.streams[stream],
+            stream=stream,
             communication_kernels=len(communication),
-            compute_kernels=len(indices) - len(communication),
+            compute_kernels=compute,
             communication_ns=communication_ns,
             compute_ns=sum(length[i] for i in indices) - communication_ns,
-            purpose=COMPUTE if stream in self.compute_streams else self._purpose(communication),
+            purpose=COMPUTE if compute else self._purpose(communication),
         )
 
     def _purpose(self, communication: Sequence[int]) -> str:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.model import Label, Note, Row, counted
+from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.model import Label, Note, Row, counted, stream_labels
 
 HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""
@@ -77,24 +78,12 @@ def fingerprint(names: Sequence[str]) -> int:
 
 def _in_order(window: RankWindow) -> Iterator[tuple[tuple[str, Label], list[str]]]:
     """The plain names of the kernels of each (stage, stream), by start; of equal times by name."""
-    kernels, labels = window.kernels, stream_labels(window)
+    kernels, labels = window.kernels, stream_labels(window.by_stream)
     for stage, members in window.all_by_stage.items():
-        streams: dict[int, list[int]] = {}
-        for i in members:
-            streams.setdefault(kernels.stream[i], []).append(i)
-        for stream in sorted(streams, key=lambda s: kernels.streams[s]):
-            found = [(kernels.start_ns[i], kernels.end_ns[i], kernels.names[kernels.name[i]]) for i in streams[stream]]
+        streams = grouped((kernels.streams[kernels.stream[i]], i) for i in members)
+        for stream, own in sorted(streams.items()):
+            found = [(kernels.start_ns[i], kernels.end_ns[i], kernels.names[kernels.name[i]]) for i in own]
             yield (stage, labels[stream]), [plain_name(name) for _, _, name in sorted(found)]
-
-
-def stream_labels(window: RankWindow) -> Mapping[int, Label]:
-    """What each stream of the window is called: its number, spelt out where devices or contexts share it."""
-    places = {index: window.kernels.streams[index] for index in set(window.kernels.stream)}
-    numbers = Counter(place.number for place in places.values())
-    return {
-        index: place.number if numbers[place.number] == 1 else f"{place.device}/{place.context}/{place.number}"
-        for index, place in places.items()
-    }
 
 
 def barriers(window: RankWindow) -> Iterator[Row]:
@@ -115,10 +104,10 @@ def compute_on_comm_streams(window: RankWindow) -> Iterator[Row]:
 
 def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
     """(stream, communication kernels, compute kernels) of each stream that communicates."""
-    communicating = Counter(s for s, flag in zip(window.kernels.stream, window.communicates, strict=True) if flag)
-    kernels, labels = Counter(window.kernels.stream), stream_labels(window)
-    for stream in sorted(communicating, key=lambda s: window.kernels.streams[s]):
-        yield labels[stream], communicating[stream], kernels[stream] - communicating[stream]
+    labels = stream_labels(window.by_stream)
+    for stream, members in window.by_stream.items():
+        if communicating := sum(window.communicates[i] for i in members):
+            yield labels[stream], communicating, len(members) - communicating
 
 
 class SharedStream(NamedTuple):
@@ -134,14 +123,10 @@ class SharedStream(NamedTuple):
 
 def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
     """The streams that ``compute_on_comm_streams`` counts any kernel of."""
-    names, labels = window.kernels.names, stream_labels(window)
-    members: dict[int, list[int]] = {}
-    for i, stream in enumerate(window.kernels.stream):
-        members.setdefault(stream, []).append(i)
-    for stream in sorted(window.compute_streams, key=lambda s: window.kernels.streams[s]):
-        communication: Counter[str] = Counter()
-        kernels, times = Counter[str](), Counter[str]()
-        for i in members[stream]:
+    names, labels = window.kernels.names, stream_labels(window.by_stream)
+    for stream, members in window.by_stream.items():
+        communication, kernels, times = Counter[str](), Counter[str](), Counter[str]()
+        for i in members:
             name = plain_name(names[window.kernels.name[i]])
             communication[name] += window.communicates[i]
             kernels[name] += not window.communicates[i]

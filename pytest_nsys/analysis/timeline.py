@@ -13,6 +13,7 @@ from typing import NamedTuple, TypedDict
 from pytest_nsys.analysis.lanes import NamedStream, exposed_parts, in_order
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import counted, printable
 
 MANY_KERNELS = 1_000
@@ -90,15 +91,9 @@ def timeline_of(w: RankWindow) -> Timeline:
     names, stages = _Words(), _Words()
     own = w.window
     nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
-    by_stream: dict[int, list[int]] = {}
-    for i, stream in enumerate(w.kernels.stream):
-        by_stream.setdefault(stream, []).append(i)
-    members = {w.kernels.streams[stream]: found for stream, found in by_stream.items()}
-    gaps: dict[int, list[list[int]]] = {}
-    for i, (start, end) in exposed_parts(w):
-        gaps.setdefault(i, []).append([start - w.start_ns, end - w.start_ns])
+    gaps = grouped((i, [start - w.start_ns, end - w.start_ns]) for i, (start, end) in exposed_parts(w))
     bands = [[start, end - start, stages(stage)] for start, end, stage in _bands(w)]
-    lanes = [_lane(w, named, members[named.use.stream], gaps, (names, stages)) for named in in_order(w.streams)]
+    lanes = [_lane(w, named, w.by_stream[named.use.stream], gaps, (names, stages)) for named in in_order(w.streams)]
     return Timeline(
         rank=w.rank.number,
         place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),

@@ -67,14 +67,13 @@ def uncounted(group: WindowGroup) -> Uncounted | None:
     times: Counter[str] = Counter()
     found: set[KnownLibrary] = set()
     kernels = 0
-    for windows in group.ranks.values():
-        for window in windows if windows and windows[0].track.uncounted else ():
-            names = window.kernels.names
-            for key in window.track.uncounted.keys() & window.by_name.keys():
-                ns, count = window.by_name[key]
-                times[qualified_name(names.get(key[1], "") or names[key[0]])] += ns
-                found.add(window.track.uncounted[key])
-                kernels += count
+    for window in group:
+        names, own = window.kernels.names, window.track.uncounted
+        for key in own.keys() & window.by_name.keys() if own else ():
+            ns, count = window.by_name[key]
+            times[qualified_name(names.get(key[1], "") or names[key[0]])] += ns
+            found.add(own[key])
+            kernels += count
     if not kernels:
         return None
     whole = sum(sum(window.durations_ns) for window in group)

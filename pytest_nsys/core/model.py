@@ -10,6 +10,7 @@ import enum
 import os
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -114,6 +115,13 @@ class Stream(NamedTuple):
     device: int
     context: int
     number: int
+
+
+def stream_labels(streams: Iterable[Stream]) -> dict[Stream, Label]:
+    """What each of these streams is called: its number, spelt out where devices or contexts share it."""
+    found = set(streams)
+    numbers = Counter(stream.number for stream in found)
+    return {s: s.number if numbers[s.number] == 1 else "/".join(map(str, s)) for s in found}
 
 
 @dataclass(frozen=True, slots=True)
