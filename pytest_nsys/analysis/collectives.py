@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 
 from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, bus_factor, kind_of, message_bytes
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -22,6 +23,9 @@ from pytest_nsys.core.statistics import exact, mean, median
 
 Labels = tuple[str, str]
 """(group, kind)"""
+
+_Rows = Callable[[RankWindow], Iterator[Row]]
+_Take = Callable[[Sequence[Value]], Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,11 @@ class Transfer:
 
     @property
     def bus_gb_per_s(self) -> Fraction | None:
-        """What the links carried, comparable over kinds and group sizes."""
+        """What the links carried, comparable over kinds and group sizes.
+
+        That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and
+        AllToAll, 1 for SendRecv and Broadcast, with n the size of the group.
+        """
         factor = bus_factor(self.kind, self.record.group_size) if self.record is not None else None
         speed = self.algorithm_gb_per_s
         return None if factor is None or speed is None else factor * speed
@@ -135,7 +143,7 @@ def traffic_share(window: RankWindow) -> Iterator[Row]:
 
 
 def _speeds(
-    window: RankWindow, speed: Callable[[Transfer], Fraction | None], take: Callable[[Sequence[Value]], Value]
+    window: RankWindow, speed: Callable[[Transfer], Fraction | None], take: _Take
 ) -> Iterator[tuple[Labels, Value]]:
     """One bandwidth for each group and kind that has any. Raises NoRows where none has."""
     some = False
@@ -147,60 +155,27 @@ def _speeds(
         raise NoRows(why_no_sizes(window))
 
 
-def _algorithm(transfer: Transfer) -> Fraction | None:
-    return transfer.algorithm_gb_per_s
+_ALGORITHM, _BUS = attrgetter("algorithm_gb_per_s"), attrgetter("bus_gb_per_s")
 
 
-def _bus(transfer: Transfer) -> Fraction | None:
-    return transfer.bus_gb_per_s
+def _bandwidth(name: str, speed: Callable[[Transfer], Fraction | None], take: _Take, what: str) -> _Rows:
+    def rows(window: RankWindow) -> Iterator[Row]:
+        return (Row((window.rank.number, *labels), value) for labels, value in _speeds(window, speed, take))
+
+    rows.__name__, rows.__doc__ = name, f"{what}, in GB/s, per (rank, group, collective)."
+    return rows
 
 
-def _rows(window: RankWindow, found: Iterator[tuple[Labels, Value]]) -> Iterator[Row]:
-    return (Row((window.rank.number, *labels), value) for labels, value in found)
-
-
-def algbw(window: RankWindow) -> Iterator[Row]:
-    """Median over the kernels of bytes of the message / length, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _algorithm, median))
-
-
-def algbw_mean(window: RankWindow) -> Iterator[Row]:
-    """Mean over the kernels of bytes of the message / length, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _algorithm, mean))
-
-
-def algbw_min(window: RankWindow) -> Iterator[Row]:
-    """The slowest kernel's bytes of the message / length, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _algorithm, min))
-
-
-def algbw_max(window: RankWindow) -> Iterator[Row]:
-    """The fastest kernel's bytes of the message / length, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _algorithm, max))
-
-
-def busbw(window: RankWindow) -> Iterator[Row]:
-    """Median over the kernels of what the links carried, in GB/s, per (rank, group, collective).
-
-    That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and AllToAll,
-    1 for SendRecv and Broadcast, with n the size of the group.
-    """
-    return _rows(window, _speeds(window, _bus, median))
-
-
-def busbw_mean(window: RankWindow) -> Iterator[Row]:
-    """Mean over the kernels of what the links carried, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _bus, mean))
-
-
-def busbw_min(window: RankWindow) -> Iterator[Row]:
-    """What the links carried in the slowest kernel, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _bus, min))
-
-
-def busbw_max(window: RankWindow) -> Iterator[Row]:
-    """What the links carried in the fastest kernel, in GB/s, per (rank, group, collective)."""
-    return _rows(window, _speeds(window, _bus, max))
+BANDWIDTHS = (
+    _bandwidth("algbw", _ALGORITHM, median, "Median over the kernels of bytes of the message / length"),
+    _bandwidth("algbw_mean", _ALGORITHM, mean, "Mean over the kernels of bytes of the message / length"),
+    _bandwidth("algbw_min", _ALGORITHM, min, "The slowest kernel's bytes of the message / length"),
+    _bandwidth("algbw_max", _ALGORITHM, max, "The fastest kernel's bytes of the message / length"),
+    _bandwidth("busbw", _BUS, median, "Median over the kernels of what the links carried"),
+    _bandwidth("busbw_mean", _BUS, mean, "Mean over the kernels of what the links carried"),
+    _bandwidth("busbw_min", _BUS, min, "What the links carried in the slowest kernel"),
+    _bandwidth("busbw_max", _BUS, max, "What the links carried in the fastest kernel"),
+)
 
 
 def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
@@ -208,7 +183,7 @@ def bandwidth_utilisation(window: RankWindow) -> Iterator[Row]:
     peak = window.track.workload.peak_gb_per_s
     if peak is None:
         raise NoRows("no peak is stated: write workload: {peak: 400GB/s}, the bandwidth per GPU")
-    for labels, value in _speeds(window, _bus, median):
+    for labels, value in _speeds(window, _BUS, median):
         yield Row((window.rank.number, *labels), exact(Fraction(value) / peak))
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.windows import periods, steady_indices
+from pytest_nsys.analysis.steady import steady_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.core.model import Row, Value, counted
 from pytest_nsys.core.statistics import exact, median
+
+K = TypeVar("K", bound=Hashable)
 
 STATE_STEPS = "say it: workload: {steps: N} in the gate file, --steps N in a command"
 STATE_STEP_TIME = (
@@ -41,6 +43,13 @@ class Usage(NamedTuple):
     def over(self, divisor: int) -> Usage:
         """The share of one GPU in one step."""
         return Usage(exact(Fraction(self.ns) / divisor), exact(Fraction(self.launches) / divisor))
+
+
+def _summed(some: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
+    found: dict[K, Usage] = {}
+    for key, usage in some:
+        found[key] = found.get(key, Usage()).and_(usage)
+    return found
 
 
 class Launcher(enum.StrEnum):
@@ -102,15 +111,13 @@ class FamilySums:
     @cached_property
     def by_name(self) -> Mapping[tuple[str, str], Usage]:
         """All GPUs and steps together, by (short name, demangled name); of copies those that a family asks for."""
-        found: dict[tuple[str, str], Usage] = {}
-        for window in self._windows:
-            names = window.kernels.names
-            for (short, full), sums in window.by_name.items():
-                key = (names[short], names.get(full, ""))
-                if key[0] in COPY_NAMES.values() and self._classify(*key) == OTHER:
-                    continue
-                found[key] = found.get(key, Usage()).and_(Usage(*sums))
-        return found
+        each = (
+            ((window.kernels.names[short], window.kernels.names.get(full, "")), Usage(*sums))
+            for window in self._windows
+            for (short, full), sums in window.by_name.items()
+        )
+        copies = COPY_NAMES.values()
+        return _summed((key, own) for key, own in each if key[0] not in copies or self._classify(*key) != OTHER)
 
     @cached_property
     def _classify(self) -> Callable[[str, str], str]:
@@ -124,27 +131,21 @@ class FamilySums:
     @cached_property
     def families(self) -> Mapping[str, Usage]:
         """One GPU in one step, by family in the order of the table, ``other`` last."""
-        sums = dict.fromkeys(names_of(self.run.convention.families), Usage())
-        for names, usage in self.by_name.items():
-            family = self.family_of[names]
-            sums[family] = sums[family].and_(usage)
-        filled = zero_filled(self.run.convention.families)
-        return {name: usage.over(self.divisor) for name, usage in sums.items() if usage.launches or name in filled}
+        table = self.run.convention.families
+        sums = _summed((self.family_of[names], usage) for names, usage in self.by_name.items())
+        filled = zero_filled(table)
+        shown = [name for name in names_of(table) if name in sums or name in filled]
+        return {name: sums.get(name, Usage()).over(self.divisor) for name in shown}
 
     @cached_property
     def total(self) -> Usage:
         """One GPU in one step, of all families."""
-        found = Usage()
-        for usage in self.by_name.values():
-            found = found.and_(usage)
-        return found.over(self.divisor)
+        return _summed(((), usage) for usage in self.by_name.values()).get((), Usage()).over(self.divisor)
 
     def kernels_of(self, family: str) -> list[tuple[str, Usage]]:
         """The single kernels of a family by demangled name, one GPU in one step, the longest time first."""
-        sums: dict[str, Usage] = {}
-        for (short, full), usage in self.by_name.items():
-            if self.family_of[short, full] == family:
-                sums[full or short] = sums.get(full or short, Usage()).and_(usage)
+        kernels = ((names, usage) for names, usage in self.by_name.items() if self.family_of[names] == family)
+        sums = _summed((full or short, usage) for (short, full), usage in kernels)
         own = [(name, usage.over(self.divisor)) for name, usage in sums.items()]
         return sorted(own, key=lambda kernel: (-kernel[1].ns, kernel[0]))
 
@@ -190,9 +191,9 @@ def _why_unknown(held: list[int | None]) -> str:
 
 def _steady_periods(window: RankWindow) -> list[int]:
     """Start of the next anchor minus start of the anchor, over the steady anchors but the first after the window."""
-    starts, lengths = [anchor.start_ns for anchor in window.anchors], periods(window.anchors)
-    after = bisect_left(starts, window.end_ns if window.spec.whole_run else window.window.end_ns)
-    return [lengths[i] for i in steady_indices(len(starts)) if i < len(lengths) and i != after]
+    end = window.end_ns if window.spec.whole_run else window.window.end_ns
+    after = bisect_left(window.anchors, end, key=lambda anchor: anchor.start_ns)
+    return [length for i, length in steady_periods(window.anchors).items() if i != after]
 
 
 def family_ns(window: RunWindow) -> Iterator[Row]:

@@ -174,7 +174,6 @@ _stages = partial(
     without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`",
 )
 _collective = partial(Metric, dimensions=("rank", "group", "collective"), notes=collectives.collective_notes)
-_bandwidth = partial(_collective, unit=Unit.GB_PER_S, better=_HIGHER)
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -254,14 +253,7 @@ METRICS: Mapping[str, Metric] = {
         _collective(collectives.collective_count, _COUNT, None),
         _collective(collectives.collective_bytes, Unit.BYTES, None),
         _collective(collectives.collective_time_ns, _NS, _LOWER),
-        _bandwidth(collectives.algbw),
-        _bandwidth(collectives.algbw_mean),
-        _bandwidth(collectives.algbw_min),
-        _bandwidth(collectives.algbw_max),
-        _bandwidth(collectives.busbw),
-        _bandwidth(collectives.busbw_mean),
-        _bandwidth(collectives.busbw_min),
-        _bandwidth(collectives.busbw_max),
+        *(_collective(bandwidth, Unit.GB_PER_S, _HIGHER) for bandwidth in collectives.BANDWIDTHS),
         _collective(collectives.traffic_share, _RATIO, None, greatest=1),
         _collective(collectives.bandwidth_utilisation, _RATIO, _HIGHER),
         _collective(straggling.collective_wait_ns, _NS, _LOWER, scope=Scope.RUN),

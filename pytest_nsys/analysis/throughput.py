@@ -12,7 +12,8 @@ from math import prod
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.windows import periods, steady_indices
+from pytest_nsys.analysis.steady import steady_periods
+from pytest_nsys.analysis.windows import periods
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Row, Value, counted
@@ -67,8 +68,7 @@ def _step_ns(window: RankWindow, workload: Workload) -> Value:
             f"an anchor of the convention {window.track.convention.name} is a part of a step: pick a window of whole "
             "steps, and state how many: workload: {steps: N}"
         )
-    found: list[Value] = [*periods(window.anchors)]
-    steady = [found[i] for i in steady_indices(len(window.anchors)) if i < len(found)] or found
+    steady: list[Value] = [*steady_periods(window.anchors).values()] or [*periods(window.anchors)]
     if not steady:
         raise NoRows(
             f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "

@@ -145,8 +145,8 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
     return f"in {metric_unit}: write {number}{metric_unit}"
 
 
-def format_value(value: Value, unit: str, more_digits: int = 0) -> str:
-    """``value`` for people: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` than usual on demand."""
+def format_value(value: Value, unit: str = TIME, more_digits: int = 0) -> str:
+    """``value`` for people, a time by default: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` on demand."""
     if unit == TIME:
         return _format_scaled(value, NANOSECONDS, 4 + more_digits)
     if unit == HASH:

@@ -29,7 +29,7 @@ from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span, Value, counted, printable
-from pytest_nsys.core.units import TIME, format_value
+from pytest_nsys.core.units import format_value
 
 GENERIC = BUILT_IN["generic"]
 FIRST = "first"
@@ -166,27 +166,24 @@ def _share(value: Value) -> str:
     return f"{round(100 * float(value))} %"
 
 
-def _time(value: Value) -> str:
-    return format_value(value, TIME)
-
-
 def candidate_words(candidate: Candidate) -> str:
     """A candidate in a line: its pattern, how often, how long, how much of the kernels' time."""
     return (
-        f"'{printable(candidate.pattern, 60)}': {candidate.count} times, {_time(candidate.length_ns)} every "
-        f"{_time(candidate.period_ns)}, {_share(candidate.covered)} of the kernels' time"
+        f"'{printable(candidate.pattern, 60)}': {candidate.count} times, {format_value(candidate.length_ns)} every "
+        f"{format_value(candidate.period_ns)}, {_share(candidate.covered)} of the kernels' time"
     )
 
 
 def _why_anchor(anchor: Candidate) -> tuple[str, ...]:
+    often = f"{counted(anchor.count, 'time')} a rank, every {format_value(anchor.period_ns)}"
     return (
-        f"The range that repeats: {counted(anchor.count, 'time')} a rank, every {_time(anchor.period_ns)} (typically",
+        f"The range that repeats: {often} (typically",
         f"within {_share(anchor.spread)}), covering {_share(anchor.covered)} of the kernels' time.",
     )
 
 
 def _why_span(anchor: Candidate) -> tuple[str, ...]:
-    length, period = _time(anchor.length_ns), _time(anchor.period_ns)
+    length, period = format_value(anchor.length_ns), format_value(anchor.period_ns)
     if anchor.span is Span.RANGE:
         return (f"range: the anchors themselves enclose their work ({length} of a period of {period}).",)
     return (f"period: the anchors mark a beginning and enclose little ({length} of a period of {period}).",)
@@ -198,7 +195,7 @@ def _why_mode(mode: KernelsMode, holds: Mapping[KernelsMode, Held], lag: Lag) ->
     if mode is KernelsMode.CONTAINED:
         return ("contained: what a window launches also runs in it.", seen)
     if mode is KernelsMode.LAUNCHED:
-        return (f"launched: the GPU runs {_time(lag.median_ns)} behind the CPU.", seen)
+        return (f"launched: the GPU runs {format_value(lag.median_ns)} behind the CPU.", seen)
     return (f"clipped: {_share(lag.without)} of the kernels have no launch row, so they count where they ran.", seen)
 
 

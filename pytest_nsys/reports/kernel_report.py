@@ -9,7 +9,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.core.model import Value, counted
 from pytest_nsys.core.statistics import exact
-from pytest_nsys.core.units import TIME, format_value
+from pytest_nsys.core.units import format_value
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row
 from pytest_nsys.reports.text import aligned
@@ -91,15 +91,15 @@ class KernelReport:
     def _rest(self) -> Sequence[Sequence[str]]:
         """The step beside its kernels, and what the sign of the difference means."""
         step = self.sums.step_time
-        total = ("total kernel", f"{_time(self.sums.total.ns)} per GPU and step")
+        total = ("total kernel", f"{format_value(self.sums.total.ns)} per GPU and step")
         if step is None:
             return (total, ("step", "not known, nor what is left of it: --step-time 412ms says it"))
         how = "stated" if step.periods is None else f"median of {counted(step.periods, 'steady period')}, profiled"
         left = exact(Fraction(step.ns) - self.sums.total.ns)
         return (
             total,
-            ("step", f"{_time(step.ns)} ({how})"),
-            ("step - total kernel", f"{_time(left)}: {_meaning(left)}"),
+            ("step", f"{format_value(step.ns)} ({how})"),
+            ("step - total kernel", f"{format_value(left)}: {_meaning(left)}"),
         )
 
     def _facts(self) -> dict[str, object]:
@@ -130,10 +130,6 @@ def _meaning(left: Value) -> str:
     if left > 0:
         return "positive, a kernel blocks the main stream"
     return "negative, streams overlap" if left < 0 else "zero, the kernels fill the step"
-
-
-def _time(value: Value) -> str:
-    return format_value(value, TIME)
 
 
 def _number(value: Value) -> int | float:
