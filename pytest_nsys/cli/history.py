@@ -13,7 +13,7 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.cli.output import format_of, print_notes
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
@@ -94,8 +94,8 @@ def _gates(path: Path, wanted: str | None) -> list[str] | None:
     stored = gates_in(path)
     found = [gate for gate in stored if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
     if stored and not found:
-        hint = did_you_mean(wanted, stored) or f": stored are {', '.join(stored)}"
-        raise UsageMistake(f"{path}: no run is of the gate file '{printable(wanted, 100)}'{hint}")
+        told = hint(wanted, stored, "stored are")
+        raise UsageMistake(f"{path}: no run is of the gate file '{printable(wanted, 100)}'{told}")
     return found
 
 
@@ -128,8 +128,8 @@ def _tracks(
     names = sorted({series.sid.metric for series in stored.series})
     for metric in metrics:
         if metric not in names:
-            hint = did_you_mean(metric, names) or f": stored are {', '.join(names)}"
-            raise UsageMistake(f"{path}: no run has the metric '{printable(metric, 60)}'{hint}")
+            told = hint(metric, names, "stored are")
+            raise UsageMistake(f"{path}: no run has the metric '{printable(metric, 60)}'{told}")
     _check_where(stored, metrics, selectors)
     tracks, absent = tracks_of(stored, metrics, selectors)
     if not tracks:
@@ -150,10 +150,10 @@ def _of_branch(path: Path, branch: str, gate: str | None) -> str:
     if not gates_in(path):
         return ""
     known = branches_in(path)
-    hint = did_you_mean(branch, known) if branch not in known else ""
+    meant = did_you_mean(branch, known) if branch not in known else ""
     where = f" in {gate}" if gate is not None else ""
     there = f"there are {', '.join(known)}" if known else "none of its runs is of a known branch"
-    return f" of the branch {printable(branch, 100)}{hint}{where}; {there}"
+    return f" of the branch {printable(branch, 100)}{meant}{where}; {there}"
 
 
 def _check_where(stored: History, metrics: Sequence[str], selectors: Mapping[str, Selector]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import click
 
@@ -17,12 +16,12 @@ from pytest_nsys.cli.options import MeasureOptions, amount, measuring, traces_ar
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.families import TABLES, Families, names_of
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.choosing_convention import built_in_or_read
 from pytest_nsys.gates.kinds import read_families
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.reports.kernel_report import KernelReport
 
 
@@ -54,7 +53,7 @@ def kernels(
 
     TRACES (files, folders or globs) are one run together.
     """
-    table = _families_of(families) if families is not None else None
+    table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
     workload = Workload(steps=steps, step_time_ns=None if step_time is None else round(step_time))
     convention = asked.convention_for(traces)
     if table is not None:
@@ -91,24 +90,8 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
 def _check_family(family: str | None, table: Families) -> None:
     known = names_of(table)
     if family is not None and family not in known:
-        hint = did_you_mean(family, known) or f": there are {', '.join(map(printable, known))}"
-        raise UsageMistake(f"no family '{printable(family, 60)}'{hint}")
+        raise UsageMistake(f"no family '{printable(family, 60)}'{hint(family, [*map(printable, known)], 'there are')}")
 
 
 def _name_of(table: Families) -> str:
     return next((name for name, known in TABLES.items() if known == table), "its own")
-
-
-def _families_of(value: str) -> Families:
-    """A built-in table by name, or that of a YAML file."""
-    if value in TABLES:
-        return TABLES[value]
-    path = Path(value)
-    if not path.is_file():
-        hint = did_you_mean(value, TABLES) or f": built in are {', '.join(TABLES)}"
-        raise UsageMistake(f"'{printable(value)}' is no table of families and no file{hint}")
-    mistakes = Mistakes(path)
-    found = read_families(Reader(mistakes), compose_file(path, mistakes))
-    mistakes.raise_any()
-    assert found is not None  # else there was a mistake
-    return found

@@ -8,7 +8,7 @@ import click
 
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import printable
 
 
@@ -36,5 +36,5 @@ def check_dimensions(
     known = (*dimensions, *(axes if "rank" in dimensions else ()))
     for dimension in selectors:
         if dimension not in known:
-            hint = did_you_mean(dimension, known) or f": it has {', '.join(known) or 'none'}"
-            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{hint}")
+            told = hint(dimension, known, "it has")
+            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{told}")

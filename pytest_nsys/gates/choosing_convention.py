@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from yaml.nodes import MappingNode
 
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import ArgumentMistake, UsageMistake
@@ -14,6 +17,8 @@ from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
 from pytest_nsys.traces.opening import find_traces, usual_convention
+
+Kind = TypeVar("Kind")
 
 CONVENTION_HELP = (
     "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: kineto for "
@@ -37,7 +42,7 @@ def check_named(traces: Sequence[str]) -> None:
 
 def convention_of(value: str | Convention, anchor: str | None = None) -> Convention:
     """The convention that ``value`` is, names or holds, with another anchor where one is given."""
-    found = value if isinstance(value, Convention) else BUILT_IN.get(value) or _from_file(value)
+    found = value if isinstance(value, Convention) else built_in_or_read(value, BUILT_IN, "convention", _read)
     if anchor is None:
         return found
     if not anchor.strip():
@@ -45,18 +50,24 @@ def convention_of(value: str | Convention, anchor: str | None = None) -> Convent
     return dataclasses.replace(found, anchor=anchor)
 
 
-def _from_file(value: str) -> Convention:
-    """A YAML file: the mapping of a convention, or a gate file, of which only ``convention:`` is read."""
-    path = Path(value)
-    if not path.is_file():
-        raise ArgumentMistake(
-            f"'{printable(value)}' is no convention and no file{hint(value, BUILT_IN, 'built in are')}"
-        )
-    mistakes = Mistakes(path)
-    reader = Reader(mistakes)
-    root = compose_file(path, mistakes)
+def _read(reader: Reader, root: MappingNode) -> Convention:
+    """The mapping of a convention, or a gate file, of which only ``convention:`` is read."""
     keys = {key.value: node for key, node in reader.entries(root, "a convention")}
     is_gate_file = bool(keys.keys() & (set(KEYS["file"]) - {"span", "kernels"}))
-    found = read_convention(reader, keys.get("convention") if is_gate_file else root)
+    return read_convention(reader, keys.get("convention") if is_gate_file else root)
+
+
+def built_in_or_read(
+    value: str, built_in: Mapping[str, Kind], what: str, read: Callable[[Reader, MappingNode], Kind | None]
+) -> Kind:
+    """What a built-in name stands for, else what a YAML file holds. Raises ArgumentMistake, GateFileError."""
+    if value in built_in:
+        return built_in[value]
+    path = Path(value)
+    if not path.is_file():
+        raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{hint(value, built_in, 'built in are')}")
+    mistakes = Mistakes(path)
+    found = read(Reader(mistakes), compose_file(path, mistakes))
     mistakes.raise_any()
+    assert found is not None  # else there was a mistake
     return found
