@@ -120,11 +120,11 @@ def _runs(reader: Reader, node: Node, key: str) -> int | None:
     return number
 
 
-def _version(reader: Reader, node: Node, key: str) -> int | None:
-    version: int | None = _whole(0)(reader, node, key)
-    if version not in (None, VERSION):
-        reader.mistakes.at(node, f"version {version} is not known here: write version: {VERSION}")
-    return version
+def _version(text: str) -> int | None:
+    number = _whole_number(text, 0)
+    if number not in (None, VERSION):
+        raise ValueError(f"version {number} is not known here: write version: {VERSION}")
+    return number
 
 
 def _choice(choices: type[enum.StrEnum]) -> Read:
@@ -306,8 +306,7 @@ def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
 
 def _copies(reader: Reader, node: Node, key: str) -> tuple[CopyKind, ...]:
     """One kind of copies, or a list of them, in one order: it means nothing."""
-    nodes = [node] if isinstance(node, ScalarNode) else reader.items(node, key)
-    found = {_choice(CopyKind)(reader, item, key) for item in nodes}
+    found = {_choice(CopyKind)(reader, item, key) for item in reader.one_or_items(node, key)}
     return tuple(kind for kind in CopyKind if kind in found)
 
 
@@ -327,18 +326,15 @@ def read_families(reader: Reader, node: Node, key: str = "families") -> Families
 # -- tolerances
 
 
-def read_tolerance(reader: Reader, node: Node, key: str) -> Tolerance:
+_noise = _one({NOISE: Tolerance(noise=True)}.get, "noise, or a mapping such as {rel: 5%, abs: 50us}", [NOISE])
+
+
+def _tolerance(reader: Reader, node: Node, key: str) -> Tolerance:
     """``{rel: 5%, abs: [50us, 1pp, 2]}``, or ``noise``."""
     if not isinstance(node, ScalarNode):
         return tolerance_of(Entry(reader, node, key))
-
-    def parse(text: str) -> Tolerance:
-        if text != NOISE:
-            wanted = "noise, or a mapping such as {rel: 5%, abs: 50us}"
-            raise ValueError(f"{key} is {wanted}, not '{printable(text, 40)}'{did_you_mean(text, [NOISE])}")
-        return Tolerance(noise=True)
-
-    return reader.parsed(node, key, parse) or _ANYTHING
+    found: Tolerance | None = _noise(reader, node, key)
+    return found or _ANYTHING
 
 
 def tolerance_of(entry: Entry) -> Tolerance:
@@ -371,7 +367,7 @@ _REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
 """What becomes of the item where a verdict is neither good nor bad: improved, inconclusive."""
 
 KINDS: Mapping[str, Read | None] = {
-    "version": _version,
+    "version": _one(_version, "a whole number from 0 on"),
     "text": _TEXT,
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
     "phrase": None,
@@ -380,7 +376,7 @@ KINDS: Mapping[str, Read | None] = {
     "window": _window,
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),
-    "tolerance": read_tolerance,
+    "tolerance": _tolerance,
     "quantity": None,
     "share": _one(lambda text: relative_amount(parse_quantity(text))),
     "amounts": _absolute,

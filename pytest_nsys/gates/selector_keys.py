@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from yaml.nodes import Node, ScalarNode
+from yaml.nodes import Node
 
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean
@@ -52,8 +52,7 @@ class SelectorKeys(NamedTuple):
         """The selectors of ``where:``; ``fixed`` are dimensions that a sentence selects already."""
         found = {}
         for dimension, node in self._dimensions("where", fixed):
-            nodes = [node] if isinstance(node, ScalarNode) else self.entry.reader.items(node, dimension)
-            found[dimension] = Selector(tuple(self._labels(dimension, nodes)))
+            found[dimension] = Selector(tuple(self._labels(dimension, self.entry.reader.one_or_items(node, dimension))))
         return found
 
     def choices(self, fixed: Collection[str]) -> list[dict[str, Selector]]:

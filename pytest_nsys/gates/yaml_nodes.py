@@ -258,8 +258,11 @@ class Reader:
             return []
         return list(node.value)
 
+    def one_or_items(self, node: Node, what: str) -> list[Node]:
+        """A scalar alone, or the nodes of a list."""
+        return [node] if isinstance(node, ScalarNode) else self.items(node, what)
+
     def texts(self, node: Node, what: str) -> tuple[str, ...]:
         """One text, or a list of them."""
-        nodes = [node] if isinstance(node, ScalarNode) else self.items(node, what)
-        found = (self.text(item, what) for item in nodes)
+        found = (self.text(item, what) for item in self.one_or_items(node, what))
         return tuple(text.strip() for text in found if text is not None)
