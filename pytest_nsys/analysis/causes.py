@@ -352,7 +352,7 @@ def _communication_ns(breakdown: Breakdown, labels: Labels) -> int:
 
 
 EXPOSED = Parts(_exposed, _exposed_ns)
-COMMUNICATION_COVER = Parts(_exposed, lambda *_: None)
+COVER = Parts(_exposed, lambda *_: None)
 """Of concurrent communication, which counts once in the row and several times in its parts."""
 
 COMMUNICATION = Parts(_communication, _communication_ns)

@@ -160,10 +160,16 @@ _VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
 _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 _NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
-_COVER = causes.COMMUNICATION_COVER
+_SHARED = "no stream mostly communicates; communication on compute streams is counted by 'barriers'"
+_IDLE = Drafted("Time in which no kernel runs", 2)
+_STEADY = ("uneven_anchors", "typicality")
+_STEP_TIME = kernel_families.STATE_STEP_TIME
+_MEMORY = "the trace does not say which memory the window's copies read and write"
 
+_time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _communication = partial(Metric, of=Of.COMMUNICATION)
 _streams = partial(Metric, of=Of.STREAMS)
+_anchors = partial(Metric, of=Of.ANCHORS)
 _of_run = partial(Metric, scope=Scope.RUN)
 _families = partial(_of_run, of=Of.FAMILIES)
 _stages = partial(
@@ -173,7 +179,14 @@ _stages = partial(
     notes=pipeline.pipeline_notes,
     without="no stages are stated: pipeline: {stage0: …, stage1: …} in the gate file, or `pytest-nsys pipeline`",
 )
+_blocks = partial(
+    _of_run,
+    of=Of.RANGES,
+    needs=Need("blocks", "[…]"),
+    without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
+)
 _collective = partial(Metric, dimensions=("rank", "group", "collective"), notes=collectives.collective_notes)
+_waits = partial(_collective, unit=_NS, better=_LOWER, scope=Scope.RUN)
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -183,69 +196,32 @@ METRICS: Mapping[str, Metric] = {
         _communication(overlap.overlap, _RATIO, _HIGHER, _STAGE, greatest=1, explained_by=causes.EXPOSED),
         _communication(overlap.overlap_min, _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication(overlap.overlap_max, _RATIO, _HIGHER, _STAGE, greatest=1),
-        _streams(overlap.barrier_ns, _NS, _LOWER, _RANK, explained_by=causes.BARRIERS, rough=True),
-        Metric(
-            activity.compute_ns,
-            _NS,
-            _LOWER,
-            _RANK,
-            explained_by=causes.COMPUTE,
-            drafted=Drafted("Σ length of the compute kernels", 10),
-        ),
+        _time(overlap.barrier_ns, of=Of.STREAMS, explained_by=causes.BARRIERS, rough=True),
+        _time(activity.compute_ns, explained_by=causes.COMPUTE, drafted=Drafted("Σ length of the compute kernels", 10)),
         Metric(activity.stream_compute_ns, _NS, _LOWER, ("rank", "stream")),
-        _communication(overlap.wall_exposed_ns, _NS, _LOWER, _RANK, explained_by=_COVER),
-        _communication(overlap.stage_wall_exposed_ns, _NS, _LOWER, _STAGE, explained_by=_COVER),
+        _time(overlap.wall_exposed_ns, of=Of.COMMUNICATION, explained_by=causes.COVER),
+        _communication(overlap.stage_wall_exposed_ns, _NS, _LOWER, _STAGE, explained_by=causes.COVER),
         _communication(overlap.wall_overlap, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.EXPOSED),
-        Metric(overlap.wall_exposed_all_ns, _NS, _LOWER, _RANK, explained_by=causes.ALL_EXPOSED),
+        _time(overlap.wall_exposed_all_ns, explained_by=causes.ALL_EXPOSED),
         Metric(overlap.wall_overlap_all, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.ALL_EXPOSED),
         Metric(activity.busy_ns, _NS, None, _RANK, explained_by=causes.BUSY),
-        Metric(
-            activity.idle_ns,
-            _NS,
-            _LOWER,
-            _RANK,
-            explained_by=causes.IDLE,
-            drafted=Drafted("Time in which no kernel runs", 2),
-            rough=True,
+        _time(
+            activity.idle_ns, explained_by=causes.IDLE, rough=True, drafted=Drafted("Time in which no kernel runs", 2)
         ),
-        Metric(activity.window_ns, _NS, _LOWER, _RANK, explained_by=causes.WHOLE),
+        _time(activity.window_ns, explained_by=causes.WHOLE),
         Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
         _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
         _streams(activity.compute_streams, _COUNT, None, _RANK),
-        Metric(
-            steady.period_ns,
-            _NS,
-            _LOWER,
-            ("rank", "quantile"),
-            of=Of.ANCHORS,
-            untouched=("uneven_anchors", "typicality"),
-            explained_by=causes.WHOLE,
-        ),
-        Metric(
-            steady.anchors,
-            _COUNT,
-            None,
-            _RANK,
-            of=Of.ANCHORS,
-            untouched=("anchors", "uneven_anchors", "typicality"),
-        ),
-        Metric(steady.window_typicality, _NUMBER, _LOWER, _RANK, of=Of.ANCHORS, untouched=("anchors", "typicality")),
+        _anchors(steady.period_ns, _NS, _LOWER, ("rank", "quantile"), explained_by=causes.WHOLE, untouched=_STEADY),
+        _anchors(steady.anchors, _COUNT, None, _RANK, untouched=("anchors", *_STEADY)),
+        _anchors(steady.window_typicality, _NUMBER, _LOWER, _RANK, untouched=("anchors", "typicality")),
         _stages(pipeline.overlap_score, _NUMBER, _HIGHER, _RANK, greatest=1),
         _stages(pipeline.serialization, _NUMBER, _LOWER, _RANK, least=None),
         _stages(pipeline.pipeline_stage_ns, _NS, _LOWER, _STAGE),
-        _of_run(
-            pipeline.share,
-            _RATIO,
-            None,
-            ("rank", "block"),
-            greatest=1,
-            of=Of.RANGES,
-            needs=Need("blocks", "[…]"),
-            without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
-        ),
+        _blocks(pipeline.share, _RATIO, None, ("rank", "block"), greatest=1),
         Metric(activity.launches, _COUNT, None, _STAGE, of=Of.STAGE, sums="kernel_launches"),
         Metric(activity.mean_kernel_ns, _NS, None, _STAGE, of=Of.STAGE),
-        Metric(activity.gpu_gap_ns, _NS, _LOWER, _RANK),
+        _time(activity.gpu_gap_ns),
         Metric(activity.syncs, _COUNT, _LOWER, _RANK, sums="sync_calls"),
         Metric(activity.sync_calls, _COUNT, _LOWER, ("rank", "call")),
         Metric(structure.kernel_launches, _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
@@ -256,9 +232,9 @@ METRICS: Mapping[str, Metric] = {
         *(_collective(bandwidth, Unit.GB_PER_S, _HIGHER) for bandwidth in collectives.BANDWIDTHS),
         _collective(collectives.traffic_share, _RATIO, None, greatest=1),
         _collective(collectives.bandwidth_utilisation, _RATIO, _HIGHER),
-        _collective(straggling.collective_wait_ns, _NS, _LOWER, scope=Scope.RUN),
-        _collective(straggling.collective_transfer_ns, _NS, _LOWER, scope=Scope.RUN),
-        _collective(straggling.straggler_lag_ns, _NS, _LOWER, scope=Scope.RUN),
+        _waits(straggling.collective_wait_ns),
+        _waits(straggling.collective_transfer_ns),
+        _waits(straggling.straggler_lag_ns),
         _of_run(throughput.iteration_ns, _NS, _LOWER, ()),
         _of_run(throughput.samples_per_s, Unit.SAMPLES_PER_S, _HIGHER, ()),
         _of_run(throughput.tokens_per_s, Unit.TOKENS_PER_S, _HIGHER, ()),
@@ -269,20 +245,12 @@ METRICS: Mapping[str, Metric] = {
             _LOWER,
             ("rank", "stream"),
             notes=structure.barrier_notes,
-            without="no stream mostly communicates; communication on compute streams is counted by 'barriers'",
+            without=_SHARED,
         ),
-        Metric(
-            structure.pageable_copies,
-            _COUNT,
-            _LOWER,
-            _RANK,
-            without="the trace does not say which memory the window's copies read and write",
-        ),
+        Metric(structure.pageable_copies, _COUNT, _LOWER, _RANK, without=_MEMORY),
         _families(kernel_families.family_ns, _NS, _LOWER, ("family",)),
         _families(kernel_families.family_launches, _COUNT, None, ("family",)),
         _families(kernel_families.total_kernel_ns, _NS, _LOWER, ()),
-        _families(
-            kernel_families.step_minus_kernel_ns, _NS, None, (), least=None, without=kernel_families.STATE_STEP_TIME
-        ),
+        _families(kernel_families.step_minus_kernel_ns, _NS, None, (), least=None, without=_STEP_TIME),
     )
 }
