@@ -17,23 +17,6 @@ from tests.support.measure import SETUP, notes, rows, windows
 NCCL = "ncclDevKernel_SendRecv"
 
 
-def test_kernel_across_the_edge_is_left_out_cut_or_kept(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
-    gpu.range("step", 100, 200)
-    gpu.kernel("gemm", 90, 110, launch_ns=50)
-    gpu.kernel("gemm", 150, 160, launch_ns=120)
-    gpu.kernel("gemm", 190, 230, launch_ns=180)
-    path = trace.write(tmp_path / "trace.sqlite")
-
-    assert rows(path, "compute_ns", kernels="contained") == {0: 10}
-    assert rows(path, "compute_ns", kernels="clipped") == {0: 10 + 10 + 10}
-    assert rows(path, "compute_ns", kernels="launched") == {0: 10 + 40}
-    assert rows(path, "window_ns", kernels="contained") == {0: 100}
-    assert rows(path, "window_ns", kernels="clipped") == {0: 100}
-    assert rows(path, "window_ns", kernels="launched") == {0: 230 - 150}
-
-
 def test_window_without_kernel_is_an_error_and_without_communication_no_data(tmp_path: Path) -> None:
     trace = TraceBuilder()
     gpu = trace.process()

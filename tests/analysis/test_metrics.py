@@ -316,32 +316,6 @@ def test_stream_number_that_two_contexts_share_is_spelt_out(tmp_path: Path) -> N
     assert rows(path, "stream_compute_ns") == {(0, "0/1/7"): 10, (0, "0/2/7"): 20, (0, 8): 30}
 
 
-def communicating(tmp_path: Path, *launched_in: str) -> Path:
-    """One communication stream, with a kernel launched in each of the ranges."""
-    trace = TraceBuilder()
-    gpu = trace.process()
-    gpu.range("step", 0, 1_000)
-    for i, name in enumerate(launched_in):
-        gpu.range(name, 10 * i, 10 * i + 9)
-        gpu.kernel(NCCL, 500 + 10 * i, 509 + 10 * i, launch_ns=10 * i + 5, stream=28)
-    return trace.write(tmp_path / "trace.sqlite")
-
-
-@pytest.mark.parametrize(
-    ("launched_in", "purpose"),
-    [
-        (["layer00_stage2_f", "layer00_stage4_b"], "ep_a2a"),
-        (["layer00_stage1_f", "layer01_stage1_w"], "cp_ring"),
-        (["pipeline send/recv"], "pp_p2p"),
-        (["aten::all_reduce"], "unknown"),
-        (["layer00_stage2_f"] * 9 + ["layer00_stage1_f"], "mixed"),
-        (["layer00_stage2_f"] * 9 + ["aten::all_reduce"], "mixed"),
-    ],
-)
-def test_purpose_of_a_stream_is_unanimous(tmp_path: Path, launched_in: list[str], purpose: str) -> None:
-    assert rows(communicating(tmp_path, *launched_in), "comm_streams") == {**ZEROS, (0, purpose): 1}
-
-
 def test_all_communication_being_barrier_is_told(tmp_path: Path) -> None:
     trace = TraceBuilder()
     gpu = trace.process()

@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.gate_files import loaded
 from tests.support.gates import Project
-from tests.support.measure import notes
+from tests.support.measure import notes, rows
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL, expected_figures
 
 DISPATCH = "void deep_ep::intranode::dispatch<8, 768, 8192>(int4*)"
@@ -34,57 +35,41 @@ def two_kernels(path: Path, second: str = DISPATCH) -> Path:
     return trace.write(path)
 
 
-def gate(convention: str, quality: str = "") -> str:
-    head = f"quality: {{unknown_communication: {quality}}}\n" if quality else ""
-    return f"{head}convention: {convention}\nassertions:\n  - wall_overlap >= 90%"
+def convention_of(written: str) -> Convention:
+    return loaded(f"version: 1\nconvention: {written}\nassertions: [wall_overlap >= 90%]").convention
 
 
 @pytest.mark.parametrize(
-    ("convention", "line"),
+    ("written", "line"),
     [
         (MAPPING, 'write communication: ["*deep_ep::*"] in the convention'),
         ("{anchor: step%, communication: mine*}", 'write communication: ["mine*", "*deep_ep::*"] in the convention'),
         ("{extends: pithtrain, anchor: step%}", 'write communication: ["*deep_ep::*"] in the convention'),
     ],
 )
-def test_two_kernels_of_communication_hide_nothing(project: Project, convention: str, line: str) -> None:
+def test_two_kernels_of_communication_hide_nothing(tmp_path: Path, written: str, line: str) -> None:
     """With no compute at all these were an overlap of 100 %. The line that is told makes them 0 %."""
-    two_kernels(project.root / "run.sqlite")
-    project.gate(gate(convention))
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "error: trace quality: 1 kernel of DeepEP counts as compute, 50.0 % of the kernel time" in said
+    path = two_kernels(tmp_path / "run.sqlite")
+    (said,) = doubts(path, convention_of(written))
+    assert said.startswith("1 kernel of DeepEP counts as compute, 50.0 % of the kernel time")
     assert line in said
     key = line.removeprefix("write ").removesuffix(" in the convention")
-    kept = convention.replace(", communication: mine*", "").replace("}", f", {key}}}")
-    project.gate(gate(kept))
-    assert "  failed  wall_overlap >= 90%  0.0%" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    kept = written.replace(", communication: mine*", "").replace("}", f", {key}}}")
+    for knowing in (convention_of(kept), convention_of("{extends: generic, anchor: step%}")):
+        assert rows(path, "wall_overlap", convention=knowing) == {0: 0}
+        assert doubts(path, knowing) == []
 
 
-def test_a_convention_that_knows_them_needs_no_line(project: Project) -> None:
+def test_the_bound(project: Project) -> None:
+    """Accepted on purpose it is told all the same; what is read off the anchors stands on no kernel."""
     two_kernels(project.root / "run.sqlite")
-    project.gate(gate("{extends: generic, anchor: step%}"))
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "  failed  wall_overlap >= 90%  0.0%" in said
-    assert "DeepEP" not in said
-
-
-@pytest.mark.parametrize(
-    ("quality", "outcome"), [("", "error"), ("49.9%", "error"), ("50%", "passed"), ("off", "passed")]
-)
-def test_the_bound(project: Project, quality: str, outcome: str) -> None:
-    """Accepted on purpose it is told all the same."""
-    two_kernels(project.root / "run.sqlite")
-    project.gate(gate(MAPPING, quality))
-    (case,) = project.cases("--nsys-trace=run.sqlite").values()
-    assert case.properties["nsys_outcome"] == outcome
-    told = "error: trace quality: 1 kernel" if outcome == "error" else "warning: 1 kernel"
-    assert f"{told} of DeepEP counts as compute" in "\n".join(project.result.outlines)
-
-
-def test_what_is_read_off_the_anchors_stands_on_no_kernel(project: Project) -> None:
-    two_kernels(project.root / "run.sqlite")
-    project.gate(f"convention: {MAPPING}\nassertions: [anchors == 16, p50 period_ns < 2ms]")
-    project.pytest("--nsys-trace=run.sqlite", code=0)
+    for bound, outcome in ((49.9, "error"), (50, "passed")):
+        bounds = f"quality: {{unknown_communication: {bound}%}}\nconvention: {MAPPING}\n"
+        project.gate(f"{bounds}assertions: [wall_overlap >= 90%, anchors == 16, p50 period_ns < 2ms]")
+        cases = project.cases("--nsys-trace=run.sqlite").values()
+        assert [case.properties["nsys_outcome"] for case in cases] == [outcome, "passed", "passed"]
+        told = "error: trace quality: 1 kernel" if outcome == "error" else "warning: 1 kernel"
+        assert f"{told} of DeepEP counts as compute" in "\n".join(project.result.outlines)
 
 
 COMMANDS = {

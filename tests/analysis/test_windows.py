@@ -75,12 +75,6 @@ def test_steady_is_the_middle_half() -> None:
     }
 
 
-def test_steady_value_is_the_median_over_its_windows(tmp_path: Path) -> None:
-    path = write(tmp_path, 8)
-    assert rows(path, "compute_ns", window="steady") == {0: Fraction(12 + 13 + 14 + 15, 4)}
-    assert rows(path, "compute_ns", window="median") == {0: 14}
-
-
 def test_index_of_a_named_window_counts_its_own_ranges(tmp_path: Path) -> None:
     trace, gpu = steps(3)
     for at in (10, 110, 130, 210):
@@ -142,17 +136,6 @@ def test_launched_by_any_thread_counts_and_both_edges_of_a_range_belong_to_it(tm
     path = trace.write(tmp_path / "trace.sqlite")
     assert rows(path, "launches", kernels="launched") == {(0, "none"): 3}
     assert rows(path, "window_ns", kernels="launched") == {0: 1_070 - 1_020}
-
-
-def test_period_of_launches_is_half_open(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
-    for at in (100, 200, 300):
-        gpu.range("step", at, at + 10)
-        gpu.kernel("gemm", at + 500, at + 510, launch_ns=at)
-    path = trace.write(tmp_path / "trace.sqlite")
-    for index in ("0", "1"):
-        assert rows(path, "launches", window=index, span="period", kernels="launched") == {(0, "none"): 1}
 
 
 def test_earliest_launch_decides_whether_a_kernel_was_launched_in_the_window(tmp_path: Path) -> None:
