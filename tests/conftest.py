@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pytest_nsys.traces import opening
+from pytest_nsys.traces.opening import READERS
+from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project
 from tests.support.quick_python import import_everything, quick_python
 
@@ -53,6 +58,15 @@ def project(
     yield Project(pytester)
     if request.session.testsfailed == failed_before:
         shutil.rmtree(pytester.path, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def read_once() -> Iterator[None]:
+    """Many commands ask of a few traces, which stay as they are: what one has read the next ones know."""
+    known = {suffix: functools.cache(partial(RecordedTrace, open_trace=reader)) for suffix, reader in READERS.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "READERS", known)
+        yield
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from pytest_nsys.cli import main
 from tests.support.fake_nsys import needs_nsys
 from tests.support.reference_data import REAL, expected_figures
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.usefixtures("read_once")]
 
 EXPORTS = {name: figures for name, figures in expected_figures().items() if "result" in figures}
 TORCH = {name: figures for name, figures in expected_figures().items() if "full" in figures}

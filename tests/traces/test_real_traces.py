@@ -17,7 +17,7 @@ from pytest_nsys.core.model import NO_LAUNCH
 from pytest_nsys.traces.opening import open_trace
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces
 
-pytestmark = pytest.mark.reference
+pytestmark = [pytest.mark.reference, pytest.mark.usefixtures("read_once")]
 
 COMMANDS = {
     "setup": "show_setup",
@@ -44,13 +44,6 @@ def answer(*arguments: str | Path) -> dict[str, Any]:
     assert result.exit_code == 0, result.stderr
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed
-
-
-def values(path: Path, metrics: list[str], *options: str) -> dict[str, Any]:
-    """The rank's value of each metric of dimension rank, and ``windows``."""
-    found = answer("rows", *metrics, "--trace", path, *options)
-    named = {key: value for row in found["rows"] for key, value in row.items() if key not in ("rank", "stage")}
-    return {**named, "windows": found["windows"]}
 
 
 def ranks_of(figures: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -118,32 +111,6 @@ def test_kernels_without_launch_row_are_told() -> None:
 def _expected_kernels(figures: dict[str, Any]) -> int:
     kernels: int = figures["n_kernels"] if "n_kernels" in figures else figures["n_comm"] + figures["n_comp"]
     return kernels
-
-
-@pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
-def test_anchored_windows(path: Path, rank: int, anchor: str, mode: str, anchored: dict[str, Any]) -> None:
-    expected = anchored[mode]
-    options = ("--convention", "generic", "--anchor", anchor, "--rank", str(rank), *MODES[mode])
-    if not _expected_kernels(expected):
-        result = run("rows", "busy_ns", "--trace", path, *options)
-        assert result.exit_code == 3
-        assert result.stdout == ""
-        assert f"(index {anchored['index']} of {anchored['n']}) holds no kernel" in result.stderr
-        assert len([line for line in result.stderr.splitlines() if line.startswith("error: ")]) == 1
-        return
-    found = values(path, ["busy_ns", "barrier_ns", "compute_ns", "window_ns", "idle_ns"], *options)
-    (window,) = found["windows"]
-    assert (window["index"], window["count"], window["name"]) == (anchored["index"], anchored["n"], anchored["name"])
-    assert [window["start"], window["end"]] == (
-        anchored["period"]["window"] if mode.startswith("period") else anchored["window"]
-    )
-    assert found["barrier_ns"] == expected["comm_sum_ns"]
-    renamed = {"comp_sum_ns": "compute_ns"}
-    for figure in ("busy_ns", "idle_ns", "window_ns", "comp_sum_ns"):
-        if figure in expected:
-            assert found[renamed.get(figure, figure)] == expected[figure], figure
-    launched = answer("rows", "launches", "--where", "stage=none", "--trace", path, *options)["rows"]
-    assert [row["launches"] for row in launched] == [_expected_kernels(expected)]
 
 
 @pytest.mark.parametrize(("path", "rank", "anchor", "mode", "anchored"), ANCHORS)
