@@ -218,7 +218,7 @@ def schema_text() -> str:
 
 
 def _help(text: str, kind: str) -> str:
-    return text.replace("{kind}", HELP.get(kind, ""))
+    return " ".join(text.split()).replace("{kind}", HELP.get(kind, ""))
 
 
 def _expanded(part: Any) -> Any:

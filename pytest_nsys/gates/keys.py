@@ -16,7 +16,7 @@ _ROW = re.compile(
 
 
 class Key(NamedTuple):
-    """One key of a mapping. ``kind`` is one of ``kinds.KINDS``; ``help`` is what editors and docs say."""
+    """One key of a mapping. ``kind`` is one of ``kinds.KINDS``; ``help``, in lines, is what editors and docs say."""
 
     kind: str
     help: str
@@ -30,7 +30,7 @@ def _table() -> dict[str, dict[str, Key]]:
         if row["section"]:
             section = found.setdefault(row["section"], {})
         else:
-            section[row["key"]] = Key(row["kind"], " ".join(row["help"].split()), row["needed"] is not None)
+            section[row["key"]] = Key(row["kind"], row["help"], row["needed"] is not None)
     return {**found, "baseline": found["tolerance"] | found["baseline"]}
 
 

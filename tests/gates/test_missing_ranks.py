@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys import judge, open_run
+from pytest_nsys.gates.verdict import Verdict
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
 
@@ -46,42 +48,40 @@ def test_what_is_left_is_no_answer_for_all(project: Project) -> None:
     assert {case.state for case in list(cases.values())[:8]} == {"failure"}
 
 
+def judged(project: Project, gate: str) -> list[Verdict]:
+    """What each assertion of a gate file says of the run."""
+    return [*judge(project.gate(gate), open_run(project.root / "run.sqlite"))]
+
+
 def test_a_stage_of_a_rank(project: Project) -> None:
-    project.gate("- overlap >= 75%\n- stage1 overlap >= 75%\n- stage2 overlap >= 75%\n- launches < 9")
+    gate = "- overlap >= 75%\n- stage1 overlap >= 75%\n- stage2 overlap >= 75%\n- launches < 9"
     step = Step()
     missing(step, "stage1_f", ranks=[3])
     step.write(project.root / "run.sqlite")
-    cases = project.cases("--nsys-trace=run.sqlite", code=1)
-    assert [c.properties["nsys_outcome"] for c in cases.values()] == ["no data", "no data", "passed", "no data"]
-    assert "rank 3 has no row of stage stage1_f, though rank 2 has" in cases["overlap >= 75%"].text
+    found = judged(project, gate)
+    assert [verdict.outcome for verdict in found] == ["no data", "no data", "passed", "no data"]
+    assert "rank 3 has no row of stage stage1_f, though rank 2 has" in found[0].message
     missing(step, "stage1_f", ranks=[2])
     step.write(project.root / "run.sqlite")
-    project.pytest("--nsys-trace=run.sqlite", code=0)  # the end of the pipeline has no such stage
+    assert all(verdict.good for verdict in judged(project, gate))  # the end of the pipeline has no such stage
 
 
-def test_what_the_gate_file_says_of_them(project: Project) -> None:
+WALL = "{assert: wall_overlap >= 75%, allow_missing: {'*': 2}}"
+WAIVER = "waivers: [{assertion: overlap >= 90%, ceiling: 70%, expires: 2999-01-01, reason: known}]"
+
+
+@pytest.mark.parametrize(
+    ("gate", "outcomes"),
+    [
+        ("allow_missing: {'*': [1]}\nassertions: [overlap >= 75%, wall_overlap >= 75%]", ["passed", "passed"]),
+        ("allow_missing: {stage*: 1}\nassertions: [overlap >= 75%, wall_overlap >= 75%]", ["passed", "no data"]),
+        (f"allow_missing: {{'*': 1}}\nassertions: [overlap >= 75%, {WALL}]", ["passed", "no data"]),
+        (f"assertions: [overlap >= 90%]\n{WAIVER}", ["no data"]),  # a waiver is no leave from it
+    ],
+)
+def test_what_the_gate_file_says_of_them(project: Project, gate: str, outcomes: list[str]) -> None:
     step_without_communication(project.root / "run.sqlite")
-    sentences = ["overlap >= 75%", "wall_overlap >= 75%"]
-    project.gate(f"allow_missing: {{'*': [1]}}\nassertions: {sentences}")
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-    project.gate(f"allow_missing: {{stage*: 1}}\nassertions: {sentences}")
-    said = project.cases("--nsys-trace=run.sqlite", code=1)
-    assert [case.properties["nsys_outcome"] for case in said.values()] == ["passed", "no data"]
-    project.gate(
-        "allow_missing: {'*': 1}\nassertions: [overlap >= 75%, {assert: wall_overlap >= 75%, allow_missing: {'*': 2}}]"
-    )
-    said = project.cases("--nsys-trace=run.sqlite", code=1)
-    assert [case.properties["nsys_outcome"] for case in said.values()] == ["passed", "no data"]
-
-
-def test_a_waiver_is_no_leave_from_it(project: Project) -> None:
-    step_without_communication(project.root / "run.sqlite")
-    project.gate(
-        "assertions: [overlap >= 90%]\n"
-        "waivers: [{assertion: overlap >= 90%, ceiling: 70%, expires: 2999-01-01, reason: known}]"
-    )
-    (case,) = project.cases("--nsys-trace=run.sqlite", code=1).values()
-    assert case.properties["nsys_outcome"] == "no data"
+    assert [verdict.outcome for verdict in judged(project, gate)] == outcomes
 
 
 def test_it_is_no_new_normal(project: Project) -> None:
