@@ -316,10 +316,6 @@ class Trace(Protocol):
         """What the trace states of its processes by itself; a setup label among their ranges says more."""
         ...
 
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        ...
-
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, ordered."""
         ...

@@ -322,11 +322,11 @@ JSON: Mapping[str, Json] = {
     "UTF-16": Json(lambda f: text(f).encode("utf-16"), r"is text in UTF-16 or UTF-32: write it as UTF-8"),
     "UTF-16 without a mark": Json(lambda f: text(f).encode("utf-16-le"), r"is text in UTF-16 or UTF-32"),
     "UTF-32": Json(lambda f: text(f).encode("utf-32-be"), r"is text in UTF-16 or UTF-32"),
-    "brackets": Json(lambda _: b"[" * 10**6, r"is JSON, but no trace"),
-    "brackets as event": Json(lambda f: HEAD[f] + b"[" * 10**6, r"is nested deeper than any trace"),
-    "objects as event": Json(lambda f: HEAD[f] + b'{"a":' * 10**6, r"is nested deeper than any trace"),
+    "brackets": Json(lambda _: b"[" * 10**5, r"is JSON, but no trace"),
+    "brackets as event": Json(lambda f: HEAD[f] + b"[" * 10**5, r"is nested deeper than any trace"),
+    "objects as event": Json(lambda f: HEAD[f] + b'{"a":' * 10**5, r"is nested deeper than any trace"),
     "closed brackets": Json(
-        lambda f: text(f).replace('"args": {', '"args": {"x": ' + "[" * 10**6 + "]" * 10**6 + ", ", 1),
+        lambda f: text(f).replace('"args": {', '"args": {"x": ' + "[" * 10**5 + "]" * 10**5 + ", ", 1),
         r"is nested deeper than any trace",
     ),
     "no events": Json(

@@ -20,6 +20,7 @@ from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.tools.progress import on_terminal
 from pytest_nsys.traces import sqlite_file
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project, heard
@@ -223,43 +224,54 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
-SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; "
-OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['overlap', 'run', '--executor=processes:2', *{options}])"
-GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
+SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; from pytest_nsys.cli import main; "
+
+
+def test_a_bar_is_shown_on_a_terminal_and_wiped_out(project: Project, terminal: tuple[int, int]) -> None:
+    write_nodes(project.root / "run", 3, ranks=1)
+    ours, theirs = terminal
+    words = [sys.executable, "-c", SLOW + "main(['overlap', 'run', '--executor=processes:2'])"]
+    known = {name: value for name, value in os.environ.items() if name != "CI"}
+    subprocess.run(words, cwd=project.root, env=known, stdout=subprocess.PIPE, stderr=theirs, check=True)
+    os.close(theirs)
+    said = heard(ours)
+    assert "\rreading traces [" in said
+    assert "\r\x1b[K" in said.split(" of 3\x1b[K")[-1]
+
+
+def test_a_terminal_is_one_where_a_person_looks_at_it(
+    terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    with os.fdopen(terminal[1], "w") as stream, (tmp_path / "log").open("w") as log:
+        assert (on_terminal(stream), on_terminal(log)) == (True, False)
+        monkeypatch.setenv("CI", "true")
+        assert not on_terminal(stream)
 
 
 @pytest.mark.parametrize(
-    ("code", "options", "environment", "shown"),
-    [
-        (OVERLAP, [], {}, True),
-        (OVERLAP, ["--format=json"], {}, False),
-        (GATES, [], {}, True),
-        (GATES, ["-q"], {}, False),
-        (GATES, [], {"CI": "true"}, False),
-    ],
+    ("options", "shown"), [(["overlap"], True), (["overlap", "--format=json"], False), ([], True), (["-q"], False)]
 )
-def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
-    project: Project,
-    terminal: tuple[int, int],
-    code: str,
-    options: list[str],
-    environment: dict[str, str],
-    shown: bool,
+def test_who_asks_for_json_or_quiet_sees_no_bar(
+    project: Project, monkeypatch: pytest.MonkeyPatch, options: list[str], shown: bool
 ) -> None:
-    write_nodes(project.root / "run", 3, ranks=1)
+    write_nodes(project.root / "run", 1, ranks=1)
     project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
-    ours, theirs = terminal
-    known = {name: value for name, value in os.environ.items() if name != "CI"}
-    words = [sys.executable, "-c", code.format(options=options)]
-    done = subprocess.run(
-        words, cwd=project.root, env={**known, **environment}, stdout=subprocess.PIPE, stderr=theirs, check=False
-    )
-    os.close(theirs)
-    said = heard(ours)
-    assert done.returncode == 0, said
-    assert ("\rreading traces [" in said) == shown
-    if shown:
-        assert "\r\x1b[K" in said.split(" of 3\x1b[K")[-1]
+    seen: list[bool] = []
+
+    def watched(executor: str | None, shown: bool = False) -> ReadAhead:
+        seen.append(shown)
+        return ReadAhead(executor)
+
+    for module in ("pytest_nsys.cli.options", "pytest_nsys.tools.progress"):
+        monkeypatch.setattr(f"{module}.on_terminal", lambda _: True)
+    for module in ("pytest_nsys.cli.options", "pytest_nsys.plugin.session"):
+        monkeypatch.setattr(f"{module}.ReadAhead", watched)
+    if "overlap" in options:
+        project.command(*options, "run", code=0)
+    else:
+        project.pytest(*options, code=0)
+    assert seen == [shown]
 
 
 def test_no_bar_before_two_seconds_have_passed(project: Project, terminal: tuple[int, int]) -> None:

@@ -90,10 +90,6 @@ class Kineto:
         setup = setup_of(self._content.members) or setup_of_name(self.path.name)
         return {} if setup is None else {self._content.global_pid: setup}
 
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        return bool(self._content.kernels)
-
     def unasked(self) -> Set[int]:
         """None: a trace is of one process."""
         return frozenset()

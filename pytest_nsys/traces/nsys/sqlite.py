@@ -176,10 +176,6 @@ class NsysSqlite:
         """Nothing: no export says of which rank it is."""
         return {}
 
-    def has_kernels(self) -> bool:
-        """Whether anything ran on a GPU."""
-        return KERNEL in self._file.tables and bool(self._file.rows(f"SELECT 1 FROM {KERNEL} LIMIT 1"))
-
     def unasked(self) -> Set[int]:
         """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         return self._unasked
