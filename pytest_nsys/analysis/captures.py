@@ -7,11 +7,11 @@ that a second assertion, or a second gate file on the same trace, costs no readi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.circumstances import Facts, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.identity import Key
@@ -31,8 +31,7 @@ from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, f
 from pytest_nsys.core.statistics import median
 
 
-@dataclass(frozen=True)
-class Mesh:
+class Mesh(NamedTuple):
     """Coordinates by rank number, and the size of each axis."""
 
     coordinates: Coordinates

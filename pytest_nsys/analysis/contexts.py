@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import Range
@@ -21,8 +21,7 @@ Context = tuple[str, str | None]
 NO_CONTEXT: Context = (NO_STAGE, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(NamedTuple):
     """``contexts``, one for each time asked for, and how many of those times ranges of two threads claimed."""
 
     contexts: list[Context]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -44,8 +43,7 @@ class PipelineUnit(NamedTuple):
         return min(Fraction(1), Fraction(hidden_ns, max(1, min(self.first_ns, self.second_ns))))
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """The units of one rank after the warm-up that hold both stages, and how many of ``counted`` do not, by why.
 
     ``overlapping`` ranges of a stage lie, wholly or in part, in another one of it on the same thread, and count twice.

@@ -64,8 +64,7 @@ class Bounds:
         return bound
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction) or ``1``.
 
     ``words`` say the value, ``why`` why it matters, ``remedy`` what to do about it.
@@ -97,8 +96,7 @@ class Fact:
         return number + ("%" if self.unit == "%" else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """What a metric is measured on, and what it asks of it."""
 
     run: Run

@@ -10,8 +10,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
 from pytest_nsys.analysis.trace_kernels import ByName, TraceKernels
@@ -153,8 +153,7 @@ class RankTrack:
         return dict(zip(indices, found.contexts, strict=True))
 
 
-@dataclass(frozen=True)
-class StreamUse:
+class StreamUse(NamedTuple):
     """What one stream did in a window. ``purpose`` is ``compute`` for a compute stream."""
 
     stream: Stream

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import TraceError
@@ -20,8 +20,7 @@ ONCE = "give each capture its own --nsys-trace"
 SHOWN = 8
 
 
-@dataclass(frozen=True)
-class RankLabels:
+class RankLabels(NamedTuple):
     """The setup label of each labelled process of one trace, by serialised process id."""
 
     trace: Trace

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_nsys.analysis.collectives import Labels, Transfer, transfers
@@ -41,8 +40,7 @@ class Share(NamedTuple):
         return Share(self.wait_ns + other.wait_ns, self.transfer_ns + other.transfer_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(NamedTuple):
     """The waits of a run: by rank, group and kind. ``unmatched`` says of which groups there are none, and why."""
 
     shares: Mapping[tuple[int, str, str], Share]

@@ -10,6 +10,7 @@ import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.hints import did_you_mean
@@ -27,8 +28,7 @@ class NothingSelected(Exception):
     """No row, or not a row for each element that was listed: there is no data to judge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """The labels that one dimension may have. Each of ``values`` must match a row, else there is no data.
 
     Text matches exactly, or as a prefix before ``_``, or as a glob; numbers match as numbers.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -21,8 +21,7 @@ SHOWN = 3
 WHY_UNCOUNTED = "communication that runs beside them looks hidden"
 
 
-@dataclass(frozen=True)
-class Uncounted:
+class Uncounted(NamedTuple):
     """Time in ns of such kernels by qualified name, how many there are, and the time of all kernels."""
 
     times_ns: Mapping[str, int]

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import click
@@ -24,28 +23,37 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.core.version import VERSION
 
 COMMANDS = {
-    "setup": "primitives",
-    "window": "primitives",
-    "streams": "primitives",
-    "overlap": "primitives",
-    "kernels": "kernels",
-    "pipeline": "pipeline",
-    "collectives": "collectives",
-    "report": "report",
-    "metrics": "metrics",
-    "rows": "rows",
-    "baseline": "baseline",
-    "compare": "compare",
-    "cut": "cut",
-    "history": "history",
-    "export": "export",
-    "capture": "capture",
-    "init": "init",
-    "lint": "lint",
-    "bisect-exit": "bisect_exit",
-    "demo": "demo",
+    "setup": ("primitives", "The ranks of a run, and the setup label of each."),
+    "window": ("primitives", "The window that each rank is measured in."),
+    "streams": ("primitives", "What each stream did in the window, and what it is for."),
+    "overlap": ("primitives", "How well each stage hides its communication."),
+    "kernels": ("kernels", "Time and launches of each family of kernels, per GPU and step."),
+    "pipeline": ("pipeline", "How well the two stages of a pipeline overlap."),
+    "collectives": ("collectives", "Bytes, bandwidth and waits of the collectives, by rank, process group and kind."),
+    "report": ("report", "Throughput, overlap, network load and traffic of a run, as a page of text."),
+    "metrics": ("metrics", "The metrics: name, unit, direction, dimensions, definition."),
+    "rows": ("rows", "The rows of metrics."),
+    "baseline": ("baseline", "Stored baselines: refresh, calibrate, prune and show them."),
+    "compare": ("compare", "Hold the run HEAD against the run BASE, row by row, worst first."),
+    "cut": ("cut", "Write the measured window of a run as a small trace."),
+    "history": ("history", "The rows of METRICs (all without one) over time, oldest run first."),
+    "export": ("export", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),
+    "capture": ("capture", "Run PROGRAM under nsys, and export the report."),
+    "init": (
+        "init",
+        "Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.",
+    ),
+    "lint": ("lint", "Check gate files (or folders of them), without a trace."),
+    "bisect-exit": (
+        "bisect_exit",
+        "Run COMMAND, which runs pytest on gate files, and end as `git bisect run` wants it.",
+    ),
+    "demo": ("demo", "Write sample traces, a gate file and its baselines to FOLDER, and say what to type."),
 }
-"""Module of this package that holds each command, under the command's own name."""
+"""By name: the module of this package that holds the command, and the first sentence of its help.
+
+The list of all is printed without importing any.
+"""
 
 DEBUG = "PYTEST_NSYS_DEBUG"
 """Variable of the environment that has a defect show its traceback."""
@@ -59,22 +67,28 @@ class ListingGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the section ``Commands``."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        listed = [(name, command.get_short_help_str(ANY_LENGTH)) for name, command in found if command is not None]
         with formatter.section("Commands"):
-            formatter.write_dl(listed)
+            formatter.write_dl([(name, self.sentence(name)) for name in self.list_commands(ctx)])
+
+    def sentence(self, name: str) -> str:
+        """The first of a command's help."""
+        return self.commands[name].get_short_help_str(ANY_LENGTH)
 
 
 class LazyGroup(ListingGroup):
-    """The commands of ``COMMANDS``; those whose module does not exist are not offered."""
+    """The commands of ``COMMANDS``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's name
-        return [name for name, module in COMMANDS.items() if find_spec(_path(module))]
+        return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
+    def sentence(self, name: str) -> str:
+        return COMMANDS[name][1]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(_path(COMMANDS[cmd_name])), cmd_name.replace("-", "_"))
+        module = import_module(f"pytest_nsys.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -97,10 +111,6 @@ class LazyGroup(ListingGroup):
     def invoke(self, ctx: click.Context) -> Any:
         with errors_as_exit_codes():
             return super().invoke(ctx)
-
-
-def _path(module: str) -> str:
-    return f"pytest_nsys.cli.{module}"
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from pytest_nsys.core.expressions import Expression
 from pytest_nsys.core.families import MAXTEXT, NVIDIA, Families, known_communication
@@ -63,8 +64,7 @@ class ConventionMistake(ValueError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class Purpose:
+class Purpose(NamedTuple):
     """What a communication stream is for: globs on the stage of its kernels, patterns on their range's name."""
 
     name: str

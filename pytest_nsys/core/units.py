@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import Value, printable
@@ -51,8 +51,7 @@ class UnitMistake(ValueError):
     """A quantity that cannot be meant; the text is one clear line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """A number as written and the unit behind it, empty where there is none."""
 
     value: Fraction

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.table import Selector
@@ -58,15 +59,13 @@ class Tolerance:
         return max(self.relative * abs(Fraction(baseline)), self.absolute.get(unit, Fraction(0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(NamedTuple):
     """A limit written in the gate file."""
 
     value: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class FromHistory:
+class FromHistory(NamedTuple):
     """The last ``runs`` runs of the history on ``branch`` (None: any) stand for the accepted runs of a baseline.
 
     The newest ``lag`` of them stay out of it.
@@ -98,8 +97,7 @@ class Unmatched(enum.StrEnum):
     VANISHED = "vanished"
 
 
-@dataclass(frozen=True, slots=True)
-class FromBaseline:
+class FromBaseline(NamedTuple):
     """A limit read from the baseline of the row: m + T above, m − T below. Tolerance None: exactly m.
 
     ``history`` None: the stored baseline, or the other trace where one is given. ``no``: nothing is asked of the
@@ -130,8 +128,7 @@ class Requirement:
         return {"<": 1, "<=": 1, ">": -1, ">=": -1}.get(self.comparator or "", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(NamedTuple):
     """One value of many: ``word`` is median, mean, max, min, sum or pNN (nearest rank).
 
     ``over`` names the dimensions that it takes together; None: all that the sentence does not fix.
@@ -146,8 +143,7 @@ class Severity(enum.StrEnum):
     WARN = "warn"
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """Where a thing stands in its file; line and column count from 1."""
 
     path: Path

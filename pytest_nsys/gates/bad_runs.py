@@ -6,15 +6,15 @@ of a branch, the first bad run is red.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
+from typing import NamedTuple
 
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.verdict import Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class PastRun:
+class PastRun(NamedTuple):
     """A run of the history: its time in UTC as ``2026-01-31T02:00:00Z``, its commit, and whether it was red."""
 
     time: str
@@ -25,8 +25,7 @@ class PastRun:
         return self.time[:10] + (f" at {self.commit[:10]}" if self.commit else "")
 
 
-@dataclass(frozen=True, slots=True)
-class BadRuns:
+class BadRuns(NamedTuple):
     """The last runs of a branch in a row in which one assertion was bad, newest first; without the present one."""
 
     branch: str

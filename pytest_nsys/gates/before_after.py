@@ -10,11 +10,10 @@ completely separated, and its shift is beyond the noise of that many rows: a gat
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import comb
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import median
@@ -29,8 +28,7 @@ IMPOSSIBLE = "no test possible"
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(NamedTuple):
     """The values of one row, a capture each. ``worse`` says which way is worse: +1 up, −1 down, 0 either."""
 
     before: tuple[Value, ...]
@@ -42,8 +40,7 @@ class Trial:
         return f"{len(self.before)} + {len(self.after)} captures"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Whether the captures say that the row moved, to the worse or to the better.
 
     ``label`` is what they say of this row alone, in a word or two; ``basis`` how all such rows were decided.
@@ -55,8 +52,7 @@ class Decision:
     basis: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """Whether a row moved in the direction that was asked for, with the words of :class:`Decision`."""
 
     moved: bool

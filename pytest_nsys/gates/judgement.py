@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
@@ -40,8 +41,7 @@ RowKey = tuple[tuple[str, Label], ...]
 """The labels of a judged row; empty for a worst balance, which is one row wherever in the mesh it was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotComparable:
+class NotComparable(NamedTuple):
     """Why there is nothing to compare with: NO_DATA or INCOMPARABLE."""
 
     outcome: Outcome

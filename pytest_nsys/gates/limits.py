@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
@@ -76,8 +75,7 @@ class MetricSpec(Ranged, Protocol):
     def dimensions(self) -> tuple[str, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(NamedTuple):
     kind: str
     text: str
     offset: int

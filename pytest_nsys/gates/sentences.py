@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.analysis.collective_sizes import spelt
 from pytest_nsys.analysis.table import Selector
@@ -79,8 +80,7 @@ def asserted(sentence: Sentence, name: str, text: str, location: Location, setti
     return Assertion(name, text, location, **said, **usual)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """What a limit is set for where it is not a metric's own values, as a metric of its own."""
 
     name: str
@@ -91,8 +91,7 @@ class Judged:
     greatest: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
+class _Word(NamedTuple):
     text: str
     offset: int
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.table import label_key
@@ -62,8 +63,7 @@ class JudgedRow:
         return None if self.tolerance is None else max(self.tolerance, self.noise or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """One circumstance in which a run and what it is compared with differ."""
 
     name: str

@@ -13,7 +13,6 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.kinds import Entry
-from pytest_nsys.gates.titan_config import ConfigMistake, read_config
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader
 
 BANDWIDTH = "GB/s"
@@ -63,6 +62,8 @@ def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:
 
 
 def _read_config(entry: Entry, written: str, folder: Path) -> dict[str, Any]:
+    from pytest_nsys.gates.titan_config import ConfigMistake, read_config
+
     try:
         said = read_config(folder / Path(written).expanduser())
     except (ConfigMistake, RuntimeError) as mistake:  # the latter of ~nobody

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -80,7 +80,7 @@ class GateItem(pytest.Item):
             try:
                 self.add_marker(name)
             except (pytest.fail.Exception, pytest.PytestUnknownMarkWarning) as error:  # --strict-markers, -W error
-                path, line, column = astuple(self.assertion.location)
+                path, line, column = self.assertion.location
                 raise GateFileError([Mistake(str(path), str(error), line, column)]) from error
         updates = session_of(self.config).updates(self.assertion)
         if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise

@@ -9,27 +9,26 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
-from pytest_nsys.core.model import folders_up, from_here
+from pytest_nsys.core.model import Trace, folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.requests import requests_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
-from pytest_nsys.traces.opening import REPORTS, find_traces
+from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
 
@@ -42,8 +41,7 @@ BASELINES = "baselines"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The captures of a gate file as they were written, and the folder that they are relative to."""
 
     values: tuple[str, ...]
@@ -63,10 +61,19 @@ class NsysSession:
     _usual: dict[str, Convention | None] = field(default_factory=dict)
     _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[Path, GateContext] = field(default_factory=dict)
+    _shows_progress: bool = False
     _planned: dict[Run, Sequence[Request]] | None = None
 
     def __post_init__(self) -> None:
-        self.library = CaptureCache(ReadAhead(given(self.config, "nsys_executor")))
+        self.library = CaptureCache(self._opening)
+
+    def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
+        """What opens the traces of a run: several are read ahead, where that is worth while."""
+        if len(paths) == 1:
+            return open_trace
+        from pytest_nsys.analysis.parallel import ReadAhead
+
+        return ReadAhead(given(self.config, "nsys_executor"), self._shows_progress)(paths, *asked)
 
     @property
     def here(self) -> Path:
@@ -145,8 +152,7 @@ class NsysSession:
         """
         from pytest_nsys.tools.progress import on_terminal
 
-        shown = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
-        self.library.opening = ReadAhead(given(self.config, "nsys_executor"), shown)
+        self._shows_progress = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
         for gate in gates:
             with contextlib.suppress(NsysError):
                 self.context(gate)

@@ -11,10 +11,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
+from pytest_nsys.cli.group import COMMANDS as LISTED
 from pytest_nsys.samples.builder import TraceBuilder
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
@@ -219,3 +221,11 @@ def test_closed_pipe_is_quiet_and_no_success(tmp_path: Path, monkeypatch: pytest
     assert found.returncode == 141
     assert "Traceback" not in found.stderr
     assert "error" not in found.stderr
+
+
+def test_the_list_of_commands_has_their_own_words() -> None:
+    context = click.Context(main)
+    for name, (_, sentence) in LISTED.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(1000) == sentence

@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import counted
-from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.page.drawn import Pictures
-from pytest_nsys.reports.session.gate_changes import headline
 from pytest_nsys.reports.session.record import state
+
+if TYPE_CHECKING:
+    from pytest_nsys.gates.gate_changes import GateChanges
+    from pytest_nsys.reports.page.drawn import Pictures
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")
@@ -119,6 +120,8 @@ class Digest:
         """The session in one line: ``7 assertions: 1 failed, 6 passed``."""
         said = []
         if self.gate_changes is not None and (self.gate_changes.found or self.gate_changes.bad):
+            from pytest_nsys.reports.session.gate_changes import headline
+
             said.append(headline(self.gate_changes))
         if self.mistakes:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
