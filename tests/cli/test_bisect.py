@@ -83,10 +83,6 @@ def test_a_run_says_why_it_ends_as_it_does(project: Project) -> None:
         project.file("kind", kind)
         found, said = ended(project, "sh step.sh", PYTEST_ADDOPTS="-p no:randomly")
         assert (found, said.startswith(why)) == (code, True), said
-
-
-def test_a_mistake_stops_the_bisection(project: Project) -> None:
-    prepared(project)
     project.file("kind", "good")
     project.gate("- overlp >= 60%")
     code, said = ended(project, "sh step.sh")
