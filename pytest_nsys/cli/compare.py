@@ -12,7 +12,7 @@ from pytest_nsys.analysis.capture_cache import check_two_runs
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
-from pytest_nsys.cli.output import format_of
+from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
@@ -26,7 +26,6 @@ from pytest_nsys.library import pair_of, usual_gate
 from pytest_nsys.reports.comparison.tables import headline
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, compare_pairs
 
@@ -104,11 +103,8 @@ def compare(
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
         windows = _windows(judged) if written == "html" else ()
-    report = render(found, written, verbose=verbose, windows=windows)
-    if output is None:
-        click.echo(report, nl=False)
-    else:
-        write_whole(Path(output), report.encode())
+    deliver(render(found, written, verbose=verbose, windows=windows), output)
+    if output is not None:
         click.echo(f"{headline(found)}; written to {output}")
     context.exit(ENDS[found.result])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.cli.output import format_of, print_notes
+from pytest_nsys.cli.output import deliver, format_of, print_notes
 from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.hints import did_you_mean, hint
@@ -20,7 +20,6 @@ from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.stored.history.reading import History, branches_in, gates_in, load
 from pytest_nsys.stored.history.tracks import Track, tracks_of
-from pytest_nsys.tools.whole_file import write_whole
 
 DATABASE = "perf.db"
 
@@ -67,10 +66,7 @@ def history(
     tracks = _tracks(path, stored, metrics, selectors, branch, gate)
     encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
     text, doubts = history_report(stored, tracks, form, encoding)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_whole(Path(output), text.encode())
+    deliver(text, output)
     notes = [*_notes(tracks), *(f"warning: {doubt}" for doubt in doubts)]
     print_notes(printable(note, 2000) for note in notes)
 

@@ -12,6 +12,7 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Rank, Window, printable
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import Column, Format, Row
+from pytest_nsys.tools.whole_file import write_whole
 
 DEFINITION = 1
 """Of the columns that the four primitives print."""
@@ -34,6 +35,14 @@ def format_of(format: str | None, output: str | None, suffixes: Mapping[str, str
             f"--output {output}: {suffix} is of no format: give --format, or one of {', '.join(suffixes)}"
         )
     return suffixes[suffix]
+
+
+def deliver(text: str, output: str | None) -> None:
+    """Write an answer into the file that was asked for, whole or not at all, or print it."""
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_whole(Path(output), text.encode())
 
 
 def shown(path: Path) -> Path:
