@@ -27,6 +27,7 @@ from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
 from pytest_nsys.core.statistics import median
 
@@ -44,14 +45,6 @@ class Captures:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = tuple(runs)
         self.convention = runs[0].convention
-        self._measured: dict[tuple[str, WindowSpec, frozenset[int] | None], Table] = {}
-        self._each: dict[tuple[str, WindowSpec, frozenset[int] | None], Sequence[Table]] = {}
-        self._windows: dict[WindowSpec, tuple[UsedWindow, ...]] = {}
-        self._sequences: dict[WindowSpec, Mapping[int, KernelSequence]] = {}
-        self._keys: dict[tuple[tuple[str, Label], ...], Key] = {}
-        self._notes: dict[tuple[WindowSpec, tuple[str, ...]], tuple[Note, ...]] = {}
-        self._unlike: set[WindowSpec] = set()
-        self._doubts: dict[tuple[Bounds, WindowSpec, str], tuple[str, ...]] = {}
 
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
         """A window spec, with what is left open as the convention has it."""
@@ -64,50 +57,43 @@ class Captures:
         """
         metric = METRICS[request.metric or ""]
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
-        self._check(request.bounds, request.spec, metric)
+        if doubts := self._doubts(request.bounds, request.spec, metric):
+            raise TraceError(GOES_ON.join(doubts))
         self.refuse_twins(request.spec)
         return found
 
+    @kept
     def refuse_twins(self, spec: WindowSpec) -> None:
         """Raises UsageMistake where two captures are one, in other bytes: its values would scatter by nothing."""
-        if len(self.runs) == 1 or spec in self._unlike:
+        if len(self.runs) == 1:
             return
         times = times_of(self.each, looked_at([], [spec]), len(self.runs))
         for (n, one), (m, other) in combinations(enumerate(times), 2):
             if how := how_same(one, other):
                 first, second = (self.runs[place].traces[0].path for place in (n, m))
                 raise UsageMistake(f"{first} and {second} are the same capture: {how}; one trace is one sample")
-        self._unlike.add(spec)
 
+    @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Table:
         """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
-        key = (metric.name, spec, ranks)
-        if key not in self._measured:
-            each = self.each(metric, spec, ranks)
-            self._measured[key] = _combined(metric, each, "captures", self._table(metric))
-        return self._measured[key]
+        return _combined(metric, self.each(metric, spec, ranks), "captures", self._table(metric))
 
+    @kept
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:
         """The rows of a metric in each capture."""
-        key = (metric.name, spec, ranks)
-        if key not in self._each:
-            empty = self._table(metric)
-            self._each[key] = [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
-        return self._each[key]
+        empty = self._table(metric)
+        return [_capture_rows(capture, metric, spec, ranks, empty) for capture in self.runs]
 
     def _table(self, metric: Metric) -> Table:
         """A table of the metric without a row."""
         sizes, where = self.mesh.sizes, self.mesh.coordinates
         return Table(metric.dimensions, (), where, sizes, metric.every_stage, metric.without)
 
+    @kept
     def sequences(self, spec: WindowSpec) -> Mapping[int, KernelSequence]:
         """What the fingerprints of all windows stand for."""
-        if spec not in self._sequences:
-            windows = (
-                window for capture in self.runs for own in capture.measured(spec).filled().values() for window in own
-            )
-            self._sequences[spec] = {h: each for window in windows for h, each in sequences(window).items()}
-        return self._sequences[spec]
+        windows = (window for run in self.runs for own in run.measured(spec).filled().values() for window in own)
+        return {h: each for window in windows for h, each in sequences(window).items()}
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -120,16 +106,15 @@ class Captures:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
         return replace(self._table(metric), rows=tuple(starmap(Row, rows.items())))
 
+    @kept
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:
         """The windows that were measured."""
-        if spec not in self._windows:
-            self._windows[spec] = tuple(
-                UsedWindow(number, rank, window)
-                for number, capture in enumerate(self.runs)
-                for rank, windows in sorted(capture.measured(spec).windows.items())
-                for window in windows
-            )
-        return self._windows[spec]
+        return tuple(
+            UsedWindow(number, rank, window)
+            for number, capture in enumerate(self.runs)
+            for rank, windows in sorted(capture.measured(spec).windows.items())
+            for window in windows
+        )
 
     def middle_windows(self, spec: WindowSpec, rank: Label) -> Iterator[RankWindow]:
         """The window in the middle of those of a rank, in each capture."""
@@ -137,14 +122,9 @@ class Captures:
             windows = capture.measured(spec).ranks.get(rank, ()) if isinstance(rank, int) else ()
             yield from windows[len(windows) // 2 :][:1]
 
+    @kept
     def notes(self, spec: WindowSpec, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
-        key = spec, tuple(metric.name for metric in metrics)
-        if key not in self._notes:
-            self._notes[key] = self._noted(spec, metrics)
-        return self._notes[key]
-
-    def _noted(self, spec: WindowSpec, metrics: Sequence[Metric]) -> tuple[Note, ...]:
         stages = any(metric.looks_up for metric in metrics)
         streams = not metrics or any(metric.of is not Of.FAMILIES for metric in metrics)
         found = [note for run in self.runs for note in notes_on(run, spec, stages=stages, streams=streams)]
@@ -161,24 +141,20 @@ class Captures:
         names = [f"capture {n} of {len(each)} ({run.traces[0].path.name})" for n, run in enumerate(self.runs, 1)]
         return tuple(f"{names[far.capture]}: {far.told(metric)}" for far in outlying(each))
 
-    def _check(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> None:
-        """Raises TraceError where the traces are not good enough to judge a metric: a line for each crossed bound."""
-        key = (bounds, spec, metric.name)
-        if key not in self._doubts:
-            found: list[str] = []
-            for capture in self.runs:
-                where = f"{capture.traces[0].path}: " if len(self.runs) > 1 else ""
-                found += [where + line for line in crossed(capture, spec, bounds, metric)]
-            self._doubts[key] = tuple(found)
-        if self._doubts[key]:
-            raise TraceError(GOES_ON.join(self._doubts[key]))
+    @kept
+    def _doubts(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
+        """Why the traces are not good enough to judge a metric: a line for each crossed bound."""
+        several = len(self.runs) > 1
+        lines = ((run.traces[0].path, line) for run in self.runs for line in crossed(run, spec, bounds, metric))
+        return [f"{path}: {line}" if several else line for path, line in lines]
 
     def key(self, stated: Mapping[str, Label]) -> Key:
         """What makes this run comparable to another. ``stated`` is what the gate file says where the trace does not."""
-        asked = tuple(sorted(stated.items()))
-        if asked not in self._keys:
-            self._keys[asked] = key_of(self.runs, stated)
-        return self._keys[asked]
+        return self._key(tuple(sorted(stated.items())))
+
+    @kept
+    def _key(self, stated: tuple[tuple[str, Label], ...]) -> Key:
+        return key_of(self.runs, dict(stated))
 
     @cached_property
     def facts(self) -> Facts:

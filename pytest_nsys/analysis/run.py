@@ -19,6 +19,7 @@ from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
     OPEN_END_NS,
@@ -44,9 +45,7 @@ class Run:
         self.traces = tuple(with_copies(trace, convention.copies) for trace in traces)
         self.convention = convention
         self.workload = workload or Workload()
-        self._groups: dict[WindowSpec, WindowGroup] = {}
         self._anchors: dict[tuple[int, str], Sequence[Range]] = {}
-        self._named: dict[tuple[str, ...], list[Mapping[int, Sequence[Range]]]] = {}
 
     @cached_property
     def facts(self) -> tuple[TraceFacts, ...]:
@@ -110,10 +109,9 @@ class Run:
         own = ranges[rank.process.trace].get(rank.process.global_pid, ())
         return [r for r in own if r.end_ns != OPEN_END_NS and matches(r.name)]
 
+    @kept
     def _ranges_named(self, patterns: tuple[str, ...]) -> list[Mapping[int, Sequence[Range]]]:
-        if patterns not in self._named:
-            self._named[patterns] = [trace.ranges(patterns) for trace in self.traces]
-        return self._named[patterns]
+        return [trace.ranges(patterns) for trace in self.traces]
 
     def named(self, rank: Rank, patterns: tuple[str, ...]) -> Sequence[Range]:
         """The ranges of a rank's process, open ones too, whose name is like one of the patterns, by start."""
@@ -133,11 +131,10 @@ class Run:
         except NothingMeasured as error:
             raise NothingMeasured(f"{rank.trace}: rank {rank.number}: {error}") from None
 
+    @kept
     def measured(self, spec: WindowSpec) -> WindowGroup:
         """The windows of every rank with their kernels."""
-        if spec not in self._groups:
-            self._groups[spec] = WindowGroup(self, spec)
-        return self._groups[spec]
+        return WindowGroup(self, spec)
 
     def whole(self) -> WindowGroup:
         """All kernels of the run."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
 
 MANY = 100_000
@@ -21,7 +22,6 @@ class TraceKernels:
 
     def __init__(self, trace: Trace, convention: Convention, kernels: Mapping[Lane, Kernels]) -> None:
         self.trace, self.convention, self.kernels = trace, convention, kernels
-        self._communicating: dict[Lane, tuple[bytearray, ByName]] = {}
 
     @cached_property
     def facts(self) -> TraceFacts:
@@ -33,19 +33,18 @@ class TraceKernels:
         """Whether to read of all kernels what some need would take long."""
         return sum(map(len, self.kernels.values())) > MANY
 
+    @kept
     def communicating(self, lane: Lane) -> tuple[bytearray, ByName]:
         """By kernel whether it is communication under the convention, and by name, each of which is looked at once."""
-        if lane not in self._communicating:
-            kernels = self.kernels[lane]
-            known: dict[tuple[int, int], int] = {}
-            flags, names = bytearray(len(kernels)), kernels.names
-            for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
-                flag = known.get(key)
-                if flag is None:
-                    flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
-                flags[i] = flag
-            self._communicating[lane] = flags, known
-        return self._communicating[lane]
+        kernels = self.kernels[lane]
+        known: dict[tuple[int, int], int] = {}
+        flags, names = bytearray(len(kernels)), kernels.names
+        for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
+            flag = known.get(key)
+            if flag is None:
+                flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
+            flags[i] = flag
+        return flags, known
 
     @cached_property
     def _communication(self) -> dict[Lane, list[int]]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import HistoryError, NsysError
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
@@ -94,7 +95,6 @@ class Recorder:
         self.path, self.session = path, session
         self.runs: dict[str, RunEntry] = {}
         self.line = ""
-        self._revisions: dict[Path, Revision] = {}
         self._series: set[tuple[object, ...]] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -115,11 +115,10 @@ class Recorder:
                 self._series.add(name)
                 run.series.append(series)
 
+    @kept
     def _revision(self, folder: Path) -> Revision:
         """Asked for at the first verdict: what the session itself writes does not make the work tree dirty."""
-        if folder not in self._revisions:
-            self._revisions[folder] = revision_of(folder)
-        return self._revisions[folder]
+        return revision_of(folder)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import printable
 from pytest_nsys.tools.git_command import PATIENCE_S, ask_git
 
@@ -99,8 +100,6 @@ class Snapshot:
     ref: str
     of_merge_base: bool = True
     _known: dict[str, Entry | None] = field(default_factory=dict)
-    _listings: dict[str, dict[str, Entry]] = field(default_factory=dict)
-    _contents: dict[str, dict[str, bytes]] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -209,25 +208,21 @@ class Snapshot:
         if entry.mode in (LINK, SUBMODULE):
             what = "a symbolic link" if entry.mode == LINK else "a submodule"
             raise BaselineError(f"{path}{self.origin}: is {what}: make it a plain file")
-        folder = place.rpartition("/")[0]
-        if folder not in self._contents:
-            self._contents[folder] = self._read_all(path.parent)
-        return self._contents[folder][place]
+        return self._read_all(path.parent)[place]
 
+    @kept
     def _listing(self, folder: Path) -> dict[str, Entry]:
         place = self.place(folder)
-        if place not in self._listings:
-            words = ["ls-tree", "-r", "-z", "-l", "--full-tree", self.commit, *(["--", place] if place else [])]
-            found = dict(_entries(self._ask(words)))
-            if set(found) <= {place}:  # nothing is below it: it is not there, or is no folder
-                self._refuse_detours(folder, place)
-                found = {}
-            self._listings[place] = {
-                name: entry
-                for name, entry in found.items()
-                if name.endswith(BASELINE_SUFFIX) or entry.mode in (LINK, SUBMODULE)
-            }
-        return self._listings[place]
+        words = ["ls-tree", "-r", "-z", "-l", "--full-tree", self.commit, *(["--", place] if place else [])]
+        found = dict(_entries(self._ask(words)))
+        if set(found) <= {place}:  # nothing is below it: it is not there, or is no folder
+            self._refuse_detours(folder, place)
+            found = {}
+        return {
+            name: entry
+            for name, entry in found.items()
+            if name.endswith(BASELINE_SUFFIX) or entry.mode in (LINK, SUBMODULE)
+        }
 
     def _refuse_detours(self, folder: Path, place: str) -> None:
         """Raises BaselineError where a part of the path is a link or a submodule, which the commit does not hold."""
@@ -244,6 +239,7 @@ class Snapshot:
             "baselines in the repository of their gate files"
         )
 
+    @kept
     def _read_all(self, folder: Path) -> dict[str, bytes]:
         listing = self._listing(self._listed_with(folder))
         places = [name for name in self._names(folder) if listing[name].mode not in (LINK, SUBMODULE)]

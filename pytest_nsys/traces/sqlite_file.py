@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import printable
 
 MAGIC = b"SQLite format 3\x00"
@@ -68,8 +69,6 @@ class SqliteFile:
         self.path = path
         self._check_header()
         self._connections: list[sqlite3.Connection] = []
-        self._columns: dict[str, dict[str, str]] = {}
-        self._last_rowid: dict[str, int] = {}
         self.being_read = 0
         try:
             names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -133,12 +132,11 @@ class SqliteFile:
             what = f"cannot be read: {text}"
         return TraceError(f"{self.path}: {what}")
 
+    @kept
     def columns(self, table: str) -> dict[str, str]:
         """Name as written and declared type of each column of ``table``, by lower-case name."""
-        if table not in self._columns:
-            info = self.rows(f'PRAGMA table_info("{table}")')
-            self._columns[table] = {str(name).lower(): str(kind) for _, name, kind, *_ in info}
-        return self._columns[table]
+        info = self.rows(f'PRAGMA table_info("{table}")')
+        return {str(name).lower(): str(kind) for _, name, kind, *_ in info}
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the file has the table with these columns."""
@@ -212,11 +210,10 @@ class SqliteFile:
         except FAILURES as error:
             raise self._say(error) from error
 
+    @kept
     def _last(self, table: str) -> int:
-        if table not in self._last_rowid:
-            found = self._connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
-            self._last_rowid[table] = found if isinstance(found, int) else 0
-        return self._last_rowid[table]
+        found = self._connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
+        return found if isinstance(found, int) else 0
 
     def close(self) -> None:
         """Let the file go; reading on opens it again."""

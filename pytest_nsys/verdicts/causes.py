@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
@@ -20,6 +20,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.steady import steady_periods
 from pytest_nsys.analysis.straggling import Wait, waits_over_files
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.core.statistics import distance, percentile
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
@@ -37,8 +38,6 @@ class RunBreakdowns:
     """Opened traces, each window of which is taken apart once."""
 
     captures: Captures
-    _known: dict[tuple[int, WindowSpec, int, int], Breakdown] = field(default_factory=dict)
-    _together: dict[tuple[int, WindowSpec, int, int], Together] = field(default_factory=dict)
 
     def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value) -> Breakdown | None:
         """The window of the row's rank, of all captures and windows, whose own value is nearest to ``value``."""
@@ -61,19 +60,18 @@ class RunBreakdowns:
             return None if typical is None else self._broken_down(capture, typical, 0, rank)
         return self._broken_down(capture, spec, n, rank)
 
+    @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
-        key = (capture, spec, n, rank)
-        if key not in self._known:
-            ranks = self.captures.runs[capture].measured(spec).ranks
-            count = len(ranks[rank])
-            if (capture, spec, n, count) not in self._together:
-                beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
-                self._together[capture, spec, n, count] = Together(beside, waits_over_files(beside))
-            together = self._together[capture, spec, n, count]
-            self._known[key] = break_down(together.windows, rank, together.waits.get(rank, {}))
-        return self._known[key]
+        together = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
+        return break_down(together.windows, rank, together.waits.get(rank, {}))
 
-    def kept(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
+    @kept
+    def _together(self, capture: int, spec: WindowSpec, n: int, count: int) -> Together:
+        ranks = self.captures.runs[capture].measured(spec).ranks
+        beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
+        return Together(beside, waits_over_files(beside))
+
+    def to_keep(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
         """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
 
         That is the middle window of the pick, of periods that of the median one.

@@ -208,7 +208,7 @@ class Refresh:
             for spec in (spec_for(self.context.captures.convention, each.readers[0]),)
         }
         if self.mode is not Mode.CALIBRATE:
-            stored |= {how: storable(self.context.breakdowns.kept(*what)) for how, what in asked.items()}
+            stored |= {how: storable(self.context.breakdowns.to_keep(*what)) for how, what in asked.items()}
         return {how: ranks for how, ranks in stored.items() if ranks}
 
     def _begins_anew(self, path: Path, old: Baseline | None) -> tuple[bool, list[str]]:
