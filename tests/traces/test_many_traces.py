@@ -224,19 +224,28 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
-SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; from pytest_nsys.cli import main; "
+SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; "
+OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['overlap', 'run', '--executor=processes:2'])"
+GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
 
 
-def test_a_bar_is_shown_on_a_terminal_and_wiped_out(project: Project, terminal: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("code", "shown"), [(OVERLAP, True), (GATES.format(options=[]), True), (GATES.format(options=["-q"]), False)]
+)
+def test_a_bar_is_shown_on_a_terminal_and_wiped_out(
+    project: Project, terminal: tuple[int, int], code: str, shown: bool
+) -> None:
     write_nodes(project.root / "run", 3, ranks=1)
+    project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
     ours, theirs = terminal
-    words = [sys.executable, "-c", SLOW + "main(['overlap', 'run', '--executor=processes:2'])"]
     known = {name: value for name, value in os.environ.items() if name != "CI"}
+    words = [sys.executable, "-c", code]
     subprocess.run(words, cwd=project.root, env=known, stdout=subprocess.PIPE, stderr=theirs, check=True)
     os.close(theirs)
     said = heard(ours)
-    assert "\rreading traces [" in said
-    assert "\r\x1b[K" in said.split(" of 3\x1b[K")[-1]
+    assert ("\rreading traces [" in said) == shown
+    if shown:
+        assert "\r\x1b[K" in said.split(" of 3\x1b[K")[-1]
 
 
 def test_a_terminal_is_one_where_a_person_looks_at_it(
@@ -249,29 +258,19 @@ def test_a_terminal_is_one_where_a_person_looks_at_it(
         assert not on_terminal(stream)
 
 
-@pytest.mark.parametrize(
-    ("options", "shown"), [(["overlap"], True), (["overlap", "--format=json"], False), ([], True), (["-q"], False)]
-)
-def test_who_asks_for_json_or_quiet_sees_no_bar(
-    project: Project, monkeypatch: pytest.MonkeyPatch, options: list[str], shown: bool
-) -> None:
+def test_a_command_that_prints_json_shows_no_bar(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     write_nodes(project.root / "run", 1, ranks=1)
-    project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
     seen: list[bool] = []
 
-    def watched(executor: str | None, shown: bool = False) -> ReadAhead:
+    def watched(executor: str | None, shown: bool) -> ReadAhead:
         seen.append(shown)
         return ReadAhead(executor)
 
-    for module in ("pytest_nsys.cli.options", "pytest_nsys.tools.progress"):
-        monkeypatch.setattr(f"{module}.on_terminal", lambda _: True)
-    for module in ("pytest_nsys.cli.options", "pytest_nsys.plugin.session"):
-        monkeypatch.setattr(f"{module}.ReadAhead", watched)
-    if "overlap" in options:
-        project.command(*options, "run", code=0)
-    else:
-        project.pytest(*options, code=0)
-    assert seen == [shown]
+    monkeypatch.setattr("pytest_nsys.cli.options.on_terminal", lambda _: True)
+    monkeypatch.setattr("pytest_nsys.cli.options.ReadAhead", watched)
+    for options in ([], ["--format=json"]):
+        project.command("overlap", "run", *options, code=0)
+    assert seen == [True, False]
 
 
 def test_no_bar_before_two_seconds_have_passed(project: Project, terminal: tuple[int, int]) -> None:
