@@ -13,7 +13,7 @@ A selector is ``rank 3``, or a bare word for the metric's last dimension.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import NamedTuple
@@ -36,8 +36,6 @@ from pytest_nsys.gates.assertion import (
 )
 from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, mistaken_at, parse_requirement
 from pytest_nsys.gates.pipeline_rule import RULED, WORD, cannot_rule
-
-__all__ = ["MetricSpec", "Sentence", "SentenceMistake", "parse_requirement", "parse_sentence"]
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
@@ -248,8 +246,8 @@ def _unmatched_kernels(words: list[_Word], metrics: Mapping[str, MetricSpec]) ->
 def _selectors_first(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> list[_Word]:
     """``family_ns of gemm`` in the order of ``gemm family_ns``."""
     for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
-        for start in range(max(0, of - _LONGEST_NAME), of):
-            if "_".join(word.text for word in words[start:of]) in metrics:
+        for start, name in _names(words, of):
+            if name in metrics:
                 return [*words[:start], *words[of + 1 :], *words[start:of]]
     return words
 
@@ -284,28 +282,31 @@ def unknown_axis(name: str, axes: Collection[str]) -> str:
 
 def _split_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> tuple[list[_Word], MetricSpec]:
     """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
-    for start in range(max(0, len(words) - _LONGEST_NAME), len(words)):
-        metric = metrics.get("_".join(w.text for w in words[start:]))
-        if metric is not None:
-            return words[:start], metric
+    for start, name in _names(words, len(words)):
+        if name in metrics:
+            return words[:start], metrics[name]
     raise _unknown_metric(words, metrics)
+
+
+def _names(words: list[_Word], end: int) -> Iterator[tuple[int, str]]:
+    """What may be a name that ends before word ``end``, the longest first, and where it starts."""
+    for start in range(max(0, end - _LONGEST_NAME), end):
+        yield start, "_".join(word.text for word in words[start:end])
 
 
 def _unknown_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> SentenceMistake:
     for end in range(len(words) - 1, 0, -1):
-        for start in range(max(0, end - _LONGEST_NAME), end):
-            name = "_".join(w.text for w in words[start:end])
+        for _, name in _names(words, end):
             if name in metrics:
                 late = printable(words[end].text, 40)
                 return SentenceMistake(words[end].offset, f"'{late}' stands after the metric '{name}'")
-    for start in range(max(0, len(words) - _LONGEST_NAME), len(words)):
-        name = "_".join(w.text for w in words[start:])
+    start = len(words) - 1
+    meant = did_you_mean(words[start].text, metrics)
+    for first, name in _names(words, len(words)):
         as_long = [metric for metric in metrics if metric.count("_") == name.count("_")]
-        meant = did_you_mean(name, as_long, 0.8)
-        if meant:
+        if nearly := did_you_mean(name, as_long, 0.8):
+            start, meant = first, nearly
             break
-    else:
-        meant = did_you_mean(words[start].text, metrics)
     written = printable(" ".join(w.text for w in words[start:]), 60)
     return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 

@@ -15,14 +15,6 @@ FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)
 _STRICT = {Comparator.GE: Comparator.GT, Comparator.LE: Comparator.LT}
 _LOOSE = {strict: loose for loose, strict in _STRICT.items()}
-_OPPOSITE = {
-    Comparator.LT: Comparator.GE,
-    Comparator.LE: Comparator.GT,
-    Comparator.GT: Comparator.LE,
-    Comparator.GE: Comparator.LT,
-    Comparator.EQ: Comparator.NE,
-    Comparator.NE: Comparator.EQ,
-}
 _EXAMPLES = {
     (TIME, "lower"): "<= 1ms",
     (RATIO, "higher"): ">= 60%",
@@ -61,15 +53,18 @@ def wrong_side(judged: Ranged, meant: str) -> str:
 
 def out_of_reach(comparator: Comparator, limit: Fraction, judged: Ranged) -> tuple[str, str] | None:
     """What is wrong with a constant that no value can miss, or none can meet, and the limit to write in its place."""
+    low = limit - 1 if judged.least is None else judged.least
+    high = limit + 1 if judged.greatest is None else judged.greatest
+    held = {comparator.holds(value, limit) for value in (low, high, min(max(low, limit), high))}
+    if len(held) > 1:
+        return None
     example = None
-    if _misses_none(comparator, limit, judged):
+    if held == {True}:
         what, meant = "cannot fail", _STRICT.get(comparator, comparator)
         if comparator is not Comparator.NE:
             example = _EXAMPLES.get((judged.unit, judged.better or ""))
-    elif _misses_none(_OPPOSITE[comparator], limit, judged):
-        what, meant = "can never hold", _LOOSE.get(comparator, comparator)
     else:
-        return None
+        what, meant = "can never hold", _LOOSE.get(comparator, comparator)
     end = judged.least if judged.least is not None and limit <= judged.least else judged.greatest
     assert end is not None
     return f"{what}: {_never(judged, end)}", example or f"{meant} {written_value(Fraction(end), judged.unit)}"
@@ -105,16 +100,6 @@ def warns_alike(early: Comparator, soon: Fraction, late: Comparator, last: Fract
     if (early in FLOORS) is not (late in FLOORS):
         return "always warns" if room > 0 or (not room and (early in _LOOSE or late in _LOOSE)) else None
     return "never warns" if room > 0 or (not room and (early in _STRICT or late in _LOOSE)) else None
-
-
-def _misses_none(comparator: Comparator, limit: Fraction, judged: Ranged) -> bool:
-    """Whether every value of the metric holds the limit."""
-    if comparator is Comparator.EQ:
-        return False
-    if comparator is Comparator.NE:
-        return any(_misses_none(side, limit, judged) for side in (Comparator.GT, Comparator.LT))
-    worst = judged.least if comparator in FLOORS else judged.greatest
-    return worst is not None and comparator.holds(worst, limit)
 
 
 def impossible(value: Fraction, judged: Ranged) -> str | None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Tolerance
-from pytest_nsys.gates.sentences import Sentence, SentenceMistake, aggregate_word, parse_requirement, parse_sentence
+from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
+from pytest_nsys.gates.sentences import Sentence, aggregate_word, parse_sentence
 from tests.support.fake_metrics import METRICS
 
 AXES = ("pp", "dp", "cp", "ep")
