@@ -17,7 +17,6 @@ from pytest_nsys.analysis.structure import KernelSequence, plain_name
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.reports.session import json_report
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
@@ -27,6 +26,7 @@ from pytest_nsys.stored.baselines.kernel_order import first_difference
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
+from tests.support.reports import checked
 
 AT = 46 * MS
 """A time in the median window, after the communication of stage4_f."""
@@ -518,9 +518,7 @@ def test_the_terminal_has_a_few_lines_and_the_report_all(project: Project) -> No
     said = against(project, "- no new kernels", None, kernels(*"abcdefgh"), 1, "--nsys-json=report.json")
     assert len(change(said)) == 5
     assert change(said)[-1] == "… 4 more (all of them in the JSON report)"
-    report = json.loads((project.root / "report.json").read_text())
-    schema = json.loads(Path(json_report.__file__).with_name("report.schema.json").read_text())
-    jsonschema.validate(report, schema)
+    report = checked(project.root / "report.json")
     (assertion,) = report["gate_files"][0]["assertions"]
     assert [line.split(",")[0] for line in assertion["details"]] == [f"new: {name}" for name in "abcdefgh"]
 

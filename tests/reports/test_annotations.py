@@ -58,37 +58,6 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
     assert found[0]["text"].startswith("  failed: 4 of 4 rows below their limit\n")
 
 
-def test_a_green_run_says_nothing(project: Project) -> None:
-    project.gate("- overlap >= 60%")
-    project.trace()
-    assert annotated(project, "--nsys-trace=run.sqlite", code=0) == []
-
-
-def test_a_mistake_in_a_gate_file(project: Project) -> None:
-    project.gate("- overlp >= 60%")
-    (found,) = annotated(project, code=2)
-    assert (found["kind"], found["file"], found["line"]) == ("error", "gate.nsys.yaml", "3")
-    assert found["text"] == "unknown metric 'overlp' (did you mean 'overlap'?)"
-
-
-def test_nothing_judged(project: Project) -> None:
-    (found,) = annotated(project, code=5)
-    assert (found["kind"], found["title"]) == ("error", "nsys gate: nothing judged")
-
-
-def test_without_the_option_nothing_is_annotated(project: Project) -> None:
-    project.gate("- overlap >= 99%")
-    project.trace()
-    assert "::error" not in project.pytest("--nsys-trace=run.sqlite", code=1)
-
-
-def test_workers_annotate_once(project: Project) -> None:
-    project.gate("- overlap >= 99%\n- {id: b, assert: overlap >= 98%}")
-    project.trace()
-    said = project.pytest_in_a_process("--nsys-trace=run.sqlite", "--nsys-annotate", "-n", "2", code=1)
-    assert len([line for line in said.splitlines() if line.startswith("::error ")]) == 2
-
-
 @pytest.mark.parametrize(
     "name", ["a: b, c=d", "100%", "100%25", "a::error::b", "two\nlines", "\r", "\x1b[31m", "‮", "é 窓"]
 )
@@ -119,12 +88,21 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
     assert found[0]["title"] == "failed: red 1"
 
 
-def test_a_mistake_without_a_line_and_a_baseline_that_changes() -> None:
-    found = of(mistakes=(Mistake("test_it.py", "no GPU"),), baseline_changes=("baselines/a.json: 3 rows",))
+def test_mistakes_and_a_baseline_that_changes() -> None:
+    mistakes = (Mistake("test_it.py", "no GPU"), Mistake("a.nsys.yaml", "unknown metric 'overlp'", 3, 5))
+    found = of(mistakes=mistakes, baseline_changes=("baselines/a.json: 3 rows",))
+    title = "nsys gate: not judged"
     assert found == [
-        {"kind": "error", "file": "test_it.py", "title": "nsys gate: not judged", "text": "no GPU"},
+        {"kind": "error", "file": "test_it.py", "title": title, "text": "no GPU"},
+        {"kind": "error", "file": "a.nsys.yaml", "line": "3", "title": title, "text": "unknown metric 'overlp'"},
         {"kind": "notice", "title": "nsys gate: a baseline changes", "text": "baselines/a.json: 3 rows"},
     ]
+
+
+def test_what_is_good_says_nothing_and_nothing_judged_does() -> None:
+    assert of(record("a", "passed")) == []
+    (found,) = of(exit_status=5)
+    assert (found["kind"], found["title"]) == ("error", "nsys gate: nothing judged")
 
 
 def test_a_waiver_is_a_notice_with_its_reason() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -26,48 +24,10 @@ from pytest_nsys.reports.page.page import embedded
 from pytest_nsys.reports.page.timeline_view import timeline_view
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import Project, write_trace
+from tests.support.page import Page
 
 RUN = ("--nsys-trace=run.sqlite", "--nsys-html=page.html")
 EVIL = '<script>alert("1")</script>\'&\x1b[31m\u202eevil</td>'
-VOID = {"meta"}
-
-
-class Page(HTMLParser):
-    """The page, taken apart; it fails where an element is closed that is not open."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {}
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.texts.setdefault(tag, []).append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open:
-            self.texts[self.open[-1]][-1] += data
-
-    def by_class(self, name: str) -> list[dict[str, str | None]]:
-        return [attrs for _, attrs in self.tags if name in (attrs.get("class") or "").split()]
-
-    @property
-    def data(self) -> list[Any]:
-        """What the script of each timeline reads."""
-        found = zip([attrs for tag, attrs in self.tags if tag == "script"], self.texts.get("script", ()), strict=True)
-        return [json.loads(text) for attrs, text in found if attrs.get("type") == "application/json"]
 
 
 def page(project: Project, *options: str, code: int = 1) -> Page:
@@ -294,6 +254,7 @@ def test_names_stay_text(project: Project) -> None:
     assert '<script>alert("1")</script>\'&�[31m�evil</td>' in names
     assert not {"\x1b", "\u202e"} & set(found.text)
     assert not re.search(r"<script>alert", found.text)
+    found.asks_for_nothing()
 
 
 @given(st.text())
@@ -302,19 +263,6 @@ def test_json_in_a_page_ends_nothing_and_reads_back(text: str) -> None:
     assert not set("<>&\u2028\u2029") & set(written)
     assert written.isascii()
     assert json.loads(written)["name"] == text
-
-
-def test_the_page_asks_the_network_for_nothing(project: Project) -> None:
-    evil(project)
-    found = page(project)
-    assert not {"link", "img", "iframe", "object", "base", "form"} & {tag for tag, _ in found.tags}
-    for _, attrs in found.tags:
-        assert not {"src", "style", "srcset", "onload", "onclick", "xlink:href"} & set(attrs)
-        assert (attrs.get("href") or "#").startswith("#")
-    (policy,) = [attrs["content"] for _, attrs in found.tags if attrs.get("http-equiv")]
-    assert policy is not None
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
-    assert "unsafe-inline" not in policy.partition("script-src")[2]
 
 
 # The file
@@ -336,35 +284,6 @@ def test_workers_hand_over_the_same_page(project: Project) -> None:
     alone = (project.root / "page.html").read_bytes()
     project.pytest_in_a_process(*RUN, "-n2", code=1)
     assert (project.root / "page.html").read_bytes() == alone
-
-
-@pytest.mark.parametrize(
-    ("option", "why"),
-    [
-        ("--nsys-html=", "--nsys-html is empty: write --nsys-html=FILE"),
-        ("--nsys-html=no/page.html", "there is no folder"),
-        ("--nsys-html=.", "is a folder; name a file in it"),
-        ("--nsys-html=run.sqlite", "is one of the traces"),
-        ("--nsys-html=gate.nsys.yaml", "is a gate file"),
-        ("--nsys-html=same --nsys-json=same", "is the file of --nsys-json as well"),
-    ],
-)
-def test_a_file_that_cannot_be_meant(project: Project, option: str, why: str) -> None:
-    project.gate(RED)
-    before = project.trace().read_bytes()
-    assert why in project.pytest("--nsys-trace=run.sqlite", *option.split(), code=4)
-    assert (project.root / "run.sqlite").read_bytes() == before
-
-
-def test_a_page_that_cannot_be_written_fails_the_session(project: Project) -> None:
-    project.gate("- overlap >= 10%\n")
-    project.trace()
-    project.file(
-        "conftest.py", "import shutil\ndef pytest_runtest_teardown(): shutil.rmtree('out', ignore_errors=True)\n"
-    )
-    (project.root / "out").mkdir()
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-html=out/page.html", code=1)
-    assert "nsys: report out/page.html: cannot be written: No such file or directory" in said
 
 
 def test_nothing_judged_is_no_green_page(project: Project) -> None:

@@ -309,34 +309,6 @@ def test_mistakes_under_xdist(project: Project) -> None:
     assert (found["verdict"], len(found["mistakes"])) == ("error", 1)
 
 
-@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary"])
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        ("", "is empty: write "),
-        ("folder", "is a folder; name a file in it"),
-        ("absent/report", "there is no folder "),
-    ],
-)
-def test_a_file_that_cannot_be_meant(project: Project, option: str, value: str, why: str) -> None:
-    (project.root / "folder").mkdir()
-    project.gate("- overlap >= 60%")
-    said = project.pytest(f"{option}={value}", code=4)
-    assert option in said
-    assert why in said
-    assert "collected" not in said
-
-
-@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary"])
-def test_a_file_that_cannot_be_written_at_the_end(project: Project, option: str) -> None:
-    project.gate("- overlap >= 60%")
-    project.file("conftest.py", "def pytest_runtest_setup(item):\n    item.path.with_name('out').rmdir()")
-    (project.root / "out").mkdir()
-    project.trace()
-    said = project.pytest("--nsys-trace=run.sqlite", f"{option}=out/report", code=1)
-    assert "nsys: report out/report: cannot be written: No such file or directory" in said
-
-
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.json"
     write_whole(path, b"old")

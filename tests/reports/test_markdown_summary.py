@@ -89,31 +89,11 @@ def test_a_red_summary(project: Project) -> None:
     assert "(accept this run as the new normal)" in text
 
 
-def test_another_run(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
-    project.trace(gpu="NVIDIA B200")
-    text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
-    assert text.startswith("## Performance gate: incomparable\n")
-    assert tables(text)[-1] == [
-        ["differs", "now", "baseline"],
-        ["---", "---", "---"],
-        ["`gpu`", "`NVIDIA B200`", "`NVIDIA H100 80GB HBM3`"],
-    ]
-
-
-def test_a_mistake_in_a_gate_file_is_said(project: Project) -> None:
-    project.gate("- overlp >= 60%")
-    text = summary_of(project, code=2)
-    assert text.startswith(
-        "## Performance gate: error\n\n1 mistake kept files from being judged.\n\n### Not judged\n\n"
-    )
-    assert "- `gate.nsys.yaml:3:3`: unknown metric 'overlp' (did you mean 'overlap'?)\n" in text
-
-
-def test_nothing_judged_is_said(project: Project) -> None:
-    text = summary_of(project, code=5)
+def test_a_mistake_and_nothing_judged() -> None:
+    text = summary(digest(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2))
+    head = "## Performance gate: error\n\n1 mistake kept files from being judged.\n\n### Not judged\n\n"
+    assert text.startswith(f"{head}- `gate.nsys.yaml:3:3`: unknown metric 'overlp'\n")
+    text = summary(digest(exit_status=5))
     assert text.startswith(
         "## Performance gate: nothing judged\n\nno assertion of a gate file was judged; pytest ended"
     )

@@ -7,10 +7,13 @@ import pty
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from pytest_nsys.reports.session.summary import summary_lines
 from tests.support.gates import Project, heard
+from tests.support.reports import record
 
 GATE = """
 tolerance: {rel: 5%, abs: 20us}
@@ -47,14 +50,34 @@ def red(project: Project) -> Project:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 150])
-def test_it_fits(red: Project, columns: int) -> None:
-    lines = said_on_a_terminal(red, columns)
-    table = [line for line in lines if line.startswith(("  failed", "  passed", "  no data", "           "))]
-    assert len(table) >= 4
-    assert max(map(len, table)) <= columns
-    together = " ".join(" ".join(table).replace(",", " ").split())
+def test_it_fits(columns: int) -> None:
+    overlap: dict[str, Any] = {
+        "value": "30.0%",
+        "limit": ">= 60.0%",
+        "margin": "-30.00 pp",
+        "row": "rank 0 stage stage2_f",
+    }
+    exposed: dict[str, Any] = {
+        "value": "700 us",
+        "limit": "<= 220 us (baseline + max(5%, 20us))",
+        "sees": "20 us (noise not measured)",
+    }
+    records = [
+        record("stage2 overlap >= 60%", **overlap, rows=4),
+        record("exposed_ns below baseline plus tolerance", **exposed, row="rank 0 stage stage2_f", rows=4),
+        record("stage9 overlap >= 60%", "no data", message="no stage is like stage9*; there are stage2_f, stage4_f"),
+    ]
+    lines = summary_lines(records, width=columns)
+    assert max(map(len, lines)) <= columns
+    together = " ".join(" ".join(lines).replace(",", " ").split())
     for cell in ("30.0%", ">= 60.0%", "margin -30.00 pp", "rank 0 stage stage2_f", "sees 20 us", "700 us", "stage9"):
         assert cell in together, together
+
+
+def test_a_terminal_is_known_by_its_width(red: Project) -> None:
+    table = [line for line in said_on_a_terminal(red, 80) if line.startswith(("  failed", "  no data", "           "))]
+    assert len(table) >= 4
+    assert max(map(len, table)) <= 80
 
 
 def test_nothing_is_folded_where_it_fits(red: Project) -> None:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pytest_nsys.cli import main
+from pytest_nsys.plugin.settings import SETTINGS
 from tests.support.gates import Project
 
 GATE = "- exposed_ns below baseline plus 5%"
@@ -33,7 +34,6 @@ def kept(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("option", ["--nsys-json", "--nsys-summary", "--nsys-html"])
 @pytest.mark.parametrize(
     ("target", "why"),
     [
@@ -49,11 +49,44 @@ def kept(project: Project) -> Project:
         ("perf.db", "is a SQLite database"),
     ],
 )
-def test_a_report_of_a_session(kept: Project, option: str, target: str, why: str) -> None:
+def test_a_report_of_a_session(kept: Project, target: str, why: str) -> None:
     before = contents(kept)
-    said = kept.pytest(TRACE, f"{option}={target}", code=4)
-    assert f"{option}={target}: {why}" in said
+    assert f"--nsys-json={target}: {why}" in kept.pytest(TRACE, f"--nsys-json={target}", code=4)
     assert contents(kept) == before
+
+
+OPTIONS = [setting.option for setting in SETTINGS.values() if setting.writes]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "is empty: write "),
+        ("baselines", "is a folder; name a file in it"),
+        ("absent/report", "there is no folder "),
+        ("run.sqlite", "is one of the traces"),
+    ],
+)
+def test_a_file_that_cannot_be_meant(project: Project, option: str, value: str, why: str) -> None:
+    (project.root / "baselines").mkdir()
+    project.gate(GATE)
+    before = project.trace().read_bytes()
+    said = project.pytest(TRACE, f"{option}={value}", code=4)
+    assert option in said
+    assert why in said
+    assert "collected" not in said
+    assert (project.root / "run.sqlite").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_at_the_end(project: Project) -> None:
+    project.gate("- overlap >= 60%")
+    project.file("conftest.py", "def pytest_runtest_setup(item):\n    item.path.with_name('out').rmdir()")
+    (project.root / "out").mkdir()
+    project.trace()
+    said = project.pytest(TRACE, *(f"{option}=out/{n}" for n, option in enumerate(OPTIONS)), code=1)
+    for n in range(len(OPTIONS)):
+        assert f"nsys: report out/{n}: cannot be written: No such file or directory" in said
 
 
 @pytest.mark.parametrize(

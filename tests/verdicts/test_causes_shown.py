@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from pytest_nsys import reports
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import MS, Project
+from tests.support.reports import checked
 
 GATE = """
     - exposed_ns <= baseline + 5%
@@ -25,7 +23,6 @@ GATE = """
     - stage2 overlap >= baseline - 1pp
     - window_ns <= baseline + 50%
 """
-SCHEMA: dict[str, Any] = json.loads((Path(reports.__file__).parent / "session" / "report.schema.json").read_text())
 
 
 @pytest.fixture
@@ -56,8 +53,7 @@ def test_another_trace_gives_the_same_causes(judged: Project) -> None:
 
 def test_the_parts_add_up_in_the_report(judged: Project) -> None:
     judged.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", code=1)
-    report = json.loads((judged.root / "report.json").read_text())
-    jsonschema.validate(report, SCHEMA)
+    report = checked(judged.root / "report.json")
     (file,) = report["gate_files"]
     by_name = {assertion["name"]: assertion for assertion in file["assertions"]}
     failed = [a for a in by_name.values() if a["outcome"] == "failed"]
