@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.conventions import BUILT_IN
@@ -18,6 +17,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.titan_config import ConfigMistake, read_config
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project, write_trace
+from tests.support.measure import captures
 
 MS = 1_000_000
 
@@ -72,12 +72,8 @@ def torch_run(
 
 
 def measured(path: Path, metric: str, workload: Workload, window: str = "run", convention: str = "kineto") -> Table:
-    library = CaptureCache()
-    try:
-        captures = library.captures([str(path)], Path(), BUILT_IN[convention], workload)
-        return captures.rows(METRICS[metric], captures.spec(window))
-    finally:
-        library.close()
+    with captures(path, convention=BUILT_IN[convention], workload=workload) as run:
+        return run.rows(METRICS[metric], run.spec(window))
 
 
 def value(path: Path, metric: str, workload: Workload, **more: Any) -> Any:

@@ -13,6 +13,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value, Window
+from pytest_nsys.core.workload import Workload
 
 STEP = replace(BUILT_IN["pithtrain"], name="step", anchor="step%")
 """PithTrain's stages, purposes and setup label around anchors that are quick to write."""
@@ -30,11 +31,11 @@ OF_SIZES = (
 
 
 @contextmanager
-def captures(*captures: Path, convention: Convention = STEP) -> Iterator[Captures]:
+def captures(*captures: Path, convention: Convention = STEP, workload: Workload | None = None) -> Iterator[Captures]:
     """Captures of one run each, closed at the end."""
     library = CaptureCache()
     try:
-        yield library.captures([str(path) for path in captures], Path(), convention)
+        yield library.captures([str(path) for path in captures], Path(), convention, workload)
     finally:
         library.close()
 
