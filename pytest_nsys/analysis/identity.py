@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -22,14 +22,7 @@ class Key:
 
     def as_json(self) -> dict[str, Any]:
         """The key in clear, as it stands in the file."""
-        return {
-            "convention": self.convention,
-            "mesh": None if self.mesh is None else dict(sorted(self.mesh.items())),
-            "micro_batch": self.micro_batch,
-            "sequence_length": self.sequence_length,
-            "world": self.world,
-            "gpu": self.gpu,
-        }
+        return asdict(self) | {"mesh": None if self.mesh is None else dict(sorted(self.mesh.items()))}
 
     @property
     def digest(self) -> str:

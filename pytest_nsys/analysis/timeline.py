@@ -6,15 +6,14 @@ taken together; the totals of a lane are always of all of its kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
-from pytest_nsys.analysis.lanes import NamedStream, exposed_parts, in_order
-from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
+from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.model import Interval, counted, printable, stream_labels
 
 MANY_KERNELS = 1_000
 """From so many on, short ones are taken together."""
@@ -64,6 +63,34 @@ class Timeline(TypedDict):
     stages: list[str]
     bands: list[list[int]]
     lanes: list[TimelineLane]
+
+
+class NamedStream(NamedTuple):
+    """A stream as people read it: ``stream 28``, with device and context where two streams share the number."""
+
+    name: str
+    use: StreamUse
+
+    @property
+    def computes(self) -> bool:
+        return self.use.purpose == COMPUTE
+
+
+def in_order(uses: Iterable[StreamUse]) -> list[NamedStream]:
+    """The streams with their names, those that compute first."""
+    known = sorted(uses, key=lambda use: (use.purpose != COMPUTE, use.stream))
+    labels = stream_labels(use.stream for use in known)
+    return [NamedStream(f"stream {labels[use.stream]}", use) for use in known]
+
+
+def exposed_parts(w: RankWindow) -> Iterator[tuple[int, Interval]]:
+    """The parts of each communication kernel during which no compute ran, with its index in the window.
+
+    Their lengths sum to ``exposed_ns``.
+    """
+    for i, (start, end) in zip(w.communication, w.spans(w.communication), strict=True):
+        for gap in w.compute_time.uncovered(start, end):
+            yield i, gap
 
 
 class _Bar(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import RankCut
-from pytest_nsys.analysis.lanes import exposed_parts, in_order
+from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.model import (
     NO_LAUNCH,

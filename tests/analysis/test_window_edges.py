@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.lanes import in_order
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
+from pytest_nsys.analysis.timeline import in_order
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Purpose
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
