@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.gates import ANCHOR, Project
+from pytest_nsys import Outcome, judge, open_run
+from tests.support.gates import ANCHOR, GPU, Project, write_trace
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -42,38 +43,67 @@ def another_anchor(path: Path, to: str) -> Path:
     return path
 
 
+LABEL = "rank={{rank}}; pp={pp} dp=0/1 cp=0/1 ep=0/1; mbs={mbs} seq={seq}"
+MESH = "cp=1 dp=1 ep=1 pp="
+
+
+def differing(folder: Path, head: Path, gate: str = "") -> list[tuple[str, str, str]]:
+    """In what a run differs from a usual one, as a verdict has it."""
+    path = folder / "gate.nsys.yaml"
+    path.write_text(f"version: 1\nquality: {{missing_ranks: off}}\n{gate}assertions: [exposed_ns <= baseline + 5%]\n")
+    with open_run(head) as run, open_run(write_trace(folder / "base.sqlite")) as base:
+        (verdict,) = judge(path, run, base)
+    assert (verdict.outcome is Outcome.INCOMPARABLE) == bool(verdict.differences)
+    return [(each.name, each.now, each.baseline) for each in verdict.differences]
+
+
+@pytest.mark.parametrize(
+    ("now", "differ"),
+    [
+        ({"chunks_ms": [15] * 7}, [("steps", "7", "5")]),
+        ({"gpu": "NVIDIA B200"}, [("gpu", "NVIDIA B200", GPU)]),
+        ({"gpu": None}, [("gpu", "not stated", GPU)]),
+        (
+            {"label": LABEL.format(pp="{rank}/{ranks}", mbs=2, seq=4096)},
+            [("micro_batch", "2", "1"), ("sequence_length", "4096", "2048")],
+        ),
+        ({"label": LABEL.format(pp="{rank}/4", mbs=1, seq=2048)}, [("mesh", f"{MESH}4", f"{MESH}2")]),
+        (
+            {"label": None},
+            [
+                ("mesh", "not stated", f"{MESH}2"),
+                ("micro_batch", "not stated", "1"),
+                ("sequence_length", "not stated", "2048"),
+            ],
+        ),
+        (
+            {"label": LABEL.format(pp="{rank}/2", mbs=1, seq=2048), "ranks": 1},
+            [("world", "1", "2"), ("gpus", "1", "2"), ("launcher", "1-process-per-gpu", "1-process-per-node")],
+        ),
+    ],
+)
+def test_what_makes_another_run(tmp_path: Path, now: dict[str, Any], differ: list[tuple[str, str, str]]) -> None:
+    assert differing(tmp_path, write_trace(tmp_path / "head.sqlite", **now)) == differ
+
+
+def test_anchors_of_another_name_are_another_run_and_their_numbers_are_not(tmp_path: Path) -> None:
+    head = another_anchor(write_trace(tmp_path / "head.sqlite"), "(warm-up)")
+    shape = ANCHOR.format("N").replace("phase0", "phaseN")
+    now, was = shape.replace("phase1", "warm-up"), shape.replace("phase1", "phaseN")
+    assert differing(tmp_path, head) == [("anchor", now, was)]
+
+
+def test_another_major_version_of_nsys_is_another_run_and_a_minor_one_is_not(tmp_path: Path) -> None:
+    head = write_trace(tmp_path / "head.sqlite")
+    ((_, _, was),) = differing(tmp_path, exported_by(head, "1999.1.1.9"))
+    assert differing(tmp_path, exported_by(head, f"{was}.99.1.9")) == []
+
+
 def accepted(project: Project, gate: str = GATE, **trace: object) -> None:
     """A baseline of a good run."""
     project.gate(gate)
     project.trace("base.sqlite", **trace)  # type: ignore[arg-type]
     project.refresh("--nsys-trace=base.sqlite")
-
-
-def test_another_number_of_steps_is_another_run(project: Project) -> None:
-    accepted(project)
-    project.trace("head.sqlite", chunks_ms=[15] * 7)
-    said = project.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "is of another run (steps: now 7, baseline 5)" in said
-    assert "1 passed" in said, "a constant needs nobody to be compared with"
-
-
-def test_anchors_of_another_name_are_another_run_and_their_numbers_are_not(project: Project) -> None:
-    accepted(project)
-    head = another_anchor(project.trace("head.sqlite"), "(warm-up)")
-    said = project.pytest(f"--nsys-trace={head}", code=1)
-    shape = ANCHOR.format("N").replace("phase0", "phaseN")
-    now, was = shape.replace("phase1", "warm-up"), shape.replace("phase1", "phaseN")
-    assert f"anchor: now {now}, baseline {was}" in said
-
-
-def test_another_major_version_of_nsys_is_another_run_and_a_minor_one_is_not(project: Project) -> None:
-    accepted(project)
-    stored = json.loads(next(iter(project.baselines().values())))["facts"]["profiler"]
-    newer = exported_by(project.trace("newer.sqlite"), f"{int(stored[0]) + 1}.1.1.9")
-    minor = exported_by(project.trace("minor.sqlite"), f"{stored[0]}.99.1.9")
-    said = project.pytest(f"--nsys-trace={newer}", code=1)
-    assert f"profiler: now {int(stored[0]) + 1}, baseline {stored[0]}" in said
-    project.pytest(f"--nsys-trace={minor}", code=0)
 
 
 def test_what_differs_is_a_table_of_field_now_and_baseline(project: Project) -> None:

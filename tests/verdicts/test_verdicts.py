@@ -188,28 +188,6 @@ def test_an_early_warning(project: Project) -> None:
     project.pytest("--nsys-trace=run.sqlite", "-W", "error", code=0)
 
 
-LABEL = "rank={{rank}}; pp={pp} dp=0/1 cp=0/1 ep=0/1; mbs={mbs} seq={seq}"
-
-
-@pytest.mark.parametrize(
-    ("now", "differs"),
-    [
-        (
-            {"label": LABEL.format(pp="{rank}/{ranks}", mbs=2, seq=2048)},
-            "micro_batch: now 2, baseline 1",
-        ),
-        ({"gpu": None}, "gpu: now not stated, baseline NVIDIA H100 80GB HBM3"),
-    ],
-)
-def test_another_run_is_incomparable(project: Project, now: dict[str, object], differs: str) -> None:
-    accepted(project, "quality: {missing_ranks: off}" + BASELINE)
-    project.trace(**now)  # type: ignore[arg-type]
-    case = one(project.cases("--nsys-trace=run.sqlite", code=1))
-    assert case.state == "failure"
-    assert case.properties["nsys_outcome"] == "incomparable"
-    assert f"is of another run ({differs})" in case.text
-
-
 def test_another_convention_is_incomparable(project: Project) -> None:
     accepted(project)
     project.gate("convention: {extends: pithtrain, communication: ['deep_ep*']}" + BASELINE)
