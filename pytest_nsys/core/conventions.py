@@ -127,6 +127,7 @@ class Convention:
         the runs of before that rule were measured alike, and their baselines stay valid.
         """
         facts = dataclasses.asdict(self)
+        facts["purposes"] = [purpose._asdict() for purpose in self.purposes]  # by name, as the first baselines have it
         del facts["name"], facts["libraries"]
         if added:
             facts["libraries"] = sorted(added)

@@ -182,6 +182,17 @@ def test_every_field_but_the_name_is_in_the_fingerprint(field: str) -> None:
     assert alike is (field in ("name", "libraries"))
 
 
+def test_the_fingerprints_that_stored_baselines_hold() -> None:
+    """Of another one they would be of no run any more."""
+    assert {name: convention.fingerprint() for name, convention in BUILT_IN.items()} == {
+        "pithtrain": "ff6209a313ff",
+        "generic": "a91f105a44a0",
+        "kineto": "9062897166cf",
+        "torchtitan": "28bf218d55b3",
+        "jax": "501d29a18d05",
+    }
+
+
 def test_purpose_is_in_the_fingerprint_with_its_patterns() -> None:
     each = [Purpose("p"), Purpose("q"), Purpose("p", stages=("a",)), Purpose("p", ranges=("a",))]
     assert len({Convention("c", purposes=(purpose,)).fingerprint() for purpose in each}) == len(each)
