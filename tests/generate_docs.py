@@ -34,7 +34,7 @@ import yaml
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
-from pytest_nsys.cli.init import Asking, Trial, drafted
+from pytest_nsys.cli.drafts import Trial, drafted
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
@@ -179,7 +179,7 @@ def first_gate_file() -> str:
     trace = ROOT / "examples" / "traces" / "dualpipe.sqlite"
     with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, (str(trace),))
-        draft, _ = drafted(trial, None, Asking(requests=False, told=True), ROOT / "perf.nsys.yaml")
+        draft, _ = drafted(trial, ROOT / "perf.nsys.yaml")
     return f"```yaml\n{gate_text(draft)}```\n"
 
 

@@ -1,21 +1,30 @@
-"""What does a drafted gate file say of the trace that it was drafted from? Judged before anybody relies on it.
-
-The file that is announced passes on its trace: a sentence that does not is left out, and told of.
-"""
+"""Which gate file is drafted for a trace? One that passes on it: a sentence that does not is left out, and told of."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.errors import NothingMeasured, NsysError
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
+from pytest_nsys.core.model import counted
+from pytest_nsys.drafting.choice import GENERIC, Ask, Choice, choose, with_bounds, with_libraries
+from pytest_nsys.drafting.figures import Figures
+from pytest_nsys.drafting.margins import written_ns
+from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
+from pytest_nsys.drafting.stages import with_stages
 from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.choosing_convention import check_named
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
@@ -28,6 +37,9 @@ from pytest_nsys.verdicts.refresh_modes import Mode
 
 REASON = "first baseline by pytest-nsys init"
 
+LABELLED = replace(GENERIC, setup=BUILT_IN["pithtrain"].setup)
+"""What a trace is first opened under: the ranks of several files may be told apart by their labels alone."""
+
 
 @dataclass(frozen=True)
 class Left:
@@ -35,6 +47,97 @@ class Left:
 
     title: str
     why: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The traces, opened under one convention after the other."""
+
+    library: CaptureCache
+    traces: tuple[str, ...]
+
+    def captures(self, convention: Convention) -> Captures:
+        """The captures under a convention. Raises UsageMistake, TraceError."""
+        return self.library.captures(self.traces, Path(), convention)
+
+    def _run(self, convention: Convention) -> Run:
+        return self.captures(convention).runs[0]
+
+    def choose(self, given: Convention | None, ask: Ask) -> Choice:
+        """How windows are found, by the first capture. Raises NothingMeasured."""
+        check_named(self.traces)
+        self._check_captures()
+        choice = choose(self._run(LABELLED), self._run, given, ask)
+        choice = with_libraries(choice, self._run(choice.convention))
+        if given is None:
+            choice = with_stages(choice, self._run)
+        return with_bounds(choice, self._run(choice.convention))
+
+    def _check_captures(self) -> None:
+        ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
+        if any(own != ranks[0] for own in ranks):
+            raise UsageMistake(
+                f"the {len(ranks)} traces hold other ranks, so they are files of one run, not captures of one program: "
+                "give their folder, or a glob in quotes"
+            )
+
+
+def drafted(
+    trial: Trial, path: Path, given: Convention | None = None, ask: Ask = itemgetter(0)
+) -> tuple[Draft, list[Left]]:
+    """The gate file for the traces, which passes on them, and what was left out for that.
+
+    ``path`` is where the file is to stand; ``ask`` picks one of several anchors, of which the first is the best.
+    Raises NothingMeasured where nothing can be judged.
+    """
+    choice = trial.choose(given, ask)
+    captures = trial.captures(choice.convention)
+    captures.refuse_twins(choice.spec)
+    figures = Figures(captures, choice.spec)
+    draft = Draft(
+        about=_about(figures, trial.traces),
+        traces=_written_traces(trial.traces, path),
+        choice=choice,
+        tolerance=file_tolerance(figures),
+        smallest=written_ns(file_smallest_ns(figures)),
+        tolerance_why=_why_tolerance(figures),
+        sentences=tuple(draft_sentences(figures)),
+    )
+    return checked(draft, lambda gate: trial.captures(gate.convention), path.name)
+
+
+def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The traces as the gate file names them; none where they lie far from it, or their names are no text."""
+    found = []
+    for trace in traces:
+        relative = os.path.relpath(os.path.abspath(os.path.expanduser(trace)), path.parent)
+        near = not relative.startswith(os.path.join("..", "..", ".."))
+        if not near or not relative.isprintable() or relative != relative.strip():
+            return ()
+        found.append(relative)
+    return tuple(found)
+
+
+def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
+    capture = figures.captures.runs[0]
+    sizes = " ".join(f"{axis}={n}" for axis, n in figures.captures.mesh.sizes.items())
+    gpu = capture.gpu_model()
+    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.spec)]
+    names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
+    return (
+        f"Drafted by pytest-nsys init from {names}:",
+        "; ".join(part for part in parts if part) + ".",
+        "Every limit is what that trace measured and a margin. They are yours now: tighten, loosen or delete them.",
+    )
+
+
+def _why_tolerance(figures: Figures) -> tuple[str, ...]:
+    if figures.count == 1:
+        return (
+            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5 % is a guess: give init several",
+            "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
+        )
+    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)
 
 
 def store_rows(gate: GateFile, captures: Captures, store: BaselineStore, reason: str = REASON) -> Written | None:

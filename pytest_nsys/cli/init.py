@@ -7,31 +7,22 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli.drafts import Left, checked, judged, store_rows
+from pytest_nsys.cli.drafts import Left, Trial, drafted, judged, store_rows
 from pytest_nsys.cli.stores import stores
 from pytest_nsys.cli.updating import folder_option
-from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import counted, printable
-from pytest_nsys.drafting.choice import GENERIC, Choice, candidate_words, choose, with_bounds, with_libraries
-from pytest_nsys.drafting.figures import Figures
-from pytest_nsys.drafting.margins import written_ns
-from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
-from pytest_nsys.drafting.stages import with_stages
+from pytest_nsys.drafting.choice import candidate_words
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.choosing_convention import check_named, convention_of
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.choosing_convention import convention_of
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.verdicts.refresh import Written
@@ -39,9 +30,6 @@ from pytest_nsys.verdicts.refresh import Written
 SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
 SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
 SHOWN_LEFT = 3
-
-LABELLED = replace(GENERIC, setup=BUILT_IN["pithtrain"].setup)
-"""What a trace is first opened under: the ranks of several files may be told apart by their labels alone."""
 
 
 @click.command()
@@ -64,7 +52,7 @@ def init(
     given = convention_of(convention, None) if convention is not None else None
     with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, traces)
-        draft, left = drafted(trial, given, asking, path)
+        draft, left = drafted(trial, path, given, asking.anchor)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
     _tell(path, draft, written, left, traces, baseline_dir, asking)
 
@@ -87,64 +75,6 @@ class Asking:
             click.echo(f"  {number}  {candidate_words(candidate)}")
         chosen = click.prompt("Anchor", type=click.IntRange(1, len(candidates)), default=1)
         return candidates[int(chosen) - 1]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The traces, opened under one convention after the other."""
-
-    library: CaptureCache
-    traces: tuple[str, ...]
-
-    def captures(self, convention: Convention) -> Captures:
-        """The captures under a convention. Raises UsageMistake, TraceError."""
-        return self.library.captures(self.traces, Path(), convention)
-
-    def _run(self, convention: Convention) -> Run:
-        return self.captures(convention).runs[0]
-
-    def choose(self, given: Convention | None, asking: Asking) -> Choice:
-        """How windows are found, by the first capture. Raises NothingMeasured."""
-        check_named(self.traces)
-        self._check_captures()
-        choice = choose(self._run(LABELLED), self._run, given, asking.anchor)
-        choice = with_libraries(choice, self._run(choice.convention))
-        if given is None:
-            choice = with_stages(choice, self._run)
-        return with_bounds(choice, self._run(choice.convention))
-
-    def _check_captures(self) -> None:
-        ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
-        if any(own != ranks[0] for own in ranks):
-            raise UsageMistake(
-                f"the {len(ranks)} traces hold other ranks, so they are files of one run, not captures of one program: "
-                "give their folder, or a glob in quotes"
-            )
-
-    def figures(self, choice: Choice) -> Figures:
-        """What the captures hold in the chosen windows."""
-        captures = self.captures(choice.convention)
-        captures.refuse_twins(choice.spec)
-        return Figures(captures, choice.spec)
-
-
-def drafted(trial: Trial, given: Convention | None, asking: Asking, path: Path) -> tuple[Draft, list[Left]]:
-    """The gate file for the traces, which passes on them, and what was left out for that.
-
-    ``path`` is where it is to stand. Raises NothingMeasured where nothing can be judged.
-    """
-    choice = trial.choose(given, asking)
-    figures = trial.figures(choice)
-    draft = Draft(
-        about=_about(figures, trial.traces),
-        traces=_written_traces(trial.traces, path),
-        choice=choice,
-        tolerance=file_tolerance(figures),
-        smallest=written_ns(file_smallest_ns(figures)),
-        tolerance_why=_why_tolerance(figures),
-        sentences=tuple(draft_sentences(figures)),
-    )
-    return checked(draft, lambda gate: trial.captures(gate.convention), path.name)
 
 
 # The files
@@ -173,18 +103,6 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
     return path
 
 
-def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The traces as the gate file names them; none where they lie far from it, or their names are no text."""
-    found = []
-    for trace in traces:
-        relative = os.path.relpath(os.path.abspath(os.path.expanduser(trace)), path.parent)
-        near = not relative.startswith(os.path.join("..", "..", ".."))
-        if not near or not relative.isprintable() or relative != relative.strip():
-            return ()
-        found.append(relative)
-    return tuple(found)
-
-
 def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, replaces: bool) -> Written | None:
     """The gate file, the schema beside it and the baseline: all of them, or as it was before."""
     schema = path.with_name(SCHEMA_NAME)
@@ -193,12 +111,11 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
         found = stores([str(path)], baseline_dir)[0]
-        gate = load_gate_file(path, METRICS)
-        captures = trial.captures(gate.convention)
+        captures = trial.captures(found.gate.convention)
         if not replaces and found.store.all():
             raise BaselineError(f"{found.store.folder}: holds baselines of this gate file already: give --force")
-        written = store_rows(gate, captures, found.store)
-        if wrong := judged(gate, captures, found.store):
+        written = store_rows(found.gate, captures, found.store)
+        if wrong := judged(found.gate, captures, found.store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
     except (NsysError, OSError):
         for each, content in before.items():
@@ -211,28 +128,6 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
 
 
 # What is said
-
-
-def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
-    capture = figures.captures.runs[0]
-    sizes = " ".join(f"{axis}={n}" for axis, n in figures.captures.mesh.sizes.items())
-    gpu = capture.gpu_model()
-    parts = [counted(len(capture.ranks), "rank"), sizes, gpu or "", str(figures.spec)]
-    names = ", ".join(Path(trace).name for trace in traces[:3]) + (" …" if len(traces) > 3 else "")
-    return (
-        f"Drafted by pytest-nsys init from {names}:",
-        "; ".join(part for part in parts if part) + ".",
-        "Every limit is what that trace measured and a margin. They are yours now: tighten, loosen or delete them.",
-    )
-
-
-def _why_tolerance(figures: Figures) -> tuple[str, ...]:
-    if figures.count == 1:
-        return (
-            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5 % is a guess: give init several",
-            "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
-        )
-    return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)
 
 
 def _tell(

@@ -26,8 +26,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main
-from pytest_nsys.cli.drafts import checked
-from pytest_nsys.cli.init import Asking, Trial, drafted
+from pytest_nsys.cli.drafts import Trial, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
@@ -69,7 +68,7 @@ def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
     with contextlib.closing(CaptureCache()) as library:
         trial = Trial(library, tuple(map(str, traces)))
         given = None if convention is None else BUILT_IN[convention]
-        text = gate_text(drafted(trial, given, Asking(requests=False, told=True), path)[0])
+        text = gate_text(drafted(trial, path, given)[0])
     path.write_text(text, encoding="utf-8")
     return load_gate_file(path, METRICS), text
 
@@ -449,7 +448,7 @@ def test_a_trace_far_away_is_not_named_in_the_file(tmp_path: Path) -> None:
     for folder, named in (("b", ("../a/run.sqlite",)), ("b/c/d", ())):
         with contextlib.closing(CaptureCache()) as library:
             trial = Trial(library, (str(trace),))
-            found, _ = drafted(trial, None, Asking(requests=False, told=True), tmp_path / folder / GATES)
+            found, _ = drafted(trial, tmp_path / folder / GATES)
         assert found.traces == named
 
 
