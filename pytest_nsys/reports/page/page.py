@@ -10,15 +10,29 @@ import json
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.reports.tables import without_halves
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def render(template: str, *, interactive: bool, **values: Any) -> str:
-    """The page. ``interactive``: it has timelines, and gets the script that zooms them."""
+def render(name: str, *, interactive: bool, **values: Any) -> str:
+    """The page of a template. ``interactive``: it has timelines, and gets the script that zooms them."""
+    from markupsafe import Markup
+
+    script = _text("timeline.js") if interactive else ""
+    text = template(name).render(
+        style=Markup(_text("page.css")), script=Markup(script), policy=_policy(script), **values
+    )
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def template(name: str) -> Template:
+    """A template of this folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -31,11 +45,7 @@ def render(template: str, *, interactive: bool, **values: Any) -> str:
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
     )
     environment.filters["data"] = lambda value: Markup(embedded(value))
-    script = _text("timeline.js") if interactive else ""
-    text = environment.get_template(template).render(
-        style=Markup(_text("page.css")), script=Markup(script), policy=_policy(script), **values
-    )
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return environment.get_template(name)
 
 
 def embedded(value: Any) -> str:
