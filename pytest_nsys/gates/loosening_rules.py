@@ -14,11 +14,11 @@ from fractions import Fraction
 from typing import Any, TypeGuard
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.quality import AT_LEAST
+from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import printable
-from pytest_nsys.core.units import format_tolerance, format_value
+from pytest_nsys.core.units import COUNT, RATIO, format_tolerance, format_value, written_value
 from pytest_nsys.gates.assertion import (
     Aggregate,
     AllowMissing,
@@ -68,11 +68,17 @@ class Sides:
     new: Assertion | None = None
 
     @property
+    def both(self) -> tuple[Assertion, Assertion]:
+        """The assertions, where it is a field of one."""
+        assert self.old is not None
+        assert self.new is not None
+        return self.old, self.new
+
+    @property
     def unit(self) -> str:
         """The unit of the values that are judged."""
-        assert self.new is not None
-        metric = METRICS[self.new.metric]
-        return judged(metric, self.new.aggregates, self.new.balance_across).unit
+        _, new = self.both
+        return judged(METRICS[new.metric], new.aggregates, new.balance_across).unit
 
 
 Rule = Callable[[Any, Any, Sides], Iterable[Change]]
@@ -143,32 +149,19 @@ def lack_more(was: AllowMissing, now: AllowMissing) -> bool:
     )
 
 
-def bounds(was: Any, now: Any, _: Sides) -> Iterator[Change]:
+def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[Change]:
     """A doubt that is borne now and was not before."""
-    old, new = _parts(was), _parts(now)
-    for name in (name for name in old if old[name] != new[name] and name != "world"):  # which `run` says
-        if _is_looser(old[name], new[name], at_least=name in AT_LEAST):
-            texts = (_bound(name, value) for value in (old[name], new[name]))
+    for name, key in KEYS["quality"].items():
+        old, new, way = was.of(name), now.of(name), -1 if name in AT_LEAST else 1
+        if old is not None and (new is None or way * new > way * old):
+            percent = key.kind == "share_or_off"
+            texts = (OFF if b is None else written_value(Fraction(b), RATIO if percent else COUNT) for b in (old, new))
             yield Change(ChangeKind.LOOSENED, f"quality {name}", *texts)
-
-
-def _is_looser(was: Fraction | int | None, now: Fraction | int | None, *, at_least: bool) -> bool:
-    if was is None or now is None:
-        return now is None
-    return now < was if at_least else now > was
-
-
-def _bound(name: str, value: Fraction | int | None) -> str:
-    if value is None:
-        return OFF
-    return format_tolerance(Fraction(value), None, "") if KEYS["quality"][name].kind == "share_or_off" else str(value)
 
 
 def rows(was: Where, now: Where, sides: Sides) -> Iterator[Change]:
     """Other rows; of what is aggregated, nobody can say which ask for more."""
-    assert sides.old is not None
-    assert sides.new is not None
-    folded = any(side.aggregates or side.balance_across for side in (sides.old, sides.new))
+    folded = any(side.aggregates or side.balance_across for side in sides.both)
     if not folded and covers(now, was):
         return
     kind = ChangeKind.LOOSENED if covers(was, now) and not folded else ChangeKind.CHANGED
@@ -207,18 +200,16 @@ def _is_plain(text: str) -> bool:
 
 def aggregates(was: tuple[Aggregate, ...], now: tuple[Aggregate, ...], sides: Sides) -> Iterator[Change]:
     """One value in place of every row asks for less; the other way round only a sum is no rule for each row."""
-    assert sides.new is not None
     if not was:
         yield Change(ChangeKind.LOOSENED, "aggregate", EVERY_ROW, spelled(now))
-    elif now or sides.new.require.comparator is Comparator.NE or any(step.word == "sum" for step in was):
+    elif now or sides.both[1].require.comparator is Comparator.NE or any(step.word == "sum" for step in was):
         yield Change(ChangeKind.CHANGED, "aggregate", spelled(was), spelled(now) if now else EVERY_ROW)
 
 
 def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> Iterator[Change]:
     """A waiver that excuses what none did before."""
-    assert sides.new is not None
     for waiver in now:
-        if not any(_excuses(old, waiver, sides.new.require.worse) for old in was):
+        if not any(_excuses(old, waiver, sides.both[1].require.worse) for old in was):
             before = next((old for old in was if old.where == waiver.where), None)
             texts = (NONE if each is None else _waived(each, sides.unit) for each in (before, waiver))
             yield Change(ChangeKind.LOOSENED, "waiver", *texts)
