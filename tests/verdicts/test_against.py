@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys import judge, open_run
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.gates import Case, Project, watch_openings
+from tests.support.gates import Case, Exposed, Project, watch_openings, write_trace
 
 EXPOSED = "- exposed_ns below baseline plus 5%\n"
 BOTH = "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite"
@@ -96,12 +97,10 @@ def test_constants_are_judged_as_ever(project: Project) -> None:
         ("balance of compute_ns across pp at most baseline plus 1%", {(0, "stage2_f"): 400}, "failed"),
     ],
 )
-def test_every_kind_of_assertion(project: Project, sentence: str, head_us: int, outcome: str) -> None:
-    project.gate(f"- {sentence}\n")
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", head_us)
-    (found,) = project.cases(*BOTH).values()
-    assert found.properties["nsys_outcome"] == outcome
+def test_every_kind_of_assertion(tmp_path: Path, sentence: str, head_us: Exposed, outcome: str) -> None:
+    paths = write_trace(tmp_path / "base.sqlite"), write_trace(tmp_path / "head.sqlite", head_us)
+    with open_run(paths[0]) as base, open_run(paths[1]) as head:
+        assert judge(sentence, head, base).outcome == outcome
 
 
 def test_each_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
