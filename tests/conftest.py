@@ -25,7 +25,9 @@ from tests.support.quick_python import import_everything, quick_python
 
 pytest_plugins = ["pytester", "tests.support.marks"]
 
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", steady, max_examples=40)
+settings.register_profile("long", steady, max_examples=1000)  # --hypothesis-profile=long
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
 
 import_everything()
