@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span
@@ -26,7 +24,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.record import Record
-from tests.generate_docs import ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
+from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
@@ -121,8 +119,12 @@ def test_commands_that_print_nothing_take_no_line() -> None:
 # Nothing is left out
 
 
-def test_every_metric() -> None:
-    assert [name for name in METRICS if f"| `{name}` |" not in page("metrics.md")] == []
+def test_every_generated_part_is_on_a_page() -> None:
+    """Metrics, commands with their options, settings: a table of all there is leaves nothing out."""
+    found = {
+        part["what"] for path in PAGES for part in MARKED.finditer(path.read_text()) if part["kind"] == "generated"
+    }
+    assert found == set(GENERATED)
 
 
 def test_every_key_of_the_gate_file() -> None:
@@ -143,27 +145,6 @@ def test_every_window_span_and_kernels_mode() -> None:
     text = by_hand("metrics.md")
     words = [*("median", "first", "last", "steady", "run"), *Span, *KernelsMode]
     assert [str(word) for word in words if f"`{word}`" not in text] == []
-
-
-def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    yield name, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for sub in command.list_commands(context):
-            found = command.get_command(context, sub)
-            assert found is not None
-            yield from _commands(found, f"{name} {sub}")
-
-
-def test_every_command_and_its_options() -> None:
-    text = page("commands.md")
-    commands = dict(_commands(main, "pytest-nsys"))
-    assert {"pytest-nsys overlap", "pytest-nsys baseline refresh"} <= set(commands)
-    for name, command in commands.items():
-        part = text.partition(f"### `{name}`\n")[2].partition("###")[0]
-        options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
-        assert part, name
-        assert [option for option in options if option not in part] == [], name
 
 
 def test_every_verdict() -> None:

@@ -150,6 +150,7 @@ def test_the_requirement_keeps_its_words() -> None:
     [
         ("", 0, "the sentence is empty"),
         ("a " * 251 + ">= 60%", 0, "a sentence has at most 500 characters"),
+        ("avg overlap >= 60%", 0, "'avg' is no word here (did you mean 'mean'?)"),
         ("overlp >= 60%", 0, "unknown metric 'overlp' (did you mean 'overlap'?)"),
         ("stage3 overlp >= 60%", 7, "unknown metric 'overlp' (did you mean 'overlap'?)"),
         ("no mixed com streams", 9, "unknown metric 'com streams' (did you mean 'comm_streams'?)"),

@@ -210,13 +210,6 @@ def test_four_traces_are_too_few(project: Project) -> None:
     assert project.baselines() == {}
 
 
-def test_the_same_trace_twice_is_no_second_sample(project: Project) -> None:
-    project.gate(GATE)
-    names = traces(project)
-    assert "a capture is given twice" in calibrate(project, [*names, names[0]], code=1)
-    assert project.baselines() == {}
-
-
 def test_a_baseline_of_other_rows_is_refreshed_first(project: Project) -> None:
     project.gate(GATE)
     project.trace(stages=("stage2_f",))

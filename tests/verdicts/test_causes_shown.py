@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines import baseline_file
 from tests.support.gates import MS, Project
@@ -130,24 +132,22 @@ def test_breakdowns_of_windows_that_nothing_reads_are_dropped(judged: Project) -
     assert [how.window for how in baseline_file.load(path).breakdowns] == ["last"]
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
+def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project) -> None:
+    (path,) = (judged.root / "baselines").rglob("*.json")
+    whole = path.read_text()
+    broken: list[Callable[[Any], object]] = [
         lambda block: block["parts"][0].pop(),
         lambda block: block.pop("names"),
         lambda block: block["parts"].pop(0),
         lambda block: block["names"].clear(),
         lambda block: block["parts"].append([0, "window", "no numbers"]),
-    ],
-)
-def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project, broken: Any) -> None:
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    data = json.loads(path.read_text())
-    broken(data["breakdowns"][0])
-    path.write_text(json.dumps(data))
-    said = judged.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "is no baseline: " in said
-    assert "restore it from git, or delete it and refresh" in said
+    ]
+    for each in broken:
+        data = json.loads(whole)
+        each(data["breakdowns"][0])
+        path.write_text(json.dumps(data))
+        with pytest.raises(BaselineError, match=r"is no baseline: .*restore it from git, or delete it and refresh"):
+            baseline_file.load(path)
 
 
 def test_nothing_is_explained_where_nothing_is_worse(judged: Project) -> None:

@@ -6,17 +6,13 @@ those that must go red, with the row, the value and the limit that they name, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, Regression, write_dualpipe
 from tests.support.gates import Case, Project
-from tests.support.measure import rows
 from tests.support.mutated_step import (
     COMPUTE,
     EXCHANGE,
@@ -291,56 +287,3 @@ def test_an_emptied_window_is_an_error_of_every_assertion(project: Project, rank
     assert {name: case.state for name, case in cases.items()} == dict.fromkeys(NAMES, "error")
     first = f"rank {min(ranks)}"
     assert all(first in case.text and "no kernel" in case.text for case in cases.values())
-
-
-SHAPE = replace(SAMPLE_SHAPE, chunks=5)
-DUALPIPE = """
-tolerance: {rel: 5%}
-assertions:
-  - {id: exposed, assert: exposed_ns below baseline plus tolerance}
-  - {id: streams, assert: no mixed comm streams}
-  - {id: launches, assert: launches == baseline}
-"""
-
-
-def at_the_limit(path: Path, regression: Callable[[float], Regression], worse: float) -> tuple[float, float]:
-    """Two factors next to each other, of which the second alone puts a row beyond its baseline by more than 5 %."""
-    pithtrain = BUILT_IN["pithtrain"]
-    write_dualpipe(path, SHAPE)
-    limits = {labels: value * 105 / 100 for labels, value in rows(path, "exposed_ns", convention=pithtrain).items()}
-
-    def beyond(factor: float) -> bool:
-        write_dualpipe(path, SHAPE, regression(factor))
-        now = rows(path, "exposed_ns", convention=pithtrain)
-        return any(value > limits[labels] for labels, value in now.items())
-
-    good, bad = 1.0, worse
-    assert beyond(bad)
-    while abs(bad - good) > 1e-7:
-        middle = (good + bad) / 2
-        good, bad = (good, middle) if beyond(middle) else (middle, bad)
-    return good, bad
-
-
-@pytest.mark.parametrize(
-    ("regression", "worse"),
-    [
-        (lambda factor: Regression(ranks=frozenset({3}), communication={"stage4_f": factor}), 1.6),
-        (lambda factor: Regression(ranks=frozenset({3}), compute={"stage3_b": factor}), 0.35),
-    ],
-    ids=["longer communication", "lost overlap"],
-)
-def test_a_real_step_turns_red_between_two_sizes_that_are_next_to_each_other(
-    project: Project, regression: Callable[[float], Regression], worse: float
-) -> None:
-    project.gate(DUALPIPE)
-    trace = project.root / "run.sqlite"
-    write_dualpipe(trace, SHAPE)
-    project.refresh("--nsys-trace=run.sqlite")
-    good, bad = at_the_limit(project.root / "search.sqlite", regression, worse)
-    write_dualpipe(trace, SHAPE, regression(good))
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-    write_dualpipe(trace, SHAPE, regression(bad))
-    cases = project.cases("--nsys-trace=run.sqlite", code=1)
-    assert {name for name, case in cases.items() if case.state != "passed"} == {"exposed"}
-    assert cases["exposed"].properties["nsys_row"].startswith("rank 3 stage ")

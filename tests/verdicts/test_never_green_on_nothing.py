@@ -86,12 +86,6 @@ def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None
     assert outcome(project) == "error"
 
 
-def test_one_capture_given_twice_is_refused(project: Project) -> None:
-    project.gate("- overlap >= 1%")
-    project.trace()
-    assert "a capture is given twice" in project.pytest("--nsys-trace=run.sqlite", "--nsys-trace=run.sqlite", code=1)
-
-
 def test_a_baseline_that_cannot_be_read_is_not_one_that_is_missing(project: Project) -> None:
     project.gate("- exposed_ns <= baseline + 5%")
     project.trace()
@@ -141,37 +135,6 @@ def test_a_communication_pattern_that_matches_nothing_is_told(project: Project) 
     assert "no kernel around the windows is like the communication pattern 'deep_ep'" in said
 
 
-def test_kernels_without_a_stage_are_named(project: Project) -> None:
-    project.gate("convention: {extends: pithtrain, stage: '(?P<stage>never)'}\nassertions: [launches < 10]")
-    project.trace()
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "in the window have no stage: select stage none to judge them" in said
-
-
-def test_two_selectors_that_match_alone_but_not_together(project: Project) -> None:
-    project.gate("- stage4_f rank 1 overlap >= 1%")
-    project.trace(exposed_us={(1, "stage4_f"): None})
-    assert outcome(project) == "no data"
-    assert "no row of the rows that the rest selects has stage stage4_f" in "\n".join(project.result.outlines)
-    project.gate("- stage2_f rank 9 overlap >= 1%")
-    assert outcome(project) == "no data"
-    assert "no row has rank 9; ranks with a row: 0, 1" in "\n".join(project.result.outlines)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "column", "why"),
-    [
-        ("avg overlap >= 60%", 17, "(did you mean 'mean'?)"),
-        ("p99.9 exposed_ns < 1s", 17, "percentiles are whole"),
-    ],
-)
-def test_words_that_nearly_take_many_values_together(project: Project, sentence: str, column: int, why: str) -> None:
-    project.gate(f"assertions: [{sentence}]")
-    said = project.pytest(code=2)
-    assert f"gate.nsys.yaml:2:{column - 3}: " in said
-    assert why in said
-
-
 def test_a_micro_sign_is_a_microsecond(project: Project) -> None:
     project.gate("- exposed_ns < 201 \u00b5s\n- exposed_ns < 200 \u03bcs")
     project.trace(exposed_us=200)
@@ -185,11 +148,6 @@ def test_home_is_where_a_shell_would_look(project: Project, monkeypatch: pytest.
     project.trace("home/run.sqlite")
     project.gate("- overlap >= 1%")
     project.pytest("--nsys-trace=~/run.sqlite", code=0)
-
-
-def test_a_mark_that_pytest_cannot_have(project: Project) -> None:
-    project.gate("assertions:\n  - {assert: overlap >= 1%, marks: [_x]}")
-    assert "a mark is a plain name, not '_x'" in project.pytest(code=2)
 
 
 def test_the_fixture_warns_as_the_item_does(project: Project) -> None:

@@ -88,6 +88,13 @@ ALONE = ("trace", "pid", "device", "context", "file", "gpu")
 """Columns that name the file, the process and the machine."""
 
 
+VIEWS = (
+    *product(("median",), Span, KernelsMode),
+    *product(("0", "steady", "run"), [Span.RANGE], [KernelsMode.CONTAINED]),
+    ("run", Span.RANGE, KernelsMode.CLIPPED),
+)
+"""Window, span and kernels of each comparison of numbers."""
+
 NAMING = ("next_steps", "explanation", "notes")
 """Of an assertion: what holds the path of the trace (and else what the rows say), and the baseline's profiler."""
 
@@ -149,9 +156,7 @@ def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: K
 def test_equal_numbers(opened: Mapping[Format, Captures], metric: str) -> None:
     able = [f for f in Format if (metric, f) not in CANNOT]
     some = len(able) < 2
-    for window, span, kernels in product(("median", "0", "steady", "run"), Span, KernelsMode):
-        if span is Span.PERIOD and window == "run":  # it has none
-            continue
+    for window, span, kernels in VIEWS:
         found = {f: numbers(opened[f], metric, window, span, kernels) for f in Format}
         for f in able[1:]:
             assert found[f] == found[able[0]], (
