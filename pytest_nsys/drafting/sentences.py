@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.model import KernelsMode, Value, printable
@@ -25,6 +26,7 @@ from pytest_nsys.drafting.margins import (
     smallest_ns,
     written_ns,
 )
+from pytest_nsys.gates.selection import balance
 
 MOST = 12
 MOST_STAGES = 4
@@ -250,30 +252,17 @@ def _exposed(figures: Figures) -> Iterator[DraftSentence]:
 
 
 def _balance(figures: Figures) -> Iterator[DraftSentence]:
-    mesh = figures.captures.mesh
-    if mesh.sizes.get("pp", 1) < 2 or not figures.rows("compute_ns"):
+    if figures.captures.mesh.sizes.get("pp", 1) < 2 or not figures.rows("compute_ns"):
         return
-    ratios = [worst for worst in _balances(figures) if worst is not None]
-    if len(ratios) < figures.count:
+    tables = figures.captures.each(METRICS["compute_ns"], figures.spec)
+    try:
+        ratios = [value for table in tables for _, value in balance(table, table.labelled(), "pp")]
+    except NothingSelected:
         return
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
     why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage sets the pace of all."
     yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
-
-
-def _balances(figures: Figures) -> Iterator[Fraction | None]:
-    """The worst balance of each capture: ranks that differ in their place in the pipeline alone."""
-    coordinates = figures.captures.mesh.coordinates
-    each = figures.each("compute_ns")
-    for capture in range(figures.count):
-        groups: dict[tuple[tuple[str, int], ...], list[Value]] = {}
-        for (rank,), captures in each.items():
-            place = coordinates.get(int(rank), {})
-            others = tuple(sorted((axis, n) for axis, n in place.items() if axis != "pp"))
-            groups.setdefault(others, []).append(captures[capture])
-        ratios = [Fraction(max(own)) / Fraction(min(own)) for own in groups.values() if min(own)]
-        yield max(ratios, default=None)
 
 
 def _times(figures: Figures) -> Iterator[DraftSentence]:

@@ -22,7 +22,7 @@ def fold(table: Table, rows: Sequence[Labelled], assertion: Assertion) -> list[L
     Raises NothingSelected where a rank lacks the mesh axis that is asked for.
     """
     if assertion.balance_across is not None:
-        return _balance(table, rows, assertion.balance_across)
+        return balance(table, rows, assertion.balance_across)
     for step in assertion.aggregates:
         rows = _aggregate(table, rows, step, fixed=tuple(assertion.where))
     return list(rows)
@@ -84,7 +84,7 @@ def _grouped(
     return [(dict(key), combine(values)) for key, values in groups.items()]
 
 
-def _balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
+def balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:
     """Maximum over minimum across one mesh axis, for each combination of the others; the worst one counts.
 
     Raises NothingSelected where a place on the axis has no row: a rank compared with itself is always in balance.
