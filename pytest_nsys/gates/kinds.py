@@ -66,8 +66,7 @@ class Entry:
         """The keys that are given and whose kind says all of what they mean; without mistaken ones."""
         found = {}
         for name, node in self.fields.items():
-            read = KINDS[KEYS[self.section][name].kind]
-            value = read(self.reader, node, name) if read is not None else None
+            value = _value(KEYS[self.section][name].kind, self.reader, node, name)
             if value is not None:
                 found[name] = value
         return found
@@ -75,6 +74,11 @@ class Entry:
     def missing(self) -> list[str]:
         """The keys that are needed and not given."""
         return [name for name, key in KEYS[self.section].items() if key.needed and name not in self.fields]
+
+
+def _value(kind: str, reader: Reader, node: Node, key: str) -> Any:
+    read = KINDS[kind]
+    return read(reader, node, key) if read is not None else None
 
 
 def clean_name(text: str) -> str:
@@ -261,10 +265,11 @@ def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
     found: dict[str, Label] = {}
     for word, value in reader.entries(node, key):
         name = word.value
-        if name != "gpu" and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
+        own = KEYS[key].get(name)
+        if own is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
             reader.mistakes.at(word, f"'{printable(name, 40)}' is no name for a mesh axis")
             continue
-        said = (_TEXT if name == "gpu" else _whole(1))(reader, value, name)
+        said = _value("size" if own is None else own.kind, reader, value, name)
         if said is not None:
             found[name] = said
     return found
@@ -359,7 +364,6 @@ def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | Non
     return found if good and found else None
 
 
-_TEXT = _one(str.strip)
 read_name = _known(BUILT_IN, "convention")
 """The built-in convention of a name."""
 
@@ -368,7 +372,7 @@ _REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}
 
 KINDS: Mapping[str, Read | None] = {
     "version": _one(_version, "a whole number from 0 on"),
-    "text": _TEXT,
+    "text": _one(str.strip),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
     "phrase": None,
     "convention": None,
