@@ -545,6 +545,9 @@ def _kernel(root: dict[str, Any]) -> Any:
         lambda root: root.update(traceEvents=[{"ph": "X"}]),
         lambda root: root["pytestNsysCut"].pop("processes"),
         lambda root: root.update(pytestNsysCut=[]),
+        lambda root: root["pytestNsysCut"].pop("measured"),
+        lambda root: root["pytestNsysCut"].update(files=None),
+        lambda root: _processes(root)[0]["setup"].update(sizes="x"),
     ],
 )
 def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -53,38 +53,30 @@ class CutTrace:
         self.__dict__.pop("_content", None)
 
     @cached_property
-    def _content(self) -> tuple[Mapping[str, Any], dict[int, CutRank]]:
+    def _content(self) -> tuple[About, dict[int, CutRank]]:
         """What was cut, and its ranks by serialised process id."""
         stream = EventStream(self.path, CutEvent)
         try:
             events = [event for part in stream for event in part]
-            about = stream.members[CUT]
-            if about["format"] != FORMAT:
+            if stream.members[CUT]["format"] != FORMAT:
                 raise TraceError(f"{self.path}: was cut by another version of pytest-nsys: {AGAIN}")
-            if not all(isinstance(kind, str) for kind in about.get("copies", ())):
-                raise ValueError("no kinds of copies")
-            said = msgspec.convert(about["processes"], list[About], strict=False)
-            ranks = {one.pid: CutRank(self.path, one) for one in said if one.side != BASE}
+            about = msgspec.convert(stream.members[CUT], About, str_keys=True)
+            ranks = {one.pid: CutRank(self.path, one) for one in about.processes if one.side != BASE}
             for event in events:
                 if event.pid in ranks:
                     ranks[event.pid].content.add(event)
             for rank in ranks.values():
                 rank.content.finish()
-        except (msgspec.MsgspecError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
+        except (msgspec.MsgspecError, KeyError, OverflowError, TypeError, ValueError):
             raise TraceError(
                 f"{self.path}: is no whole cut of pytest-nsys: it was changed or cut short; {AGAIN}"
             ) from None
         return about, {rank.content.global_pid: rank for rank in ranks.values()}
 
     @property
-    def convention(self) -> str:
-        """The name of the convention that it was cut under."""
-        return str(self._content[0]["convention"])
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells that convention from another one of the same name."""
-        return str(self._content[0]["fingerprint"])
+    def about(self) -> About:
+        """What was cut, under which convention. Raises TraceError."""
+        return self._content[0]
 
     @property
     def _ranks(self) -> Mapping[int, CutRank]:
@@ -92,16 +84,16 @@ class CutTrace:
 
     def facts(self) -> TraceFacts:
         """What the trace said of its profiler and GPUs, and that this is no whole trace."""
-        about, told = self._content[0], [rank.about for rank in self._ranks.values()]
-        both = "; it holds base and head, and head is read" if {p["side"] for p in about["processes"]} > {HEAD} else ""
+        about, told = self.about, [rank.about for rank in self._ranks.values()]
+        both = "; it holds base and head, and head is read" if {p.side for p in about.processes} > {HEAD} else ""
         return TraceFacts(
             profiler_version=next((p.profiler for p in told if p.profiler is not None), None),
             gpus={(p.pid, device): model for p in told for device, model in p.gpus.items()},
             models=sorted({model for p in told for model in p.models}),
             whole_graphs=max((p.whole_graphs for p in told), default=0),
             diagnostics=(),
-            notes=(f"{self.path}: is a cut ({about['measured']}, convention {about['convention']}){both}",),
-            files=int(about["files"]),
+            notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}",),
+            files=about.files,
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
         )
@@ -124,8 +116,7 @@ class CutTrace:
 
     def library_kernels(self) -> Set[tuple[str, str]]:
         """The names of the kernels of known communication libraries, those elsewhere in the run too."""
-        named = {(str(short), str(full)) for short, full in self._content[0].get("libraries", ())}
-        return named.union(*(rank.library_kernels() for rank in self._ranks.values()))
+        return set(self.about.libraries).union(*(rank.library_kernels() for rank in self._ranks.values()))
 
     def unasked(self) -> Set[int]:
         """None: every process is a rank."""
@@ -140,10 +131,10 @@ class CutTrace:
 
         Raises NothingMeasured for another pattern: of other ranges only those around the window are here.
         """
-        about = self._content[0]
-        if others := [pattern for pattern in patterns if pattern not in about["ranges"]]:
+        about = self.about
+        if others := [pattern for pattern in patterns if pattern not in about.ranges]:
             raise NothingMeasured(
-                f"{self.path}: is a cut ({about['measured']}, convention {about['convention']}), which does not hold "
+                f"{self.path}: is a cut ({about.measured}, convention {about.convention}), which does not hold "
                 f"all ranges like '{printable(others[0], 80)}': measure under that convention, or on the trace"
             )
         return self._of_all(lambda rank: rank.ranges(patterns))
@@ -161,10 +152,10 @@ class CutTrace:
 
         Raises NothingMeasured where more is asked for than the file holds: that would be another number.
         """
-        about = self._content[0]
-        if None in spans.values() and not about["whole_run"]:
+        about = self.about
+        if None in spans.values() and not about.whole_run:
             raise NothingMeasured(
-                f"{self.path}: is a cut ({about['measured']}), and this needs the whole run: measure it on the trace"
+                f"{self.path}: is a cut ({about.measured}), and this needs the whole run: measure it on the trace"
             )
         self._check_held(spans, launched=False)
         return self._of_all(lambda rank: rank.kernels(spans))
@@ -176,16 +167,16 @@ class CutTrace:
 
     def _check_held(self, spans: Mapping[Lane, Interval | None], *, launched: bool) -> None:
         """Of windows of launches also the kernels are here that ran while theirs did."""
-        about = self._content[0]
-        if about["whole_run"]:
+        about = self.about
+        if about.whole_run:
             return
         for lane, span in spans.items():
             rank = self._ranks.get(lane.global_pid)
-            if rank is None or span is None or (about["launched"] and not launched and span == rank.about.on_gpu):
+            if rank is None or span is None or (about.launched and not launched and span == rank.about.on_gpu):
                 continue
-            if about["launched"] is not launched or not rank.holds(span):
+            if about.launched is not launched or not rank.holds(span):
                 raise NothingMeasured(
-                    f"{self.path}: is a cut ({about['measured']}), and does not hold all kernels of this window: "
+                    f"{self.path}: is a cut ({about.measured}), and does not hold all kernels of this window: "
                     "measure the same window, span and kernels, or measure on the trace"
                 )
 
@@ -207,13 +198,12 @@ class CutTrace:
 
         Raises NothingMeasured where other kinds of copies did: those of these kinds may not all be here.
         """
-        about = self._content[0]
-        held = about.get("copies", [])
-        if set(held) != set(kinds):
+        about = self.about
+        if set(about.copies) != set(kinds):
             raise NothingMeasured(
-                f"{self.path}: is a cut ({about['measured']}, convention {about['convention']}) with "
-                f"{', '.join(map(printable, held)) or 'no'} copies as communication, not {', '.join(kinds)}: measure "
-                "under that convention, or on the trace"
+                f"{self.path}: is a cut ({about.measured}, convention {about.convention}) with "
+                f"{', '.join(map(printable, about.copies)) or 'no'} copies as communication, not {', '.join(kinds)}: "
+                "measure under that convention, or on the trace"
             )
         return self._of_all(lambda rank: rank.copies_as_kernels(kinds))
 

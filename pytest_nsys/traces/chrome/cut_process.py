@@ -78,13 +78,23 @@ class CutEvent(Written, frozen=True):
         return msgspec.json.decode(json.dumps(found), type=cls)
 
 
-class About(msgspec.Struct, frozen=True):
+class SaidSetup(msgspec.Struct, frozen=True):
+    """What the trace stated of a rank: a Setup, whose number is that of the run."""
+
+    text: str
+    coordinates: dict[str, int]
+    sizes: dict[str, int]
+    micro_batch: int | None
+    sequence_length: int | None
+
+
+class AboutRank(msgspec.Struct, frozen=True):
     """What the file says of one rank."""
 
     pid: int
     side: str
     rank: int
-    setup: dict[str, Any] | None
+    setup: SaidSetup | None
     base_ns: int
     clock: int
     gpus: dict[int, str]
@@ -100,10 +110,25 @@ class About(msgspec.Struct, frozen=True):
     anchors: list[tuple[int, int | None, int, str]]
 
 
+class About(msgspec.Struct, frozen=True):
+    """What the file says of itself."""
+
+    measured: str
+    whole_run: bool
+    launched: bool
+    convention: str
+    fingerprint: str
+    ranges: list[str]
+    files: int
+    processes: list[AboutRank]
+    copies: list[str] = []
+    libraries: list[tuple[str, str]] = []
+
+
 class CutContent(Content):
     """The events of one rank, while they are read and after it. Raises ValueError and the like for a changed one."""
 
-    def __init__(self, path: Path, about: About) -> None:
+    def __init__(self, path: Path, about: AboutRank) -> None:
         self.path, self.about = path, about
         self.pid, self.global_pid = about.pid, about.clock << MACHINE_BITS | about.pid << 24
         self.columns, self._as_kernels = Columns(path), Columns(path)
@@ -173,7 +198,7 @@ class CutContent(Content):
 class CutRank(Kineto):
     """One rank, asked as a trace of torch.profiler is. Its events go to ``content``."""
 
-    def __init__(self, path: Path, about: About) -> None:
+    def __init__(self, path: Path, about: AboutRank) -> None:
         super().__init__(path)
         self.about, self.content = about, CutContent(path, about)
 
@@ -183,9 +208,8 @@ class CutRank(Kineto):
 
     def setups(self) -> Mapping[int, Setup]:
         """What the trace stated of the rank; its number alone where it stated nothing."""
-        number, said = self.about.rank, self.about.setup
-        setup = Setup(f"rank {number}", number, {}, {}) if said is None else Setup(**{**said, "rank": number})
-        return {self.content.global_pid: setup}
+        said = self.about.setup or SaidSetup(f"rank {self.about.rank}", {}, {}, None, None)
+        return {self.content.global_pid: Setup(rank=self.about.rank, **msgspec.structs.asdict(said))}
 
     def lanes(self) -> Sequence[Lane]:
         """Every device that ran a kernel, or a copy that counts as communication."""

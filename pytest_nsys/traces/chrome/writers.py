@@ -41,7 +41,7 @@ _CATEGORIES = (
 
 def _of_a_cut(path: Path) -> str:
     """The built-in convention that it was cut under. Raises UsageMistake for another one, which has to be named."""
-    cut = CutTrace(path)
+    cut = CutTrace(path).about
     built_in = BUILT_IN.get(cut.convention)
     if built_in is None or built_in.fingerprint() != cut.fingerprint:
         raise UsageMistake(
