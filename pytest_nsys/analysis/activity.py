@@ -10,6 +10,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import COMPUTE
 from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, stream_labels
 from pytest_nsys.core.statistics import exact
 
@@ -114,6 +115,7 @@ def sync_calls(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, call), count)
 
 
+@kept
 def _synchronising(window: RankWindow) -> Counter[str] | None:
     """How many calls of each name wait, without the version that CUPTI adds (``_v3020``); None without records."""
     calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))

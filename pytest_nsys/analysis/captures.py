@@ -98,9 +98,8 @@ class Captures:
     @cached_property
     def mesh(self) -> Mesh:
         """Where each rank stands, as the setup labels say."""
-        ranks = self.runs[0].ranks
-        sizes = next((rank.setup.sizes for rank in ranks if rank.setup is not None), {})
-        return Mesh({rank.number: rank.coordinates for rank in ranks}, sizes)
+        run = self.runs[0]
+        return Mesh({rank.number: rank.coordinates for rank in run.ranks}, run.sizes)
 
     def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> Table:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""

@@ -11,6 +11,7 @@ from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable, share_of
 
 
@@ -50,11 +51,10 @@ def about_uncounted(group: WindowGroup) -> Iterator[Note]:
         yield Note(f"{found.words}: {WHY_UNCOUNTED}; {found.remedy(group.run.convention)}", True)
 
 
+@kept
 def _about_anchors(group: WindowGroup) -> tuple[Note, ...]:
     """Computed once for a group: a run of thousands of anchors is asked by every assertion."""
-    if group.anchor_notes is None:
-        group.anchor_notes = tuple(_anchor_notes(group))
-    return group.anchor_notes
+    return tuple(_anchor_notes(group))
 
 
 def _anchor_notes(group: WindowGroup) -> Iterator[Note]:

@@ -79,6 +79,11 @@ class Run:
         return ranks
 
     @property
+    def sizes(self) -> Mapping[str, int]:
+        """How many ranks there are along each axis of the mesh, as the setup labels say; empty without one."""
+        return next((rank.setup.sizes for rank in self.labelled_ranks if rank.setup is not None), {})
+
+    @property
     def labelled_ranks(self) -> tuple[Rank, ...]:
         """The ranks that have a setup label, also in a run without kernels."""
         return tuple(rank for rank in self._found[0] if rank.setup is not None)
@@ -184,7 +189,6 @@ class WindowGroup:
         self.run, self.spec = run, spec
         self.windows: dict[int, list[Window]] = {}
         self._without: dict[int, NothingMeasured] = {}
-        self.anchor_notes: tuple[Note, ...] | None = None
         for rank in run.ranks if not spec.whole_run else ():
             self._pick_windows(rank)
         self.around = [self._around(number, trace) for number, trace in enumerate(run.traces)]

@@ -6,7 +6,7 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from math import prod
 
@@ -92,7 +92,7 @@ def data_parallel_of(window: RunWindow) -> int:
     parallel = window.run.workload.parallel
     if parallel is not None:
         return parallel.replicate * shards_of(window, parallel)
-    sizes = _sizes(window)
+    sizes = window.run.sizes
     axes = {axis: size for axis, size in sizes.items() if axis == "dp" or axis.startswith("dp_")}
     if not axes:
         raise NoRows("the data-parallel degree is not known: write workload: {data_parallel: N}")
@@ -132,7 +132,7 @@ def world_of(window: RunWindow) -> int:
     workload = window.run.workload
     if workload.world is not None:
         return workload.world
-    sizes = _sizes(window)
+    sizes = window.run.sizes
     said = prod(sizes.values()) if sizes else _degrees(workload.parallel or Parallel())
     return max(said, len(window.by_rank))
 
@@ -145,7 +145,3 @@ def sequence_length_of(window: RunWindow) -> int:
     if found is None:
         raise NoRows("the tokens of a sample are not known: write run: {sequence_length: N}")
     return found
-
-
-def _sizes(window: RunWindow) -> Mapping[str, int]:
-    return next((own.rank.setup.sizes for own in window.by_rank.values() if own.rank.setup is not None), {})

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypedDict
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Interval, counted, printable, stream_labels
 
 MANY_KERNELS = 1_000
@@ -118,7 +119,7 @@ def timeline_of(w: RankWindow) -> Timeline:
     names, stages = _Words(), _Words()
     own = w.window
     nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
-    gaps = grouped((i, [start - w.start_ns, end - w.start_ns]) for i, (start, end) in exposed_parts(w))
+    gaps = grouped((i, (start - w.start_ns, end - w.start_ns)) for i, (start, end) in exposed_parts(w))
     bands = [[start, end - start, stages(stage)] for start, end, stage in _bands(w)]
     lanes = [_lane(w, named, w.by_stream[named.use.stream], gaps, (names, stages)) for named in in_order(w.streams)]
     return Timeline(
@@ -140,7 +141,7 @@ def _lane(
     w: RankWindow,
     named: NamedStream,
     members: Sequence[int],
-    gaps: dict[int, list[list[int]]],
+    gaps: dict[int, list[Interval]],
     words: tuple[_Words, _Words],
 ) -> TimelineLane:
     bars = _bars(w, members)
@@ -161,7 +162,7 @@ def _lane(
         stages=[words[1](bar.stage) for bar in bars],
         exposed_each=[bar.exposed for bar in bars],
         barriers=[int(bar.barrier) for bar in bars],
-        exposed=_joined([gap for i in members for gap in gaps.get(i, ())]),
+        exposed=[[*span] for span in Intervals(gap for i in members for gap in gaps.get(i, ()))],
     )
 
 
@@ -212,17 +213,6 @@ def _one(group: Sequence[_Bar]) -> _Bar:
         stage=stages.pop() if len(stages) == 1 else NO_STAGE,
         exposed=sum(bar.exposed for bar in group),
     )
-
-
-def _joined(gaps: list[list[int]]) -> list[list[int]]:
-    """Spans that touch as one, ascending."""
-    found: list[list[int]] = []
-    for start, end in sorted(gaps):
-        if found and start <= found[-1][1]:
-            found[-1][1] = max(end, found[-1][1])
-        else:
-            found.append([start, end])
-    return found
 
 
 def _bands(w: RankWindow) -> Iterator[tuple[int, int, str]]:
