@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.baseline_calibrate import calibrate
 from pytest_nsys.cli.baseline_diff import diff
 from pytest_nsys.cli.baseline_prune import prune
 from pytest_nsys.cli.group import ListingGroup
@@ -14,7 +13,10 @@ from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_rows
 from pytest_nsys.cli.updating import folder_option, update
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import label_words
+from pytest_nsys.gates.finding import gate_files_below
+from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import CellKind, Column, Format, Measure
@@ -38,7 +40,6 @@ def baseline() -> None:
     """Stored baselines: refresh, calibrate, prune and show them."""
 
 
-baseline.add_command(calibrate)
 baseline.add_command(diff)
 baseline.add_command(prune)
 
@@ -76,6 +77,42 @@ def refresh(
         raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
     mode = asked[0] if asked else "moved"
     context.exit(update(gate_files, traces, reason, mode=mode, only=only, baseline_dir=baseline_dir, executor=executor))
+
+
+@baseline.command()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACES…")
+@click.option(
+    *("--gate", "gate_files"),
+    multiple=True,
+    metavar="FILE",
+    help="Gate file or folder of them (repeatable); default: every gate file below the current folder.",
+)
+@click.option("--reason", metavar="TEXT", help="Stored with the noise.")
+@folder_option
+@executor_option
+@click.pass_context
+def calibrate(
+    context: click.Context,
+    traces: tuple[str, ...],
+    gate_files: tuple[str, ...],
+    reason: str | None,
+    baseline_dir: str | None,
+    executor: str | None,
+) -> None:
+    """Measure the noise of every stored row on TRACES, five or more of one commit.
+
+    Each trace (file, folder or quoted glob) is one run. Accepted values stay as they are; where none are stored, the
+    traces are the accepted runs as well.
+    """
+    if len(traces) < FEWEST_TRACES:
+        raise UsageMistake(
+            f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {len(traces)}: give more"
+        )
+    found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
+    if not found:
+        raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
+    said = reason or f"calibrated on {len(traces)} traces"
+    context.exit(update(found, traces, said, mode="calibrate", baseline_dir=baseline_dir, executor=executor))
 
 
 @baseline.command()
