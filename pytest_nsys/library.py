@@ -196,7 +196,7 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     sentence that cannot be meant, GateFileError, and TraceError where a trace cannot be judged.
     """
     if isinstance(what, Path):
-        gate = load_gate_file(what, METRICS)
+        gate = load_gate_file(what)
     elif what.endswith(GATE_SUFFIX):
         raise ArgumentMistake(f"'{printable(what)}' is a gate file: judge(Path(…), run)")
     else:
@@ -232,7 +232,7 @@ def compare(
     elif convention is not None or anchor is not None:
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
     else:
-        gates = [load_gate_file(Path(gate), METRICS)]
+        gates = [load_gate_file(Path(gate))]
     with contextlib.closing(CaptureCache()) as cache:
         return compare_pairs([pair_of(cache, each, *sides) for each in gates], *sides)
 
@@ -251,7 +251,7 @@ def usual_gate(
 ) -> GateFile:
     """The built-in assertions, measured in a certain way."""
     name = Path(BUILT_IN_GATE)
-    gate = load_gate_file(BUILT_IN_PATH, METRICS, display=name)
+    gate = load_gate_file(BUILT_IN_PATH, display=name)
     measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions]
     return GateFile(name, tuple(measured), convention, window=window, span=span, kernels=kernels)
 
@@ -268,7 +268,7 @@ def assertion_of(sentence: str, gate: GateFile) -> Assertion:
     """A sentence as an assertion of a gate file, whose settings it takes. Raises ArgumentMistake."""
     try:
         axes = known_axes(gate.convention, gate.run)
-        meant = parse_sentence(sentence, METRICS, axes=axes, tolerance=gate.tolerance)
+        meant = parse_sentence(sentence, axes=axes, tolerance=gate.tolerance)
     except SentenceMistake as mistake:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
     return asserted(meant, sentence, sentence, Location(gate.path, 1, 1), gate)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.model import KernelsMode, Span
@@ -240,7 +239,7 @@ def _load(code: str, folder: Path) -> GateFile | None:
     else:
         code += "" if "version" in content else "version: 1\n"
         code += "" if "assertions" in content else "assertions: [no syncs]\n"
-    return loads_gate_file(code, METRICS, path=folder / "example.nsys.yaml")
+    return loads_gate_file(code, path=folder / "example.nsys.yaml")
 
 
 @pytest.mark.parametrize(("code", "mistaken"), [*_examples()])

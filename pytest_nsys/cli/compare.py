@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.capture_cache import check_two_runs
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
@@ -194,5 +193,5 @@ def _gate_files(
             raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
         if len({gate.resolve() for gate in gates}) < len(gates):
             raise UsageMistake("a gate file is given twice")
-        return [load_gate_file(gate, METRICS) for gate in gates]
+        return [load_gate_file(gate) for gate in gates]
     return [usual_gate(asked.convention_for(traces), asked.window, asked.span, asked.kernels)]

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.drafts import store_rows
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -68,7 +67,7 @@ def _write(root: Path) -> None:
     shutil.copyfile(Path(__file__).parents[1] / "samples" / GATE, root / GATE)
     write_dualpipe(root / "traces" / GOOD, SAMPLE_SHAPE)
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
-    gate = load_gate_file((root / GATE).resolve(), METRICS)
+    gate = load_gate_file((root / GATE).resolve())
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures(gate.traces, gate.path.parent, gate.convention, gate.workload)
         store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)

@@ -185,7 +185,7 @@ def checked(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str
 def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> Draft:
     """The draft, which lets those ranks lack rows that do."""
     found = []
-    gate = loads_gate_file(gate_text(draft), METRICS, path=Path(name))
+    gate = loads_gate_file(gate_text(draft), path=Path(name))
     captures = evidence_of(gate)
     for assertion in gate.assertions:
         with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
@@ -197,7 +197,7 @@ def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: st
 def _wrong(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: str) -> dict[int, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).resolve() / name
-        gate = loads_gate_file(gate_text(draft), METRICS, path=path)
+        gate = loads_gate_file(gate_text(draft), path=path)
         captures = evidence_of(gate)
         store = store_of(path, path.parent / "baselines", path.parent)
         store_rows(gate, captures, store)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.ending import Exit
 from pytest_nsys.cli.output import shown
 from pytest_nsys.cli.stores import Collected, collected
@@ -98,7 +97,7 @@ def _linted(one: Collected, *, upgrade: bool) -> Linted:
     if path.name.endswith(MISNAMED):
         return Linted(path, None, [Mistake(str(path), NAMED, 1, 1)])
     try:
-        gate = load_gate_file(one.path, METRICS, display=path)
+        gate = load_gate_file(one.path, display=path)
     except GateFileError as error:
         return Linted(path, None, error.mistakes)
     return _upgraded(one, gate, path) if upgrade else Linted(path, len(gate.assertions))

@@ -74,7 +74,7 @@ def _stated(
     """What the options say, where they do; else the gate file. Raises UsageMistake where nobody names both stages."""
     if not all(pattern.strip() for pattern in (*stage0, *stage1, *blocks)):
         raise UsageMistake("a pattern is empty: write the name of a range, % stands for anything")
-    found = load_gate_file(Path(gate), METRICS).workload if gate is not None else Workload()
+    found = load_gate_file(Path(gate)).workload if gate is not None else Workload()
     said = found.pipeline
     if stage0 or stage1:
         if said is not None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.updating import Asking, ask_pytest
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.gates.assertion import GateFile
@@ -83,6 +82,4 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[StoredGa
     if said or not found:
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [
-        StoredGate(load_gate_file(path, METRICS), store_of(path, folder, root), root) for path, folder, root in found
-    ]
+    return [StoredGate(load_gate_file(path), store_of(path, folder, root), root) for path, folder, root in found]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from yaml.nodes import Node, ScalarNode
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import KernelsMode, Span, printable
@@ -39,7 +40,6 @@ class Defaults:
     """What the file says for all of its assertions."""
 
     shown_path: Path
-    metrics: Mapping[str, MetricSpec]
     axes: tuple[str, ...] = ()
     tolerance: Tolerance | None = None
     window: str = "median"
@@ -64,7 +64,7 @@ def read_assertion(reader: Reader, node: Node, defaults: Defaults) -> list[Asser
 
 def _read_sentence(reader: Reader, node: Node, what: str, defaults: Defaults) -> Sentence | None:
     def parse(text: str) -> Sentence:
-        return parse_sentence(text, defaults.metrics, axes=defaults.axes, tolerance=defaults.tolerance)
+        return parse_sentence(text, axes=defaults.axes, tolerance=defaults.tolerance)
 
     return reader.parsed(node, what, parse)
 
@@ -85,7 +85,7 @@ class _Assertion(Entry):
         sentence = self._from_sentence() if "assert" in self.fields else self._from_keys()
         if sentence is None:
             return []
-        metric = self._defaults.metrics[sentence.metric]
+        metric = METRICS[sentence.metric]
         self._check_exact(sentence)
         self._check_delay(sentence)
         keys = SelectorKeys(self, metric, self._defaults.axes)
@@ -195,9 +195,9 @@ class _Assertion(Entry):
         name = self.text("metric")
         if name is None:
             return None
-        metric = self._defaults.metrics.get("_".join(name.split()))
+        metric = METRICS.get("_".join(name.split()))
         if metric is None:
-            hint = did_you_mean(name, self._defaults.metrics)
+            hint = did_you_mean(name, METRICS)
             self.mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")
         return metric
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
@@ -117,8 +116,8 @@ class _WorkTree:
     def _load(self, path: Path, content: bytes | None = None) -> GateFile:
         display = Path(self._shown(path))
         if content is None:
-            return load_gate_file(path, METRICS, display=display)
-        return loads_gate_file(content, METRICS, path=path, display=display)
+            return load_gate_file(path, display=display)
+        return loads_gate_file(content, path=path, display=display)
 
     def _moved_to(self, path: Path) -> Path | None:
         """The new gate file that holds what this one held, or the most of its assertions; None: there is none."""

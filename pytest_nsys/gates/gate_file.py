@@ -19,7 +19,6 @@ from pytest_nsys.gates.assertion_keys import Defaults, read_assertion
 from pytest_nsys.gates.convention_keys import mesh_axes, read_convention
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import VERSION, Entry
-from pytest_nsys.gates.limits import MetricSpec
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose, read
@@ -32,17 +31,15 @@ SETTINGS = ("tolerance", "window", "span", "kernels", "allow_missing")
 """Keys that hold for assertions that say nothing else."""
 
 
-def load_gate_file(path: Path, metrics: Mapping[str, MetricSpec], *, display: Path | None = None) -> GateFile:
+def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
     """The gate file at ``path``; GateFileError holds all of its mistakes.
 
-    ``metrics`` are those that an assertion may name. Mistakes and locations show ``display`` as the file.
+    Mistakes and locations show ``display`` as the file.
     """
-    return loads_gate_file(read(path, Mistakes(display or path)), metrics, path=path, display=display)
+    return loads_gate_file(read(path, Mistakes(display or path)), path=path, display=display)
 
 
-def loads_gate_file(
-    content: str | bytes, metrics: Mapping[str, MetricSpec], *, path: Path, display: Path | None = None
-) -> GateFile:
+def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
     """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
     shown = display or path
     mistakes = Mistakes(shown)
@@ -55,7 +52,7 @@ def loads_gate_file(
     convention = read_convention(reader, file.fields.get("convention"))
     run = said.get("run", {})
     settings = {key: said[key] for key in SETTINGS if key in said}
-    defaults = Defaults(shown, metrics, known_axes(convention, run), **settings)
+    defaults = Defaults(shown, known_axes(convention, run), **settings)
     assertions, all_known = _read_assertions(reader, file, defaults)
     check_needed(mistakes, assertions, file.fields)
     if "waivers" in file.fields:

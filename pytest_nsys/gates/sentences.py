@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.collective_sizes import spelt
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import printable
@@ -105,7 +106,6 @@ class _Subject:
 
 def parse_sentence(
     text: str,
-    metrics: Mapping[str, MetricSpec],
     *,
     axes: Collection[str] = (),
     tolerance: Tolerance | None = None,
@@ -118,13 +118,13 @@ def parse_sentence(
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
     if words[0].text == "no":
-        return _parse_none(words, metrics, axes)
+        return _parse_none(words, axes)
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is None:
-        raise _no_comparison(text, words, metrics)
+        raise _no_comparison(text, words)
     if cut == 0:
         raise SentenceMistake(words[0].offset, f"the metric is missing before '{words[0].text}'")
-    subject = _parse_subject(words[:cut], metrics, axes)
+    subject = _parse_subject(words[:cut], axes)
     if subject.metric.unit == HASH and (subject.aggregates or subject.balance_across):
         raise SentenceMistake(words[0].offset, not_a_quantity(subject.metric))
     values = judged(subject.metric, subject.aggregates, subject.balance_across)
@@ -193,29 +193,29 @@ def _compares(words: list[_Word], i: int) -> bool:
     return text in ("below", "above") or text[0] in "<>=≤≥" or text == "!="
 
 
-def _no_comparison(text: str, words: list[_Word], metrics: Mapping[str, MetricSpec]) -> SentenceMistake:
+def _no_comparison(text: str, words: list[_Word]) -> SentenceMistake:
     missing = f"the comparison is missing: {EVERY_COMPARISON}"
     last = words[-1]
     if last.text[0].isdigit() and len(words) > 1:
         return SentenceMistake(last.offset, missing)
     try:
-        _split_metric(words, metrics)
+        _split_metric(words)
     except SentenceMistake as mistake:
         return mistake
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]) -> Sentence:
+def _parse_none(words: list[_Word], axes: Collection[str]) -> Sentence:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
-    if (unmatched := _unmatched_kernels(words, metrics)) is not None:
+    if (unmatched := _unmatched_kernels(words)) is not None:
         return unmatched
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
         raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: '{words[cut].text}' is too much")
     try:
-        prefix, metric = _split_metric(words[1:], metrics)
+        prefix, metric = _split_metric(words[1:])
     except SentenceMistake:
         written = printable(" ".join(word.text for word in words[1:]), 60)
         if meant := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
@@ -231,10 +231,10 @@ def _parse_none(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Col
     return Sentence(metric.name, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0"), subject.where)
 
 
-def _unmatched_kernels(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> Sentence | None:
+def _unmatched_kernels(words: list[_Word]) -> Sentence | None:
     """``no new kernels``, ``no vanished kernels``: against the baseline; None for every other sentence."""
     text = " ".join(word.text for word in words[-2:])
-    if KERNELS not in metrics or text not in _KERNEL_SENTENCES:
+    if text not in _KERNEL_SENTENCES:
         return None
     if len(words) > 3:
         what = f"'no {text}' takes no selector: write {{assert: no {text}, where: {{stage: …}}}}"
@@ -243,32 +243,32 @@ def _unmatched_kernels(words: list[_Word], metrics: Mapping[str, MetricSpec]) ->
     return Sentence(KERNELS, Requirement(Comparator.EQ, limit, f"has no {text}"))
 
 
-def _selectors_first(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> list[_Word]:
+def _selectors_first(words: list[_Word]) -> list[_Word]:
     """``family_ns of gemm`` in the order of ``gemm family_ns``."""
     for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
         for start, name in _names(words, of):
-            if name in metrics:
+            if name in METRICS:
                 return [*words[:start], *words[of + 1 :], *words[start:of]]
     return words
 
 
-def _parse_subject(words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]) -> _Subject:
+def _parse_subject(words: list[_Word], axes: Collection[str]) -> _Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
-        prefix, metric = _split_metric(_selectors_first(words, metrics), metrics)
+        prefix, metric = _split_metric(_selectors_first(words))
         others = [word for word in prefix if metric.name != RULED or word.text != WORD]
-        return _read_prefix(_Subject(metric, pipeline=len(others) < len(prefix)), others, metrics, axes)
+        return _read_prefix(_Subject(metric, pipeline=len(others) < len(prefix)), others, axes)
     rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
     if len(rest) < 3 or rest[-2].text != "across":
         what = "a balance is written as in 'balance of compute_ns across pp'"
         raise SentenceMistake(words[at].offset, what)
     axis = rest[-1]
-    beside, metric = _split_metric(rest[:-2], metrics)
+    beside, metric = _split_metric(rest[:-2])
     if beside:
         raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
     if axis.text not in axes or "rank" not in metric.dimensions:
         raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
-    subject = _read_prefix(_Subject(metric, balance_across=axis.text), words[:at], metrics, axes)
+    subject = _read_prefix(_Subject(metric, balance_across=axis.text), words[:at], axes)
     if subject.aggregates:
         raise SentenceMistake(words[0].offset, f"a balance takes no '{subject.aggregates[0].word}'")
     return subject
@@ -280,12 +280,12 @@ def unknown_axis(name: str, axes: Collection[str]) -> str:
     return f"'{printable(name, 40)}' is not a mesh axis: {known}{did_you_mean(name, axes)}"
 
 
-def _split_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> tuple[list[_Word], MetricSpec]:
+def _split_metric(words: list[_Word]) -> tuple[list[_Word], MetricSpec]:
     """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
     for start, name in _names(words, len(words)):
-        if name in metrics:
-            return words[:start], metrics[name]
-    raise _unknown_metric(words, metrics)
+        if name in METRICS:
+            return words[:start], METRICS[name]
+    raise _unknown_metric(words)
 
 
 def _names(words: list[_Word], end: int) -> Iterator[tuple[int, str]]:
@@ -294,16 +294,16 @@ def _names(words: list[_Word], end: int) -> Iterator[tuple[int, str]]:
         yield start, "_".join(word.text for word in words[start:end])
 
 
-def _unknown_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> SentenceMistake:
+def _unknown_metric(words: list[_Word]) -> SentenceMistake:
     for end in range(len(words) - 1, 0, -1):
         for _, name in _names(words, end):
-            if name in metrics:
+            if name in METRICS:
                 late = printable(words[end].text, 40)
                 return SentenceMistake(words[end].offset, f"'{late}' stands after the metric '{name}'")
     start = len(words) - 1
-    meant = did_you_mean(words[start].text, metrics)
+    meant = did_you_mean(words[start].text, METRICS)
     for first, name in _names(words, len(words)):
-        as_long = [metric for metric in metrics if metric.count("_") == name.count("_")]
+        as_long = [metric for metric in METRICS if metric.count("_") == name.count("_")]
         if nearly := did_you_mean(name, as_long, 0.8):
             start, meant = first, nearly
             break
@@ -311,11 +311,9 @@ def _unknown_metric(words: list[_Word], metrics: Mapping[str, MetricSpec]) -> Se
     return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 
 
-def _read_prefix(
-    subject: _Subject, words: list[_Word], metrics: Mapping[str, MetricSpec], axes: Collection[str]
-) -> _Subject:
+def _read_prefix(subject: _Subject, words: list[_Word], axes: Collection[str]) -> _Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
-    every = {d for metric in metrics.values() for d in metric.dimensions} | set(axes)
+    every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
     i = 0
     while i < len(words):
         word = words[i]

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from yaml.nodes import Node
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
@@ -129,7 +130,7 @@ class _Waiver(Entry):
             quantity = parse_quantity(text)
             if assertion is None:
                 return quantity.value
-            metric = self._defaults.metrics[assertion.metric]
+            metric = METRICS[assertion.metric]
             values = judged(metric, assertion.aggregates, assertion.balance_across)
             ceiling = limit_value(quantity, values.unit, values.name)
             comparator, limit = assertion.require.comparator, assertion.require.limit
@@ -151,7 +152,7 @@ class _Waiver(Entry):
             self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
         axes = self._defaults.axes
-        metric = self._defaults.metrics[first.metric]
+        metric = METRICS[first.metric]
         where = SelectorKeys(self, metric, axes).where(fixed=())
         left = dimensions_left(first, metric, axes)
         for key, _ in self.reader.entries(self.fields["where"], "where"):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NsysError
 from pytest_nsys.core.model import Step
@@ -101,6 +100,6 @@ class NsysGate:
         if convention is not None or anchor is not None:
             raise ArgumentMistake("the gate file says the convention: give gate_file=, or convention= and anchor=")
         try:
-            return load_gate_file(Path(self._config.rootpath, gate_file), METRICS)
+            return load_gate_file(Path(self._config.rootpath, gate_file))
         except GateFileError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None

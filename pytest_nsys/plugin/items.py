@@ -47,7 +47,7 @@ class GateFileNode(pytest.File):
         if not self.path.name.endswith(GATE_SUFFIX):
             raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
         try:
-            gate = load_gate_file(self.path, METRICS, display=shown)
+            gate = load_gate_file(self.path, display=shown)
             for assertion in gate.assertions:
                 # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
                 own_id = f"{self.nodeid}::{assertion.name}"

@@ -189,7 +189,7 @@ class StoredBaseline(ReferenceSource):
         assert isinstance(self.store.files, AtMergeBase)
         text = self.store.files.snapshot.gate_file(self.gate.path)
         try:
-            before = loads_gate_file(text or b"", METRICS, path=self.gate.path)
+            before = loads_gate_file(text or b"", path=self.gate.path)
         except GateFileError:  # of another version, perhaps: then nothing is taken for new
             return frozenset(METRICS)
         return frozenset(a.metric for a in before.assertions if a.reads_stored)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.demangled import short_name
@@ -103,7 +102,7 @@ def test_every_built_in_convention_but_pithtrain_counts_them(name: str) -> None:
     [("{extends: generic, anchor: step%}", True), ("{extends: pithtrain}", False), ("{anchor: step%}", False)],
 )
 def test_conventions_of_a_gate_file(written: str, communicates: bool) -> None:
-    convention = loaded(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n", METRICS).convention
+    convention = loaded(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n").convention
     assert convention.is_communication("dispatch", DISPATCH) is communicates
 
 

@@ -352,7 +352,7 @@ FORMS = ("pipeline overlap_score >= 0.30", "{metric: overlap_score, require: '>=
 
 def test_both_forms_are_one_assertion() -> None:
     head = f"version: 1{GATE}assertions:\n"
-    first, second = (loaded(f"{head}  - {form}", METRICS).assertions[0] for form in FORMS)
+    first, second = (loaded(f"{head}  - {form}").assertions[0] for form in FORMS)
     assert (first.metric, first.pipeline) == (second.metric, second.pipeline) == ("overlap_score", True)
     assert (first.require.comparator, first.require.limit) == (second.require.comparator, second.require.limit)
 
@@ -455,13 +455,13 @@ def test_other_stages_or_blocks_are_incomparable(project: Project) -> None:
     ],
 )
 def test_mistakes(column: int, sentence: str, what: str) -> None:
-    found = mistakes(f"version: 1\nassertions:\n- {sentence}\n", METRICS)
+    found = mistakes(f"version: 1\nassertions:\n- {sentence}\n")
     assert any(mistake.startswith(f"3:{column}: {what}") for mistake in found), found
 
 
 def test_a_mistake_in_the_stages_is_told_once() -> None:
     text = "version: 1\npipeline: {stage0: encode}\nassertions: [pipeline overlap_score >= 0.3]\n"
-    (mistake,) = mistakes(text, METRICS)
+    (mistake,) = mistakes(text)
     assert "pipeline needs stage1" in mistake
 
 

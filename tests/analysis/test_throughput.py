@@ -247,7 +247,7 @@ def gate_workload(tmp_path: Path, text: str) -> Workload:
     path = tmp_path / "gates" / "a.nsys.yaml"
     path.parent.mkdir(exist_ok=True)
     content = f"version: 1\n{text}\nassertions: [tokens_per_s >= 1tokens/s]\n"
-    return loads_gate_file(content, METRICS, path=path).workload
+    return loads_gate_file(content, path=path).workload
 
 
 def test_the_gate_file_names_a_configuration_beside_it(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from random import Random
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
@@ -192,7 +191,7 @@ TARGETS = (
 @lru_cache(maxsize=64)
 def gate_of(subject: str, tolerance: str) -> GateFile:
     """A gate file of one sentence."""
-    return loaded(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n", METRICS)
+    return loaded(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n")
 
 
 def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequence[Values]) -> Outcome:

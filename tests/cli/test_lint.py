@@ -84,7 +84,7 @@ def test_what_pytest_alone_refuses_is_never_good(project: Project) -> None:
 def gate(tmp_path: Path, *sentences: str, head: str = "") -> GateFile:
     path = tmp_path / "gate.nsys.yaml"
     path.write_text(f"version: 1\n{head}assertions:\n" + "".join(f"  - {sentence}\n" for sentence in sentences))
-    return load_gate_file(path, METRICS)
+    return load_gate_file(path)
 
 
 def stored(gate: GateFile, *rows: tuple[Label, ...], **key: object) -> Baseline:

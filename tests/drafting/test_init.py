@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main
 from pytest_nsys.cli.drafts import Trial, checked, drafted
@@ -59,7 +58,7 @@ def written(project: Project, name: str = GATES) -> GateFile:
     path = project.root / name
     schema = json.loads((path.parent / SCHEMA_NAME).read_text(encoding="utf-8"))
     jsonschema.validate(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader), schema)
-    return load_gate_file(path, METRICS)
+    return load_gate_file(path)
 
 
 def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
@@ -70,7 +69,7 @@ def draft(*traces: Path, convention: str | None = None) -> tuple[GateFile, str]:
         given = None if convention is None else BUILT_IN[convention]
         text = gate_text(drafted(trial, path, given)[0])
     path.write_text(text, encoding="utf-8")
-    return load_gate_file(path, METRICS), text
+    return load_gate_file(path), text
 
 
 def green(project: Project, *arguments: str, name: str = GATES) -> str:

@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.drafts import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -226,7 +225,7 @@ def sentences(random: Random, folder: Path, found: Finding) -> None:
 def _stored() -> tuple[Path, str]:
     """The path of the baseline of AGAINST within its folder, and its text."""
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
-    loaded = load_gate_file(_gate(folder, AGAINST), METRICS)
+    loaded = load_gate_file(_gate(folder, AGAINST))
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures([str(good())], Path(), loaded.convention)
         written = store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
@@ -252,7 +251,7 @@ def _worse() -> Path:
 def _history() -> Path:
     """Three runs of PAST on the good trace, as a session writes them."""
     path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
-    loaded = load_gate_file(_gate(path.parent, PAST), METRICS)
+    loaded = load_gate_file(_gate(path.parent, PAST))
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures([str(good())], Path(), loaded.convention)
         verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}

@@ -106,7 +106,7 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
     """
     with finding.step(f"gate {path.name}"), contextlib.closing(CaptureCache()) as library:
         try:
-            loaded = load_gate_file(path, METRICS)
+            loaded = load_gate_file(path)
             captures = library.captures([str(trace)], Path(), loaded.convention, loaded.workload)
             finding.green = _judged(loaded, captures, history)
         except GateFileError as error:

@@ -9,7 +9,6 @@ import pytest
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
-from tests.support.fake_metrics import METRICS
 from tests.support.gate_files import mistakes
 
 HEAD = "version: 1\nassertions:\n"
@@ -50,7 +49,7 @@ def test_what_cannot_be_read(content: str | bytes, mistake: str) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(GateFileError, match=r"none\.yaml:1:1: cannot be read: No such file or directory"):
-        load_gate_file(tmp_path / "none.yaml", METRICS)
+        load_gate_file(tmp_path / "none.yaml")
 
 
 def test_a_file_that_is_too_large() -> None:

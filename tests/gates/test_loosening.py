@@ -8,7 +8,6 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
@@ -21,7 +20,7 @@ def gate(text: str) -> GateFile:
     """A gate file of this text, to which ``version`` and, where there is no list, ``assertions`` are added."""
     text = dedent(text).strip("\n")
     text = text if "assertions:" in text else f"assertions:\n{text}"
-    return loaded(f"version: 1\n{text}\n", METRICS)
+    return loaded(f"version: 1\n{text}\n")
 
 
 def said(old: str, new: str) -> list[str]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Tolerance
 from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
 from pytest_nsys.gates.sentences import Sentence, aggregate_word, parse_sentence
-from tests.support.fake_metrics import METRICS
 
 AXES = ("pp", "dp", "cp", "ep")
 TOLERANCE = Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)})
@@ -20,7 +20,7 @@ TOLERANCE_US = Tolerance(absolute={"ns": Fraction(50_000)})
 
 
 def parsed(text: str, tolerance: Tolerance | None = TOLERANCE) -> Sentence:
-    return parse_sentence(text, METRICS, axes=AXES, tolerance=tolerance)
+    return parse_sentence(text, axes=AXES, tolerance=tolerance)
 
 
 def labels(sentence: Sentence) -> dict[str, tuple[str, ...]]:

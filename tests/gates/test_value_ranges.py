@@ -37,7 +37,7 @@ NO_FLOOR = f"cannot fail: overlap is never below 0%; {SUCH}"
 def mistake(text: str, tolerance: Tolerance | None = None) -> tuple[int, str]:
     """Where in the sentence the mistake is, and what it says."""
     with pytest.raises(SentenceMistake) as caught:
-        parse_sentence(text, METRICS, axes=("pp",), tolerance=tolerance)
+        parse_sentence(text, axes=("pp",), tolerance=tolerance)
     return caught.value.offset, str(caught.value)
 
 
@@ -127,13 +127,13 @@ def test_a_limit_that_no_value_can_meet_is_a_mistake(text: str, what: str) -> No
     ],
 )
 def test_what_can_fail_and_can_hold_is_none(text: str) -> None:
-    parse_sentence(text, METRICS, axes=("pp",))
+    parse_sentence(text, axes=("pp",))
 
 
 def test_the_tolerance_of_the_file_counts() -> None:
     wide = Tolerance(Fraction(2), {"ns": Fraction(50_000)})
     assert mistake("overlap >= baseline minus tolerance", wide)[1].startswith("'>= baseline minus tolerance' cannot")
-    parse_sentence("exposed_ns below baseline plus tolerance", METRICS, tolerance=wide)
+    parse_sentence("exposed_ns below baseline plus tolerance", tolerance=wide)
 
 
 def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
@@ -153,8 +153,7 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
         "  - {id: i, metric: overlap, require: '== 60%', warn: '>= 50%'}\n"
         "  - {id: j, assert: overlap <= 60%}\n"
         "waivers:\n"
-        "  - {assertion: j, ceiling: 101%, expires: 2030-01-01, reason: x}\n",
-        METRICS,
+        "  - {assertion: j, ceiling: 101%, expires: 2030-01-01, reason: x}\n"
     )
     smaller = "write a smaller tolerance, such as {rel: 5%}"
     reached = "write a limit that is reached before it"

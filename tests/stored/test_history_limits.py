@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.verdict import Outcome
@@ -79,7 +78,7 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
     """Of 1 % a run: half a window of ten later is 5.6 % above its median, ten runs more are 16.7 %."""
     limits = {"follows": "{history: 10, rel: 10%}", "lags": "{history: 10, lag: 10, rel: 10%}"}
     text = "".join(f"- {{id: {name}, metric: exposed_ns, baseline: {limit}}}\n" for name, limit in limits.items())
-    gate = loaded(f"version: 1\nassertions:\n{text}", METRICS)
+    gate = loaded(f"version: 1\nassertions:\n{text}")
     found: dict[str, list[Outcome]] = {name: [] for name in limits}
     for night in range(30):
         trace = write_trace(tmp_path / "run.sqlite", round(200 * 1.01**night), ranks=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.pruning import prune
 from pytest_nsys.stored.baselines.store import store_of
@@ -179,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_left_and_the_others_are_pruned(project: P
 def test_what_cannot_be_written_is_left_as_it_is(
     project: Project, stale: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = load_gate_file(project.root / "perf/step.nsys.yaml", METRICS)
+    gate = load_gate_file(project.root / "perf/step.nsys.yaml")
     before = stale.read_bytes()
 
     def full(_: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,19 @@ import pytest
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.limits import MetricSpec
-from tests.support.fake_metrics import METRICS
 
 PATH = Path("gates.nsys.yaml")
 
 
-def loaded(content: str | bytes, metrics: Mapping[str, MetricSpec] = METRICS) -> GateFile:
+def loaded(content: str | bytes) -> GateFile:
     """The gate file that the text is."""
-    return loads_gate_file(content, metrics, path=PATH)
+    return loads_gate_file(content, path=PATH)
 
 
-def mistakes(content: str | bytes, metrics: Mapping[str, MetricSpec] = METRICS) -> list[str]:
+def mistakes(content: str | bytes) -> list[str]:
     """Its mistakes, ``line:column: what``."""
     with pytest.raises(GateFileError) as caught:
-        loaded(content, metrics)
+        loaded(content)
     found = list(map(str, caught.value.mistakes))
     assert str(caught.value) == "\n".join(found)
     assert all(mistake.isprintable() for mistake in found)

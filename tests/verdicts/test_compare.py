@@ -172,7 +172,7 @@ def test_a_gate_without_a_baseline_compares_nothing(project: Project) -> None:
 
 
 def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
-    gate = load_gate_file(BUILT_IN_PATH, METRICS)
+    gate = load_gate_file(BUILT_IN_PATH)
     worse = {Better.LOWER: Comparator.LE, Better.HIGHER: Comparator.GE}
     for assertion in gate.assertions:
         better = METRICS[assertion.metric].better
@@ -217,7 +217,7 @@ def test_a_trace_without_communication_is_compared_by_what_it_has(project: Proje
 
 
 def test_longer_communication_alone_is_a_hint() -> None:
-    gate = load_gate_file(BUILT_IN_PATH, METRICS)
+    gate = load_gate_file(BUILT_IN_PATH)
     assert [a.metric for a in gate.assertions if a.severity is Severity.WARN] == ["comm_ns", "sequence"]
 
 

@@ -136,7 +136,7 @@ def opened(steps: Path) -> Iterator[Mapping[Format, Captures]]:
     """The good step in every format, under the gate file's convention."""
     path = steps / "gate.nsys.yaml"
     path.write_text("version: 1\n" + gate_text())
-    gate = load_gate_file(path, METRICS)
+    gate = load_gate_file(path)
     library = CaptureCache()
     try:
         yield {f: library.captures([f], steps, gate.convention, gate.workload) for f in Format}
