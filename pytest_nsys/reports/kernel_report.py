@@ -11,8 +11,7 @@ from pytest_nsys.core.model import Value, counted
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.core.units import format_value
 from pytest_nsys.reports import tables
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row
-from pytest_nsys.reports.text import aligned
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, aligned
 
 MEASURED = (
     Column("family_ns", CellKind.NUMBER),

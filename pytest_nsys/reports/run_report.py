@@ -21,7 +21,7 @@ from pytest_nsys.core.statistics import exact, mean, median
 from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, format_value
 from pytest_nsys.core.workload import Parallel
 from pytest_nsys.reports.collective_report import CollectiveReport
-from pytest_nsys.reports.text import aligned
+from pytest_nsys.reports.tables import aligned
 
 ABSENT = "-"
 UNKNOWN_TIME = "time-unknown"

@@ -13,8 +13,9 @@ import html
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.core.units import BARE, format_value
@@ -76,6 +77,17 @@ class Table:
     more: int = 0
     folded: bool = False
 
+    def lines(self, more: str) -> list[str]:
+        """The aligned lines below the caption; ``more`` says with ``{}`` how many rows were left out."""
+        head = [column.name for column in self.columns]
+        return aligned([head, *self.rows]) + ([more.format(self.more)] if self.more else [])
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
+    """Lines of left-aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
+    return [gap.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
 
 def number(name: str) -> Column:
     """A column of numbers."""
@@ -98,6 +110,20 @@ def table_of(
     chosen = tuple(tuple(printable(cell, longest) for cell in row) for row in found[:limit])
     typed = tuple(column if isinstance(column, Column) else Column(column) for column in columns)
     return Table(caption, typed, chosen, len(found) - len(chosen), folded)
+
+
+T = TypeVar("T")
+Told = tuple[str | Column, Callable[[T], str]]
+"""A column, and what its cell says of a row."""
+
+
+def table_by(
+    caption: str, told: Sequence[Told[T]], rows: Sequence[T], limit: int | None = None, *, folded: bool = False
+) -> Table:
+    """The table of the first ``limit`` rows, column by column."""
+    cells = ([cell(row) for _, cell in told] for row in rows[:limit])
+    table = table_of(caption, [column for column, _ in told], cells, folded=folded)
+    return replace(table, more=len(rows) - len(table.rows))
 
 
 ABSENT = "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,6 +14,7 @@ from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_lines
+from pytest_nsys.reports.tables import Told, table_by, table_of
 
 SHOWN_ROWS = 10
 SHOWN_DETAILS = 4
@@ -26,12 +27,6 @@ def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
         if rows := [row for row in verdict.rows if row.outcome in outcomes and not row.waived]:
             return rows
     return []
-
-
-def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Lines of left-aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return [gap.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def place(row: JudgedRow) -> str:
@@ -111,36 +106,39 @@ def limit_cell(assertion: Assertion, unit: str, row: JudgedRow) -> str:
 
 def row_table(verdict: Verdict) -> list[str]:
     """The rows that do not hold, worst first, as lines."""
-    unit, assertion = verdict.unit, verdict.assertion
-    bad = rows_to_show(verdict)
+    unit, assertion, bad = verdict.unit, verdict.assertion, rows_to_show(verdict)
     if not bad:
         return []
-    dimensions = list(dict.fromkeys(d for row in bad for d in row.labels))
-    against_baseline = assertion.needs_baseline
-    taken = list(dict.fromkeys(d for row in bad for d in row.origin))
-    head = [
-        *dimensions,
-        *(f"({d})" for d in taken),
-        "now",
-        *(["baseline", "change"] if against_baseline else []),
-        "limit",
-        *(["serialization", "limit"] if assertion.pipeline else []),
+    stored: list[Told[JudgedRow]] = [
+        ("baseline", lambda row: "—" if row.baseline is None else format_value(row.baseline, unit)),
+        ("change", lambda row: change(row, unit)),
     ]
-    lines: list[list[str]] = [head]
-    for row in bad[:SHOWN_ROWS]:
-        now, limit = apart(row, unit)
-        source = limit_source(assertion, unit, row)
-        cells = [printable(str(row.labels.get(d, ""))) for d in dimensions]
-        cells += [*(printable(str(row.origin.get(d, ""))) for d in taken), now]
-        if against_baseline:
-            cells += ["—" if row.baseline is None else format_value(row.baseline, unit), change(row, unit)]
-            limit = f"{limit} ({source})" if row.limit is not None and source else limit
-        else:
-            limit = limit_words(assertion, limit)
-        ruled = serialization_cells(row) if assertion.pipeline else []
-        lines.append([*cells, limit, *ruled])
-    more = len(bad) - SHOWN_ROWS
-    return aligned(lines) + ([f"… {more} more"] if more > 0 else [])
+    ruled: list[Told[JudgedRow]] = [
+        ("serialization", lambda row: serialization_cells(row)[0]),
+        ("limit", lambda row: serialization_cells(row)[1]),
+    ]
+    columns: list[Told[JudgedRow]] = [
+        *((d, _coordinate("labels", d)) for d in dict.fromkeys(d for row in bad for d in row.labels)),
+        *((f"({d})", _coordinate("origin", d)) for d in dict.fromkeys(d for row in bad for d in row.origin)),
+        ("now", lambda row: apart(row, unit)[0]),
+        *(stored if assertion.needs_baseline else ()),
+        ("limit", lambda row: _own_limit(assertion, unit, row)),
+        *(ruled if assertion.pipeline else ()),
+    ]
+    return table_by("", columns, bad, SHOWN_ROWS).lines("… {} more")
+
+
+def _coordinate(of: str, dimension: str) -> Callable[[JudgedRow], str]:
+    return lambda row: str(getattr(row, of).get(dimension, ""))
+
+
+def _own_limit(assertion: Assertion, unit: str, row: JudgedRow) -> str:
+    """A constant with its comparator; beside a baseline the limit with its source."""
+    limit = apart(row, unit)[1]
+    if not assertion.needs_baseline:
+        return limit_words(assertion, limit)
+    source = limit_source(assertion, unit, row)
+    return f"{limit} ({source})" if row.limit is not None and source else limit
 
 
 def rule_words(row: JudgedRow) -> str:
@@ -158,10 +156,8 @@ def serialization_cells(row: JudgedRow) -> list[str]:
 
 def difference_table(differences: Sequence[Difference]) -> list[str]:
     """The circumstances that make two runs incomparable, as lines."""
-    if not differences:
-        return []
-    rows = [[printable(text, 100) for text in (d.name, d.now, d.baseline)] for d in differences]
-    return aligned([["differs", "now", "baseline"], *rows])
+    rows = [(d.name, d.now, d.baseline) for d in differences]
+    return table_of("", ("differs", "now", "baseline"), rows, longest=100).lines("") if rows else []
 
 
 def ordinal(n: int) -> str:

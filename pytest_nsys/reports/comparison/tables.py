@@ -13,7 +13,7 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, parts_of, signed
-from pytest_nsys.reports.tables import Column, Table, number, table_of
+from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
     change,
@@ -167,35 +167,34 @@ def _row_table(
 ) -> Table:
     judged = not comparison.incomparable
     tested = judged and comparison.fewest_captures >= FEWEST_FOR_SEPARATION
-    named = any(row.gate != BUILT_IN_GATE for row in rows)
-    columns: list[str | Column] = ["", "metric", "row", *map(number, ("base", "head", "change"))]
-    columns += ["limit", number("× tolerance")] if judged else []
-    columns += [*(["significance"] if tested else []), *(["asserted in"] if named else [])]
-    cells = []
-    for row in rows:
-        own = [*_cells(row), *(_limit_cells(row) if judged else ())]
-        own += [row.row.test or ("exact" if row.row.limit is not None else "")] if tested else []
-        own += [row.assertion.location.at_line] if named else []
-        cells.append(own)
-    return table_of(caption, columns, cells, limit, folded=folded)
+    limits: list[Told[ComparedRow]] = [
+        ("limit", lambda each: limit_cell(each.assertion, each.unit, each.row) or "—"),
+        (number("× tolerance"), _times_words),
+    ]
+    test: Told[ComparedRow] = ("significance", lambda e: e.row.test or ("exact" if e.row.limit is not None else ""))
+    columns: list[Told[ComparedRow]] = [
+        ("", word),
+        ("metric", lambda each: subject(each.assertion)),
+        ("row", lambda each: place(each.row)),
+        (number("base"), lambda each: _both(each)[0]),
+        (number("head"), lambda each: _both(each)[1]),
+        (number("change"), lambda each: change(each.row, each.unit)),
+        *(limits if judged else ()),
+        *((test,) if tested else ()),
+    ]
+    if any(row.gate != BUILT_IN_GATE for row in rows):
+        columns.append(("asserted in", lambda each: each.assertion.location.at_line))
+    return table_by(caption, columns, rows, limit, folded=folded)
 
 
-def _cells(each: ComparedRow) -> tuple[str, ...]:
-    """Word, metric, place, base, head, change."""
+def _both(each: ComparedRow) -> tuple[str, str]:
+    """Base and head with as many digits as tell them apart, head from its limit too."""
     row, unit = each.row, each.unit
     if row.baseline is None or row.value is None:
         base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
-    else:
-        base, head = format_apart(row.baseline, row.value, unit)
-        if row.limit is not None and head == format_value(row.value, unit):
-            head = apart(row, unit)[0]
-    return word(each), subject(each.assertion), place(row), base, head, change(row, unit)
-
-
-def _limit_cells(each: ComparedRow) -> tuple[str, str]:
-    """The limit with its source, and the change in units of the tolerance."""
-    row, unit = each.row, each.unit
-    return limit_cell(each.assertion, unit, row) or "—", "" if row.limit is None else _times_words(each)
+        return base, head
+    base, head = format_apart(row.baseline, row.value, unit)
+    return base, apart(row, unit)[0] if row.limit is not None and head == format_value(row.value, unit) else head
 
 
 def word(each: ComparedRow) -> str:
@@ -227,8 +226,10 @@ def subject(assertion: Assertion) -> str:
 def _times_words(each: ComparedRow) -> str:
     """How much worse, in units of the tolerance; negative where better."""
     times = each.times_limit
+    if each.row.limit is None:
+        return ""
     if times is None:
-        return "any change" if each.row.limit is not None and each.row.sees == 0 else ""
+        return "any change" if each.row.sees == 0 else ""
     return f"{float(times):+.1f}" if abs(times) < Fraction(100) else f"{float(times):+.0f}"
 
 

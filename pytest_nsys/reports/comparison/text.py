@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from pytest_nsys.reports.comparison.tables import headline, sections, significance
 from pytest_nsys.reports.tables import Table
-from pytest_nsys.reports.text import aligned
 from pytest_nsys.verdicts.comparison import Comparison
 
 
@@ -25,7 +24,4 @@ def _listed(table: Table) -> Iterator[str]:
     if not table.rows:
         return
     yield from ("", table.caption)
-    head = [column.name for column in table.columns]
-    yield from (f"  {line}" for line in aligned([head, *table.rows]))
-    if table.more:
-        yield f"  … {table.more} more (-v shows them)"
+    yield from (f"  {line}" for line in table.lines("… {} more (-v shows them)"))

@@ -13,11 +13,11 @@ from typing import Any
 from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import labels_words, plain_part_cells, shared_words, signed
-from pytest_nsys.reports.row_table import NO_VALUE, dimensions_of, label_cells, row_table
+from pytest_nsys.reports.row_table import NO_VALUE, coordinates, row_table
 from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.session.record import notes_of, state, steps_of
-from pytest_nsys.reports.tables import CellKind, Column, Table, escape_markdown, number, table_of
+from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 
 AT_MOST_BYTES = 900 * 1024
 """GitHub takes 1 MiB for all that a step writes: some is left to others."""
@@ -131,18 +131,14 @@ def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rows = file["rows"] if file["state"] == "changed" else []
         if not rows:
             continue
-        dimensions = dimensions_of(rows)
-        cells = (
-            (
-                row["metric"],
-                *label_cells(row, dimensions),
-                *(NO_VALUE if row[when] is None else row[when]["text"] for when in ("old", "new")),
-                row["change"],
-            )
-            for row in rows
-        )
-        columns = (_name("metric"), *dimensions, *map(number, ("was", "now", "change")))
-        yield from _printed(table_of("", columns, cells, CHANGED_ROWS))
+        columns: list[Told[Mapping[str, Any]]] = [
+            (_name("metric"), lambda row: row["metric"]),
+            *coordinates(rows),
+            (number("was"), lambda row: NO_VALUE if row["old"] is None else row["old"]["text"]),
+            (number("now"), lambda row: NO_VALUE if row["new"] is None else row["new"]["text"]),
+            (number("change"), lambda row: row["change"]),
+        ]
+        yield from _printed(table_by("", columns, rows, CHANGED_ROWS))
 
 
 def _name(name: str) -> Column:

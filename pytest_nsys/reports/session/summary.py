@@ -12,7 +12,7 @@ from typing import Any
 from pytest_nsys.reports.causes import shared_words
 from pytest_nsys.reports.session.digest import shared_causes
 from pytest_nsys.reports.session.record import notes_of, state
-from pytest_nsys.reports.text import aligned
+from pytest_nsys.reports.tables import aligned
 
 SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
