@@ -201,11 +201,6 @@ def test_nothing_judged(project: Project) -> None:
     assert found["headline"] == "no assertion of a gate file was judged; pytest ended with exit status 5 (no tests)"
 
 
-def test_other_tests_alone_are_no_gate(project: Project) -> None:
-    project.file("test_it.py", "def test_it(): pass")
-    assert report_of(project, code=0)["verdict"] == "nothing judged"
-
-
 def test_a_session_that_broke_off(project: Project) -> None:
     project.gate("- {id: a, assert: overlap >= 60%}\n- {id: b, assert: overlap >= 60%}")
     project.file(
@@ -355,6 +350,7 @@ def test_the_verdict_is_the_worst_one() -> None:
     assert verdict("passed", "passed") == "passed"
     assert verdict("passed", mistakes=(Mistake("a", "wrong"),)) == "error"
     assert verdict("passed", exit_status=3) == "error"
+    assert verdict() == "nothing judged"
     assert digest(record("a", "inconclusive", good=True), record("b", "improved", good=True)).verdict == "inconclusive"
     assert digest(record("a", "failed", good=True, severity="warn")).verdict == "passed"
 
