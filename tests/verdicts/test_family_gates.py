@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.support.gates import Project
+from pytest_nsys import judge, open_run
+from tests.support.gates import Project, write_trace
 
 GATE = """
 workload: {{steps: {steps}}}
@@ -37,12 +39,12 @@ def gate(steps: int = 5) -> str:
         ("{metric: family_ns, where: {family: [nccl, gemm]}, across: {family: sum}, require: <= 3.6ms}", "passed"),
     ],
 )
-def test_sentences(project: Project, sentence: str, outcome: str) -> None:
+def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:
     """Each rank runs two gemms of 800 us and two collectives of 1 ms in a step of 20 ms."""
-    project.gate(f"- {sentence}")
-    project.trace()
-    (case,) = project.cases("--nsys-trace=run.sqlite").values()
-    assert case.properties["nsys_outcome"] == outcome
+    gate = tmp_path / "gate.nsys.yaml"
+    gate.write_text(f"version: 1\nassertions:\n  - {sentence}\n")
+    with open_run(write_trace(tmp_path / "run.sqlite")) as run:
+        assert [verdict.outcome for verdict in judge(gate, run)] == [outcome]
 
 
 def test_a_family_that_is_misspelt_is_no_data_with_the_right_one(project: Project) -> None:
