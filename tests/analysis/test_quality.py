@@ -292,6 +292,14 @@ def test_uneven_anchors_matter_where_the_window_is_found_by_their_number(
         assert doubts(path, "compute_ns", window=other) == []
 
 
+@pytest.mark.parametrize("edit", [unlaunched, whole_graph, deep_ep, before_all, more_anchors(4, ranks=2, work=False)])
+def test_what_is_read_off_the_anchors_stands_on_no_kernel(tmp_path: Path, edit: Edit) -> None:
+    path = write_trace(tmp_path / "run.sqlite", edit=edit)
+    ways: tuple[dict[str, Any], ...] = ({"kernels": KernelsMode.LAUNCHED}, {"window": "run"})
+    assert any(doubts(path, "compute_ns", **way) for way in ways)
+    assert not any(doubts(path, metric, **way) for way in ways for metric in ("anchors", "period_ns"))
+
+
 def test_all_crossed_bounds_are_told_together(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "run.sqlite", label=LABEL, chunks_ms=(15,) * 3, edit=told(3, "3 events were lost"))
     assert [line.split("(")[0] for line in doubts(path, quality="diagnostics: 0")] == [
@@ -321,6 +329,12 @@ def test_all_crossed_bounds_are_told_together(tmp_path: Path) -> None:
 def test_few_anchors_matter_to_a_median_alone(tmp_path: Path, metric: str, window: str, doubted: bool) -> None:
     path = write_trace(tmp_path / "run.sqlite", chunks_ms=(15,) * 3)
     assert ["rank 0 has 3 anchors" in line for line in doubts(path, metric, window=window)] == [True] * doubted
+
+
+@pytest.mark.parametrize("metric", ["window_typicality", "anchors", "period_ns"])
+def test_an_untypical_window_matters_to_nothing_that_is_of_all_anchors(tmp_path: Path, metric: str) -> None:
+    path = write_trace(tmp_path / "run.sqlite", chunks_ms=(15, 14, 13, 17, 15, 16, 15))
+    assert doubts(path, metric, "typicality: 1") == []
 
 
 def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None:
