@@ -27,7 +27,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.absence import complete
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location
-from pytest_nsys.gates.choosing_convention import convention_for, convention_of
+from pytest_nsys.gates.choosing_convention import check_named, convention_for, convention_of
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
@@ -287,5 +287,9 @@ def _listed(labels: Label | Sequence[Label]) -> Sequence[Label]:
 
 
 def _values(paths: Paths) -> tuple[str, ...]:
-    found = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return tuple(os.fspath(path) for path in found)
+    """The paths as text. Raises ArgumentMistake for none, UsageMistake for an empty one."""
+    found = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
+    if not found:
+        raise ArgumentMistake("there is no trace: give a path, or several captures")
+    check_named(found)
+    return found

@@ -131,6 +131,8 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
         (lambda run: judge("perf/a.nsys.yaml", run), ArgumentMistake, "is a gate file: judge(Path(…), run)"),
         (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
         (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
+        (lambda _: open_run([]), ArgumentMistake, "there is no trace: give a path"),
+        (lambda _: compare("", "b"), UsageMistake, "the path of a trace is empty"),
         (lambda _: compare("a", "b", "c.nsys.yaml", anchor="x"), NsysError, "a: there is no such file"),
     ],
 )
