@@ -13,6 +13,9 @@ MOST_LINES = 5
 MOST_CAUSES = 3
 MOST_ROWS = 4
 
+Plain = Mapping[str, Any]
+"""An explained row as :func:`plain_causes` has it."""
+
 _COVER = {
     CauseKind.COVER_SHRANK: "it is shorter",
     CauseKind.COVER_VANISHED: "it vanished",
@@ -32,41 +35,38 @@ _WALLS = {
 """What a part of a window went to: as a sum, and by kernel."""
 
 
-def cause_lines(explained: Sequence[Explained], most: int = MOST_LINES) -> list[str]:
+def cause_lines(rows: Sequence[Plain], most: int = MOST_LINES) -> list[str]:
     """The causes of the first row, which is the worst, largest first; what is left out is summed up.
 
     Then the rows that have the same leading cause, and those that have another, a line for each cause.
     """
-    told = [row for row in explained if row.explanation.change_ns or row.explanation.causes]
-    groups: dict[str, list[Explained]] = {}
-    for row in told:
-        groups.setdefault(subject(row.explanation), []).append(row)
+    groups = by_cause([row for row in rows if row["change_ns"] or row["parts"]])
     if not groups:
         return []
-    first, *others = groups.values()
-    lines = _parts(first[0], most)
-    if first[1:]:
-        lines.append(f"the same in {_rows(first[1:])}")
+    (first, *same), *others = groups
+    lines = _lines(first, most)
+    if same:
+        lines.append(f"the same in {shared_words(same)}")
     for group in others[: MOST_CAUSES - 1]:
-        leading = group[0].explanation.leading
-        lines.append(f"{_rows(group)}: {cause_words(leading) if leading else 'not explained'}")
+        parts, change_ns = group[0]["parts"], group[0]["change_ns"]
+        leading = next((part["text"] for part in parts if part["change_ns"] * change_ns > 0), "not explained")
+        lines.append(f"{shared_words(group)}: {leading}")
     rest = sum(map(len, others[MOST_CAUSES - 1 :]))
     return [*lines, *([f"… {counted(rest, 'row')} with other causes"] if rest else [])]
 
 
-def _rows(rows: Sequence[Explained]) -> str:
-    return rows_words([(row.labels, row.explanation.change_ns) for row in rows])
+def by_cause(rows: Sequence[Plain]) -> list[list[Plain]]:
+    """The rows of each leading cause, in their order."""
+    groups: dict[str, list[Plain]] = {}
+    for row in rows:
+        groups.setdefault(row["cause"], []).append(row)
+    return list(groups.values())
 
 
-def rows_words(rows: Sequence[tuple[Mapping[str, Label], int]]) -> str:
-    """Rows by labels, each with its change in ns; of many the first few."""
-    shown = [f"{labels_words(labels)} ({signed(change_ns)})" for labels, change_ns in rows[:MOST_ROWS]]
+def shared_words(rows: Sequence[Plain]) -> str:
+    """Rows by labels, each with its change; of many the first few."""
+    shown = [f"{labels_words(row['labels'])} ({signed(row['change_ns'])})" for row in rows[:MOST_ROWS]]
     return ", ".join(shown) + (f" and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
-
-
-def shared_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The same of rows as :func:`plain_causes` has them."""
-    return rows_words([(row["labels"], row["change_ns"]) for row in rows])
 
 
 def labels_words(labels: Mapping[str, Label]) -> str:
@@ -74,45 +74,21 @@ def labels_words(labels: Mapping[str, Label]) -> str:
     return printable(label_words(labels), 100)
 
 
-def subject(explanation: Explanation) -> str:
-    """What the leading cause is about, by which rows of one cause are known: a kernel, the rank that it waits for.
-
-    Empty where no cause leads.
-    """
-    cause = explanation.leading
-    if cause is None:
-        return ""
-    if cause.straggler is not None:
-        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
-    return printable(cause.kernel, 60) or str(cause.kind)
-
-
-def _parts(row: Explained, most: int) -> list[str]:
-    change_ns, causes, unexplained_ns = row.explanation
-    cells = part_cells(parts_of(row.explanation), unexplained_ns, most - 2)
+def _lines(row: Plain, most: int) -> list[str]:
+    cells = part_cells(row, most - 2)
     lines = [f"{amount:>10}  {words}" for amount, words in cells]
-    if unexplained_ns and len(causes) > most - 2:
+    if row["unexplained_ns"] and len(row["parts"]) > most - 2:
         lines[-2:] = [f"{lines[-2]}; {' '.join(cells[-1])}"]
-    return [f"{labels_words(row.labels)}, {signed(change_ns)}:", *lines]
+    return [f"{labels_words(row['labels'])}, {signed(row['change_ns'])}:", *lines]
 
 
-def parts_of(explanation: Explanation) -> list[tuple[int, str]]:
-    """Each cause as its change in ns and its words."""
-    return [(cause.change_ns, cause_words(cause)) for cause in explanation.causes]
-
-
-def part_cells(parts: Sequence[tuple[int, str]], unexplained_ns: int, most: int | None = None) -> list[tuple[str, str]]:
-    """The largest ``most`` parts of a change, the others as one, and what is not explained: amount and words."""
-    rest = [] if most is None else parts[most:]
-    cells = [(signed(change_ns), words) for change_ns, words in parts[:most]]
-    if rest:
-        cells.append((signed(sum(change_ns for change_ns, _ in rest)), counted(len(rest), "smaller cause")))
-    return [*cells, *([(signed(unexplained_ns), "not explained")] if unexplained_ns else [])]
-
-
-def plain_part_cells(row: Mapping[str, Any], most: int | None = None) -> list[tuple[str, str]]:
-    """The same of a row as :func:`plain_causes` has it."""
-    return part_cells([(part["change_ns"], part["text"]) for part in row["parts"]], row["unexplained_ns"], most)
+def part_cells(row: Plain, most: int | None = None) -> list[tuple[str, str]]:
+    """The largest ``most`` parts of a row's change, the others as one, and what is not explained: amount and words."""
+    parts = row["parts"]
+    cells = [(signed(part["change_ns"]), str(part["text"])) for part in parts[:most]]
+    if rest := [] if most is None else parts[most:]:
+        cells.append((signed(sum(part["change_ns"] for part in rest)), counted(len(rest), "smaller cause")))
+    return [*cells, *([(signed(row["unexplained_ns"]), "not explained")] if row["unexplained_ns"] else [])]
 
 
 def cause_words(cause: Cause) -> str:
@@ -154,6 +130,19 @@ def signed(ns: int) -> str:
     return f"{'−' if ns < 0 else '+'}{format_value(abs(ns), 'ns')}"
 
 
+def _subject(explanation: Explanation) -> str:
+    """What the leading cause is about, by which rows of one cause are known: a kernel, the rank that it waits for.
+
+    Empty where no cause leads.
+    """
+    cause = explanation.leading
+    if cause is None:
+        return ""
+    if cause.straggler is not None:
+        return f"{printable(cause.kernel, 60)} waits for rank {cause.straggler}"
+    return printable(cause.kernel, 60) or str(cause.kind)
+
+
 def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
     """The coordinates of a row as a report has them."""
     return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
@@ -172,7 +161,7 @@ def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
 
 def _plain(explanation: Explanation) -> dict[str, Any]:
     return {
-        "cause": subject(explanation),
+        "cause": _subject(explanation),
         "change_ns": explanation.change_ns,
         "unexplained_ns": explanation.unexplained_ns,
         "parts": [

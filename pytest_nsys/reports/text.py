@@ -13,7 +13,7 @@ from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_toler
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_lines
+from pytest_nsys.reports.causes import cause_lines, plain_causes
 from pytest_nsys.reports.tables import Told, table_by, table_of
 
 SHOWN_ROWS = 10
@@ -210,7 +210,7 @@ def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
     shown = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
     shown += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
     lines += [f"  {'       ' if number else 'change:'} {line}" for number, line in enumerate(shown)]
-    for number, line in enumerate(cause_lines(verdict.causes)):
+    for number, line in enumerate(cause_lines(plain_causes(verdict.causes))):
         lines.append(f"  {'why:   ' if number == 0 else '       '} {line}")
     worst = next(iter(rows_to_show(verdict)), None)
     for number, line in enumerate(_windows_of(verdict, worst)):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from pytest_nsys.analysis.causes import Explanation
 from pytest_nsys.core.model import Note, counted
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.reports.causes import labels_words, part_cells, parts_of, signed
+from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes, signed
 from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
@@ -264,15 +263,15 @@ def structure_table(comparison: Comparison, limit: int | None = None) -> Table:
 
 def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
     """Why the rows that are worse are so: the kernels that account for each, largest part first."""
-    metrics: dict[tuple[str, Explanation], dict[str, None]] = {}
+    metrics: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
     for _, verdict in comparison.verdicts:
-        for labels, explanation in verdict.causes:
-            metrics.setdefault((labels_words(labels), explanation), {})[verdict.assertion.metric] = None
+        for row in plain_causes(verdict.causes):
+            told = (labels_words(row["labels"]), signed(row["change_ns"]), tuple(part_cells(row)))
+            metrics.setdefault(told, {})[verdict.assertion.metric] = None
     rows = []
-    for (where, explanation), names in metrics.items():
-        row = (", ".join(names), where, signed(explanation.change_ns))
-        parts = part_cells(parts_of(explanation), explanation.unexplained_ns)
-        rows += [(*(("", "", "") if n else row), *part) for n, part in enumerate(parts)]
+    for (where, moved, parts), names in metrics.items():
+        head = (", ".join(names), where, moved)
+        rows += [(*(("", "", "") if n else head), *part) for n, part in enumerate(parts)]
     return table_of("Why", ("metric", "row", number("change"), number("part"), "cause"), rows, limit)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_nsys.core.model import Step, counted
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.causes import labels_words, plain_part_cells, shared_words, signed
+from pytest_nsys.reports.causes import labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.page.drawn import Picture, Pictures
 from pytest_nsys.reports.page.margin_bars import MIDDLE, WIDTH, RowsView, nearness, rows_view
 from pytest_nsys.reports.page.page import render
@@ -164,5 +164,5 @@ def _notes(record: Mapping[str, Any]) -> list[str]:
 
 def _cause(row: Mapping[str, Any]) -> tuple[str, str, Table]:
     where = labels_words(row["labels"])
-    parts = table_of(f"Causes of {where}", (number("change"), "what"), plain_part_cells(row), longest=WHOLE_TEXT)
+    parts = table_of(f"Causes of {where}", (number("change"), "what"), part_cells(row), longest=WHOLE_TEXT)
     return where, signed(row["change_ns"]), parts

@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import labels_words, plain_part_cells, shared_words, signed
+from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.row_table import NO_VALUE, coordinates, row_table
 from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
@@ -205,11 +205,8 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
 
 def _causes(record: Mapping[str, Any]) -> Iterator[str]:
     """Why each row is worse: all causes, the worst row's first; of rows with one leading cause the worst alone."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in record["causes"]:
-        groups.setdefault(row["cause"], []).append(row)
-    for row, *same in list(groups.values())[:SHOWN_ROWS]:
-        parts = plain_part_cells(row, SHOWN_CAUSES)
+    for row, *same in by_cause(record["causes"])[:SHOWN_ROWS]:
+        parts = part_cells(row, SHOWN_CAUSES)
         if parts:
             where = prose(labels_words(row["labels"]))
             yield from (f"Why {where} changed by {prose(signed(row['change_ns']))}:", "")
