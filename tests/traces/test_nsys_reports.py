@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
 from pytest_nsys.traces.nsys.export_cache import CACHE
@@ -34,6 +35,7 @@ from tests.support.fake_nsys import (
     write_report,
 )
 from tests.support.gates import Project, write_trace
+from tests.support.measure import captures
 from tests.support.reference_data import REAL
 
 GATE = "- {id: hidden, assert: stage2 overlap >= 60%}\n- {id: exposed, assert: exposed_ns < 1ms}"
@@ -183,22 +185,28 @@ def make_older(path: Path, than: Path) -> None:
     os.utime(path, ns=(ns, ns))
 
 
-def test_an_export_beside_its_report_is_read(project: Project, nsys: FakeNsys) -> None:
-    project.gate(GATE)
-    make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
-    project.pytest("--nsys-trace=run.nsys-rep", code=0)
+def test_an_export_beside_its_report_is_read(tmp_path: Path, nsys: FakeNsys) -> None:
+    report, own = write_report(tmp_path / "run.nsys-rep"), write_trace(tmp_path / "run.sqlite")
+    make_older(report, own)
+    assert exported(report).path == own
     assert nsys.asked("export") == []
 
 
-def test_an_export_older_than_its_report_is_not_read(project: Project, nsys: FakeNsys) -> None:
-    project.gate(GATE)
-    stale = project.trace("run.sqlite", 900)
-    make_older(stale, write_report(project.root / "run.nsys-rep"))
-    project.pytest("--nsys-trace=run.nsys-rep", code=0)
-    assert len(nsys.asked("export")) == 1
+def why_not_without_nsys(report: Path, nsys: FakeNsys) -> str:
+    """What is said of a report where neither nsys nor its export is there."""
     (nsys.folder / "nsys").unlink()
-    shutil.rmtree(project.root / CACHE)
-    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    shutil.rmtree(report.parent / CACHE)
+    with pytest.raises(TraceError) as caught:
+        exported(report)
+    return str(caught.value)
+
+
+def test_an_export_older_than_its_report_is_not_read(tmp_path: Path, nsys: FakeNsys) -> None:
+    stale, report = write_trace(tmp_path / "run.sqlite", 900), write_report(tmp_path / "run.nsys-rep")
+    make_older(stale, report)
+    assert exported(report).path.parent == tmp_path / CACHE
+    assert len(nsys.asked("export")) == 1
+    said = why_not_without_nsys(report, nsys)
     assert "is not on PATH; run.sqlite beside it is older than the report, so it is not read: install" in said
 
 
@@ -208,42 +216,36 @@ def of_session(start_ns: int) -> str:
     return f'of a run 9"\x0f281474976710656"\x00*{chr(len(digits))}{digits}2\x06Offset and so on'
 
 
-def export_of_session(project: Project, start_ns: int, exposed_us: int) -> Path:
+def export_of_session(path: Path, start_ns: int) -> Path:
     def details(trace: TraceBuilder, _: list[Process]) -> None:
         trace.insert("ANALYSIS_DETAILS", globalVid=1, duration=10**9, startTime=start_ns, stopTime=start_ns + 10**9)
 
-    return project.trace("run.sqlite", exposed_us, edit=details)
+    return write_trace(path, edit=details)
 
 
-def test_a_newer_export_of_another_capture_is_not_read(project: Project, nsys: FakeNsys) -> None:
+def test_a_newer_export_of_another_capture_is_not_read(tmp_path: Path, nsys: FakeNsys) -> None:
     """A green of yesterday's rows: by its time it could be the export of this report."""
-    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
-    export = export_of_session(project, 657_382_416, 200)
-    report = write_report(project.root / "run.nsys-rep", of_session(618_815_714))
+    export = export_of_session(tmp_path / "run.sqlite", 657_382_416)
+    report = write_report(tmp_path / "run.nsys-rep", of_session(618_815_714))
     make_older(report, export)
-    nsys.tell(content=write_trace(project.root / "bad" / "bad.sqlite", 900))
-    project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    assert exported(report).path.parent == tmp_path / CACHE
     assert len(nsys.asked("export")) == 1
-    (nsys.folder / "nsys").unlink()
-    shutil.rmtree(project.root / CACHE)
-    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    said = why_not_without_nsys(report, nsys)
     assert "run.sqlite beside it is the export of another capture, so it is not read" in said
 
 
-def test_the_export_of_the_same_session_is_read_whatever_its_time(project: Project, nsys: FakeNsys) -> None:
-    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
-    export = export_of_session(project, 657_382_416, 200)
-    make_older(export, write_report(project.root / "run.nsys-rep", of_session(657_382_416)))
-    assert "does not say" not in project.pytest("--nsys-trace=run.nsys-rep", code=0)
+def test_the_export_of_the_same_session_is_read_whatever_its_time(tmp_path: Path, nsys: FakeNsys) -> None:
+    export = export_of_session(tmp_path / "run.sqlite", 657_382_416)
+    report = write_report(tmp_path / "run.nsys-rep", of_session(657_382_416))
+    make_older(export, report)
+    assert exported(report) == (export, None)
     assert nsys.asked("export") == []
 
 
 @pytest.mark.usefixtures("nsys")
 def test_where_neither_says_it_is_told_whose_rows_these_are(project: Project) -> None:
-    project.gate("- {id: hidden, assert: stage2 overlap >= 60%}")
     make_older(write_report(project.root / "run.nsys-rep"), project.trace("run.sqlite"))
     line = "run.nsys-rep: the rows are those of run.sqlite, which does not say that it is its export"
-    assert line in project.pytest("--nsys-trace=run.nsys-rep", code=0)
     assert line in project.command("overlap", "run.nsys-rep", code=0)
 
 
@@ -267,36 +269,34 @@ def test_a_real_report_and_its_export_state_the_same_session(tmp_path: Path) -> 
     assert is_export_of(export, other) is False
 
 
-def test_a_folder_with_reports_and_exports_counts_each_rank_once(project: Project, nsys: FakeNsys) -> None:
-    project.gate(GATE)
-    label = "rank={0}; pp={0}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+def test_a_folder_with_reports_and_exports_counts_each_rank_once(tmp_path: Path, nsys: FakeNsys) -> None:
+    label, run = "rank={0}; pp={0}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", tmp_path / "run"
     for rank in range(2):
-        export = project.trace(f"run/node{rank}.sqlite", ranks=1, label=label.format(rank))
-        make_older(write_report(project.root / f"run/node{rank}.nsys-rep"), export)
-    (project.root / "run" / "node1.sqlite").unlink()
-    nsys.tell(content=write_trace(project.root / "one.sqlite", ranks=1, label=label.format(1)))
+        export = write_trace(run / f"node{rank}.sqlite", ranks=1, label=label.format(rank))
+        make_older(write_report(run / f"node{rank}.nsys-rep"), export)
+    (run / "node1.sqlite").unlink()
+    nsys.tell(content=write_trace(tmp_path / "one.sqlite", ranks=1, label=label.format(1)))
     for value in ("run", "run/*"):
-        said = project.pytest(f"--nsys-trace={value}", code=0)
-        assert "2 ranks" in said
-    names = [path.name for path in find_traces("run", project.root)]
-    assert names == ["node0.nsys-rep", "node1.nsys-rep"]
-    assert [path.name for path in find_traces("run/*.sqlite", project.root)] == ["node0.sqlite"]
+        found = find_traces(value, tmp_path)
+        assert [path.name for path in found] == ["node0.nsys-rep", "node1.nsys-rep"]
+        with captures(tmp_path / value, convention=BUILT_IN["pithtrain"]) as opened:
+            assert [rank.number for run in opened.runs for rank in run.ranks] == [0, 1]
+    assert [path.name for path in find_traces("run/*.sqlite", tmp_path)] == ["node0.sqlite"]
 
 
 # Where it cannot be written
 
 
-def test_beside_a_report_in_a_folder_that_is_read_only(project: Project, nsys: FakeNsys) -> None:
-    project.gate(GATE)
-    report = write_report(project.root / "traces" / "run.nsys-rep")
+def test_beside_a_report_in_a_folder_that_is_read_only(tmp_path: Path, nsys: FakeNsys) -> None:
+    report = write_report(tmp_path / "traces" / "run.nsys-rep")
     report.parent.chmod(0o555)
     try:
-        said = project.pytest("--nsys-trace=traces", code=0)
-        project.pytest("--nsys-trace=traces", code=0)
+        first, second = exported(report), exported(report)
     finally:
         report.parent.chmod(0o755)
+    assert first == second
+    assert first.note == f"{report}: its export lies at {first.path}, not beside it"
     assert len(nsys.asked("export")) == 1
-    assert "its export lies at " in said
     assert len(cached(report, nsys.folder / "cache" / "pytest-nsys")) == 1
     assert not (report.parent / CACHE).exists()
 
@@ -328,28 +328,28 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_a_failed_export_is_one_line_and_leaves_nothing(project: Project, nsys: FakeNsys, case: str) -> None:
+def test_a_failed_export_is_one_line_and_leaves_nothing(tmp_path: Path, nsys: FakeNsys, case: str) -> None:
     behaviour, line = FAILURES[case]
-    nsys.tell(**{"content": project.trace("good.sqlite"), **behaviour})
-    project.gate(GATE)
-    report = write_report(project.root / "run.nsys-rep")
-    cases = project.cases("--nsys-trace=run.nsys-rep", code=1)
-    assert {item.state for item in cases.values()} == {"error"}
-    (told,) = [text for text in cases["hidden"].text.splitlines() if line in text][:1]
-    assert str(report) in told
+    nsys.tell(**{"content": write_trace(tmp_path / "good.sqlite"), **behaviour})
+    report = write_report(tmp_path / "run.nsys-rep")
+    with pytest.raises(TraceError) as caught:
+        exported(report)
+    said = str(caught.value)
+    assert said.startswith(f"{report}: ")
+    assert line in said
+    assert "\n" not in said
     assert cached(report) == []
-    assert partial(project.root) == []
+    assert partial(tmp_path) == []
 
 
-def test_a_report_without_nsys(project: Project, nsys: FakeNsys) -> None:
+def test_a_report_without_nsys(tmp_path: Path, nsys: FakeNsys) -> None:
     (nsys.folder / "nsys").unlink()
-    project.gate(GATE)
-    write_report(project.root / "run.nsys-rep")
-    said = project.pytest("--nsys-trace=run.nsys-rep", code=1)
+    with pytest.raises(TraceError) as caught:
+        exported(write_report(tmp_path / "run.nsys-rep"))
     assert (
         "is a report, and nsys, which must export it, is not on PATH: install Nsight Systems, or run `nsys export "
-        "--type=sqlite -o run.sqlite run.nsys-rep` elsewhere" in said
-    )
+        "--type=sqlite -o run.sqlite run.nsys-rep` elsewhere"
+    ) in str(caught.value)
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -383,16 +383,13 @@ def test_an_nsys_that_does_not_start(tmp_path: Path, nsys: FakeNsys) -> None:
         open_trace(write_report(tmp_path / "run.nsys-rep"))
 
 
-@pytest.mark.usefixtures("nsys")
-def test_raw_data_in_place_of_a_report(project: Project) -> None:
-    project.gate(GATE)
-    project.file("run/a.qdstrm", "raw")
-    said = project.pytest("--nsys-trace=run/a.qdstrm", code=1)
-    assert "a.qdstrm: is raw data that nsys could not turn into a report: run `QdstrmImporter -i a.qdstrm`" in said
-    said = project.pytest("--nsys-trace=run", code=4)
-    assert "run: holds no trace, but a.qdstrm, which nsys could not turn into a report" in said
-    said = project.pytest("run/a.qdstrm", code=4)
-    assert "is a trace, not a test: write --nsys-trace=run/a.qdstrm" in said
+def test_raw_data_in_place_of_a_report(tmp_path: Path) -> None:
+    raw = tmp_path / "a.qdstrm"
+    raw.write_bytes(b"raw")
+    with pytest.raises(TraceError, match=r"is raw data that nsys could not turn into .*QdstrmImporter -i a\.qdstrm`"):
+        open_trace(raw)
+    with pytest.raises(UsageMistake, match=r"holds no trace, but a\.qdstrm, which nsys could not turn into a report"):
+        find_traces(".", tmp_path)
 
 
 def test_what_nsys_said_last() -> None:
