@@ -30,9 +30,6 @@ settings.register_profile("steady", steady, max_examples=40)
 settings.register_profile("long", steady, max_examples=1000)  # --hypothesis-profile=long
 settings.load_profile("steady")  # a machine that is busy with something else fails no test
 
-import_everything()
-"""What a test of ``pytester`` imports is forgotten after it, and in the next imported again, as another module."""
-
 gc.set_threshold(20_000, 20, 100)
 """A run of pytest in this process makes many objects, and the suite has thousands: looked through less often."""
 
@@ -42,6 +39,20 @@ metadata.distributions = lambda: iter(plugins)  # type: ignore[assignment]
 
 OF_CI = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "PYTEST_ADDOPTS")
 """Variables by which pytest prints otherwise: a test says itself where it wants one."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What a test of ``pytester`` imports is forgotten after it, and in the next imported again, as another module."""
+    if not session.config.getoption("numprocesses", 0):  # this one runs tests, and hands none to workers
+        import_everything()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Neighbours in one worker: what a module's tests share is built once."""
+    from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
+    return WorkStealingScheduling(config, log)
 
 
 @pytest.fixture
