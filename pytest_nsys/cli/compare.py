@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -22,11 +24,11 @@ from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.library import pair_of, usual_gate
-from pytest_nsys.reports.comparison.tables import headline
+from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, Pair, Result, compare_pairs
+from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,
@@ -34,10 +36,24 @@ ENDS = {
     Result.INCOMPARABLE: Exit.NO_DATA,
     Result.UNDECIDED: Exit.NO_DATA,
 }
-SUFFIXES = {".txt": "text", ".md": "markdown", ".json": "json", ".html": "html", ".htm": "html"}
-"""Which format a file's name asks for, where no --format does."""
 
-FORMATS = ("text", "markdown", "json", "html")
+
+class ReportFormat(NamedTuple):
+    """The function (``module:name``) that tells of a Shown, and how names of its files end; ``draws``: also windows."""
+
+    make: str
+    suffixes: tuple[str, ...]
+    draws: bool = False
+
+
+FORMATS = {
+    "text": ReportFormat("pytest_nsys.reports.comparison.text:as_text", (".txt",)),
+    "markdown": ReportFormat("pytest_nsys.reports.comparison.markdown:as_markdown_report", (".md",)),
+    "json": ReportFormat("pytest_nsys.reports.comparison.json_report:as_json_report", (".json",)),
+    "html": ReportFormat("pytest_nsys.reports.page.comparison_page:as_html", (".html", ".htm"), draws=True),
+}
+SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.suffixes}
+"""Which format a file's name asks for, where no --format does."""
 
 
 @click.command()
@@ -47,7 +63,7 @@ FORMATS = ("text", "markdown", "json", "html")
 @click.option(
     "--gate", "gates", multiple=True, metavar="FILE", help="Gate file that judges, or folder of them (repeatable)."
 )
-@click.option("--format", type=click.Choice(FORMATS), help="Default: text, or what the name of --output ends in.")
+@click.option("--format", type=click.Choice([*FORMATS]), help="Default: text, or what the name of --output ends in.")
 @click.option("--output", metavar="FILE", help="Write the report into this file; one line of it is printed.")
 @click.option(
     "--comparable-on",
@@ -87,6 +103,7 @@ def compare(
         others += [(Path(gate), "is one of the gate files") for gate in gates]
         check_target(f"--output {output}", Path(output), others)
     written = format_of(format, output, SUFFIXES, "text")
+    form = FORMATS[written]
     gate_paths = _gate_paths(gates)
     check_two_runs(*traces)
     files = _gate_files(context, gate_paths, asked, (*sides[0], *sides[1]))
@@ -101,8 +118,9 @@ def compare(
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
-        windows = _windows(judged) if written == "html" else ()
-    deliver(render(found, written, verbose=verbose, windows=windows), output)
+        windows = _windows(judged) if form.draws else ()
+    module, _, name = form.make.partition(":")
+    deliver(getattr(import_module(module), name)(Shown(found, verbose, windows)), output)
     if output is not None:
         click.echo(f"{headline(found)}; written to {output}")
     context.exit(ENDS[found.result])
@@ -132,26 +150,6 @@ def _windows(judged: Sequence[tuple[Pair, Verdict]]) -> Sequence[Picture]:
     from pytest_nsys.reports.page.pictures import windows_of
 
     return windows_of([(verdict, pair.head, pair.base) for pair, verdict in judged])
-
-
-def render(comparison: Comparison, format: str, *, verbose: bool, windows: Sequence[Picture] = ()) -> str:
-    """The report in one of ``FORMATS``; what a format needs is imported here. A page shows ``windows``."""
-    match format:
-        case "markdown":
-            from pytest_nsys.reports.comparison.markdown import as_markdown_report
-
-            return as_markdown_report(comparison, verbose=verbose)
-        case "json":
-            from pytest_nsys.reports.comparison.json_report import as_json_report
-
-            return as_json_report(comparison)
-        case "html":
-            from pytest_nsys.reports.page.comparison_page import as_html
-
-            return as_html(comparison, windows)
-    from pytest_nsys.reports.comparison.text import as_text
-
-    return as_text(comparison, verbose=verbose)
 
 
 def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,14 +10,15 @@ from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import shape, tables
 from pytest_nsys.reports.shapes import filled
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Side
+from pytest_nsys.verdicts.comparison import ComparedRow, OnHead, Side
 
 SCHEMA = "pytest-nsys/comparison"
 VERSION = 1
 
 
-def as_json_report(comparison: Comparison) -> str:
+def as_json_report(shown: tables.Shown) -> str:
     """The whole comparison."""
+    comparison = shown.comparison
     own = {
         "schema": SCHEMA,
         "version": VERSION,

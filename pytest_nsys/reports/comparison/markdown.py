@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_nsys.reports.comparison.tables import headline, sections, significance
+from pytest_nsys.reports.comparison.tables import Shown, headline, sections, significance
 from pytest_nsys.reports.tables import Column, Table, as_markdown, escape_markdown
-from pytest_nsys.verdicts.comparison import Comparison
 
 FOLDED = 5
 """From so many rows on, a table that may be folded away is."""
 
 
-def as_markdown_report(comparison: Comparison, *, verbose: bool = False) -> str:
-    """The report; ``verbose`` leaves no row out, and adds those within their limits."""
+def as_markdown_report(shown: Shown) -> str:
+    """The report; a verbose one leaves no row out, and adds those within their limits."""
+    comparison = shown.comparison
     parts = [f"## pytest-nsys compare: {escape_markdown(headline(comparison))}\n"]
     if not comparison.incomparable:
         parts.append(f"{escape_markdown(significance(comparison))}\n")
-    for part in sections(comparison, verbose=verbose):
+    for part in sections(comparison, verbose=shown.verbose):
         parts += _section(part) if isinstance(part, Table) else [f"{escape_markdown(part)}\n"]
     return "\n".join(parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from pytest_nsys.core.model import Note, counted
 from pytest_nsys.core.units import format_apart, format_value
@@ -12,6 +13,7 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes, signed
+from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
@@ -31,6 +33,14 @@ BUILT_IN_GATE = "built-in gate"
 """What stands for the name of the gate file that the package brings along."""
 
 UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
+
+
+class Shown(NamedTuple):
+    """What a format tells of: ``verbose`` leaves no row out; ``windows`` are drawn where it draws."""
+
+    comparison: Comparison
+    verbose: bool
+    windows: Sequence[Picture] = ()
 
 
 def sections(comparison: Comparison, *, verbose: bool) -> Iterator[str | Table]:

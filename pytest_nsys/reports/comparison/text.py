@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_nsys.reports.comparison.tables import headline, sections, significance
+from pytest_nsys.reports.comparison.tables import Shown, headline, sections, significance
 from pytest_nsys.reports.tables import Table
-from pytest_nsys.verdicts.comparison import Comparison
 
 
-def as_text(comparison: Comparison, *, verbose: bool = False) -> str:
-    """The report; ``verbose`` leaves no row out, and adds those within their limits."""
+def as_text(shown: Shown) -> str:
+    """The report; a verbose one leaves no row out, and adds those within their limits."""
+    comparison = shown.comparison
     lines = [headline(comparison)]
     if not comparison.incomparable:
         lines.append(significance(comparison))
-    for part in sections(comparison, verbose=verbose):
+    for part in sections(comparison, verbose=shown.verbose):
         lines += _listed(part) if isinstance(part, Table) else ["", part]
     return "\n".join(lines) + "\n"
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from pytest_nsys.reports.comparison import tables
-from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view
 from pytest_nsys.reports.tables import Table
-from pytest_nsys.verdicts.comparison import ComparedRow, Comparison
+from pytest_nsys.verdicts.comparison import ComparedRow
 
 WIDTH, MIDDLE, UNIT = 140, 50, 20
 """Of a bar in pixels: its length, where no change stands, and what a change of one tolerance takes."""
@@ -40,8 +39,9 @@ class Line:
     bar: Bar | None
 
 
-def as_html(comparison: Comparison, windows: Sequence[Picture] = ()) -> str:
-    """The page, with the ``windows`` that are drawn on it. No row is left out; what is long is folded."""
+def as_html(shown: tables.Shown) -> str:
+    """The page, with the windows that are drawn on it. No row is left out; what is long is folded."""
+    comparison, windows = shown.comparison, shown.windows
     judged = not comparison.incomparable
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
