@@ -255,7 +255,7 @@ def test_the_gate_goes_red_exactly_where_it_should(project: Project, kind: str) 
         for mutation in each.mutations:
             mutation(step)
         step.write(project.root / f"run{number}.sqlite")
-        cases = project.cases(f"--nsys-trace=run{number}.sqlite", code=int(bool(each.reds)))
+        cases = project.judged(f"run{number}.sqlite")
         assert tuple(cases) == NAMES
         assert {name for name, case in cases.items() if case.state != "passed"} == set(each.reds), number
         for name, red in each.reds.items():
@@ -271,7 +271,7 @@ def test_the_gate_goes_red_exactly_where_it_should(project: Project, kind: str) 
 
 def test_the_good_trace_is_green_and_stays_it(project: Project) -> None:
     accepted(project)
-    cases = project.cases("--nsys-trace=base.sqlite", code=0)
+    cases = project.judged("base.sqlite")
     assert {name: case.properties["nsys_outcome"] for name, case in cases.items()} == dict.fromkeys(NAMES, "passed")
 
 
@@ -283,7 +283,7 @@ def test_an_emptied_window_is_an_error_of_every_assertion(project: Project, rank
     for rank in ranks:
         emptied(step, rank, MEDIAN)
     step.write(project.root / "run.sqlite")
-    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    cases = project.judged()
     assert {name: case.state for name, case in cases.items()} == dict.fromkeys(NAMES, "error")
     first = f"rank {min(ranks)}"
     assert all(first in case.text and "no kernel" in case.text for case in cases.values())

@@ -82,8 +82,8 @@ def test_tolerance_and_noise_draw_the_lines(
     """T is 10 us: beyond it and within the noise of 48.5 us there is no telling."""
     project.gate(GATE)
     store(project)
-    cases = judged(project, now_us, code=int("failure" in (usual[1], strict[1], noise[1])))
-    assert outcomes(cases) == {SENTENCE: usual, "strict": strict, "noise": noise}
+    project.trace(exposed_us=now_us)
+    assert outcomes(project.judged()) == {SENTENCE: usual, "strict": strict, "noise": noise}
 
 
 def test_inconclusive_is_told_at_the_line(project: Project) -> None:
