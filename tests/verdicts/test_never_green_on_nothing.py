@@ -12,10 +12,10 @@ from tests.support.gates import Project
 from tests.support.measure import notes, rows
 
 
-def outcome(project: Project, *arguments: str, code: int = 1) -> str:
-    """The verdict of the one assertion."""
-    (case,) = project.cases("--nsys-trace=run.sqlite", *arguments, code=code).values()
-    return str(case.properties["nsys_outcome"])
+def outcome(project: Project) -> str:
+    """The verdict of the one assertion, and what it says."""
+    (case,) = project.judged().values()
+    return f"{case.properties['nsys_outcome']}\n{case.text}"
 
 
 def labelled(path: Path, *places: tuple[int, int], step_ns: int = 10_000) -> Path:
@@ -35,10 +35,11 @@ def test_a_rank_is_not_in_balance_with_itself(project: Project) -> None:
     """The partner of rank 1 is in no trace: 1 over 1 would pass."""
     project.gate("quality: {missing_ranks: 1}\nassertions: [balance of compute_ns across pp <= 5]")
     labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1))
-    assert outcome(project) == "no data"
-    assert "1 of 2 places on pp have a row" in "\n".join(project.result.outlines)
+    said = outcome(project)
+    assert said.startswith("no data")
+    assert "1 of 2 places on pp have a row" in said
     labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1))
-    assert outcome(project, code=0) == "passed"
+    assert outcome(project).startswith("passed")
 
 
 @pytest.mark.parametrize("key", ["severity: warn", "xfail: known"])
@@ -48,7 +49,7 @@ def test_a_lost_row_is_not_covered_by_one_that_fails(project: Project, key: str)
     project.refresh("--nsys-trace=run.sqlite")
     project.gate(f"- {{assert: exposed_ns <= baseline + 5%, {key}}}")
     project.trace(exposed_us=900, stages=("stage2_f",))
-    assert outcome(project) == "no data"
+    assert outcome(project).startswith("no data")
 
 
 def test_allowed_no_data_does_not_cover_a_row_that_the_baseline_has(project: Project) -> None:
@@ -56,7 +57,7 @@ def test_allowed_no_data_does_not_cover_a_row_that_the_baseline_has(project: Pro
     project.trace()
     project.refresh("--nsys-trace=run.sqlite")
     project.trace(stages=("stage2_f",))
-    assert outcome(project) == "no data"
+    assert outcome(project).startswith("no data")
 
 
 def test_no_syncs_needs_a_record_of_calls(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_kernel_that_ends_before_it_starts_is_damage(project: Project) -> None
     gpu.range("forward chunk 0 backward chunk 0", 100, 900)
     gpu.kernel("gemm", 300, 200)
     trace.write(project.root / "run.sqlite")
-    assert outcome(project) == "error"
+    assert outcome(project).startswith("error")
 
 
 def test_a_baseline_that_cannot_be_read_is_not_one_that_is_missing(project: Project) -> None:
@@ -92,7 +93,7 @@ def test_a_baseline_that_cannot_be_read_is_not_one_that_is_missing(project: Proj
     project.refresh("--nsys-trace=run.sqlite")
     (path,) = (project.root / "baselines").rglob("*.json")
     path.rename(path.with_name("000000000000.json")).write_text("{}", encoding="utf-8")
-    assert outcome(project) == "error"
+    assert outcome(project).startswith("error")
 
 
 @pytest.mark.parametrize("value", ["x" * 300, "fifo.sqlite"])
@@ -138,7 +139,7 @@ def test_a_communication_pattern_that_matches_nothing_is_told(project: Project) 
 def test_a_micro_sign_is_a_microsecond(project: Project) -> None:
     project.gate("- exposed_ns < 201 \u00b5s\n- exposed_ns < 200 \u03bcs")
     project.trace(exposed_us=200)
-    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    cases = project.judged()
     assert [case.properties["nsys_outcome"] for case in cases.values()] == ["passed", "failed"]
 
 
@@ -167,10 +168,11 @@ def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
     project.gate(f"{tolerance}assertions: [balance of compute_ns across pp below baseline plus tolerance]")
     labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1))
     project.refresh("--nsys-trace=run.sqlite")
-    assert outcome(project, code=0) == "passed"
+    assert outcome(project).startswith("passed")
     labelled(project.root / "run.sqlite", (0, 0), (1, 0), (0, 1), (1, 1), step_ns=15_000)
-    assert outcome(project) == "failed"
-    assert "2.1 (baseline + max(5%, 0.1))" in "\n".join(project.result.outlines)
+    said = outcome(project)
+    assert said.startswith("failed")
+    assert "2.1 (baseline + max(5%, 0.1))" in said
 
 
 def test_a_gate_file_under_the_other_ending_of_yaml_is_not_passed_over(project: Project) -> None:
