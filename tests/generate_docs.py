@@ -9,7 +9,8 @@ The commands of a page run one after the other in one scratch folder, which hold
 ``baselines/``, and each block of code below ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine
 is kept: no versions, no times, a terminal of fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
-``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schema of gate files is rewritten, too.
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files
+and of JSON reports are rewritten, too.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
 from pytest_nsys.reports.session.gate_text import gate_text
+from tests import report_schemas
 from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -331,14 +333,15 @@ def update(chosen: Sequence[Path] = ()) -> list[Path]:
     return stale
 
 
-def update_schema() -> None:
-    """Rewrite the schema of gate files where the table of their keys says something else."""
-    if PATH.read_text(encoding="utf-8") != schema_text():
-        PATH.write_text(schema_text(), encoding="utf-8")
-        print(f"rewrote {PATH.relative_to(ROOT)}")
+def update_schemas() -> None:
+    """Rewrite the schemas of gate files and of JSON reports where a table of keys or a shape says something else."""
+    for path, text in {PATH: schema_text(), **report_schemas.texts()}.items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"rewrote {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":
-    update_schema()
+    update_schemas()
     for rewrote in update([Path(name).resolve() for name in sys.argv[1:]]):
         print(f"rewrote {rewrote.relative_to(ROOT)}")

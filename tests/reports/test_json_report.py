@@ -15,7 +15,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.digest import STATES
 from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
 from pytest_nsys.tools.whole_file import write_whole
-from tests.generate_schemas import SCHEMAS, schema_text
+from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
 from tests.support.reports import SCHEMA, by_name, checked, digest, record, report_of
 
@@ -38,7 +38,7 @@ def accepted(project: Project, gate: str = GATE, **trace: Any) -> None:
 def test_a_schema_is_generated_from_the_shapes(path: Path) -> None:
     schema = schema_text(*SCHEMAS[path])
     jsonschema.Draft202012Validator.check_schema(json.loads(schema))
-    assert path.read_text(encoding="utf-8") == schema, "stale: python -m tests.generate_schemas"
+    assert path.read_text(encoding="utf-8") == schema, "stale: python -m tests.generate_docs"
 
 
 def test_the_schema_knows_the_format_and_every_state() -> None:

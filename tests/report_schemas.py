@@ -1,4 +1,4 @@
-"""How do the schemas of the JSON reports come about? From their shapes: ``python -m tests.generate_schemas``."""
+"""How do the schemas of the JSON reports come about? From shapes; ``python -m tests.generate_docs`` writes them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def schema_text(shape: type[Struct], title: str) -> str:
     return json.dumps({**whole, "title": title}, indent=1, ensure_ascii=False) + "\n"
 
 
-if __name__ == "__main__":
-    for path, shape in SCHEMAS.items():
-        path.write_text(schema_text(*shape), encoding="utf-8")
+def texts() -> dict[Path, str]:
+    """Every schema as it is to stand in its file."""
+    return {path: schema_text(*shape) for path, shape in SCHEMAS.items()}
