@@ -6,7 +6,7 @@ import sqlite3
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import gt, le
 from pathlib import Path
 
@@ -113,14 +113,13 @@ def launch_rows(file: SqliteFile, tables: Mapping[int, LaunchTable]) -> Iterator
     """Start, thread and correlation of every launch of these kernels, by process."""
     wanted = {pid: table for pid, table in tables.items() if table.count}
     if RUNTIME not in file.tables or not wanted:
-        return
+        return iter(())
     low, high = min(t.low for t in wanted.values()), max(t.high for t in wanted.values())
     own = by_process("globalTid", {pid: table.condition() for pid, table in wanted.items()})
     where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
     lists = [listed for _, table in sorted(wanted.items()) for listed in table.parameters()]
     many = sum(table.count for table in wanted.values()) > MANY
-    for rows in file.parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many):
-        yield from rows
+    return chain.from_iterable(file.parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many))
 
 
 class LaunchTable:
