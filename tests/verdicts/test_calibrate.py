@@ -190,13 +190,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("stored", [False, True])
-def test_refused_for_one_trace_of_five(project: Project, case: str, stored: bool) -> None:
+def test_refused_for_one_trace_of_five(project: Project, case: str) -> None:
     gate, third, why = REFUSED[case]
     project.gate(gate)
     names = traces(project)
-    if stored:
-        project.refresh("--nsys-trace=a1.sqlite")
+    project.refresh("--nsys-trace=a1.sqlite")
     before = project.baselines()
     project.trace("a3.sqlite", **third)
     assert why in calibrate(project, names, code=1)
