@@ -5,7 +5,9 @@ Command line over gate file over ini file. Each value of ``--nsys-trace`` is one
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import shlex
 import sys
@@ -308,6 +310,9 @@ SESSION = pytest.StashKey[NsysSession]()
 def session_of(config: pytest.Config) -> NsysSession:
     """The state of this pytest session, made when first asked for."""
     if SESSION not in config.stash:
+        # At its exit Python looks through all modules for garbage, several times: a fifth of a small gate's time.
+        atexit.unregister(gc.freeze)
+        atexit.register(gc.freeze)
         config.stash[SESSION] = NsysSession(config)
         config.add_cleanup(config.stash[SESSION].library.close)
     return config.stash[SESSION]
