@@ -1,4 +1,4 @@
-"""Running a program under ``nsys profile``: which words, on which nodes, and is there a report afterwards?
+"""Running a program under ``nsys profile``: on how many nodes, in which words, and is there a report afterwards?
 
 The exit code does not say: a good run of one profiled step ends in 143, because nsys ends the program after it, and a
 run that left no report may end in 0. So what counts is the files.
@@ -16,12 +16,71 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO
 
 from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.tools.nsys_command import Nsys, find_nsys
+
+MICRO_BATCHES = 32
+"""Per pipeline stage, as PithTrain's captures have it."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What was asked for: GPUs in all and on a node, and the sizes of the axes pipeline, expert and context."""
+
+    world: int
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    gpus_per_node: int = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What that comes to. ``global_batch`` counts samples of a step at a micro-batch of one."""
+
+    nodes: int
+    dp: int
+    global_batch: int
+
+
+def plan(sizes: Sizes, allocated_nodes: int | None = None) -> Plan:
+    """The plan of a run. Raises UsageMistake for sizes that do not divide, or that the allocation cannot hold.
+
+    Sizes are refused, never adjusted.
+    """
+    axes = {"pp": sizes.pp, "ep": sizes.ep, "cp": sizes.cp}
+    for name, size in {"world size": sizes.world, **axes, "GPUs per node": sizes.gpus_per_node}.items():
+        if size < 1:
+            raise UsageMistake(f"{name} is {size}: every size is at least 1")
+    _divides(sizes.world, prod(axes.values()), f"pp × ep × cp = {' × '.join(map(str, axes.values()))}")
+    if sizes.world > sizes.gpus_per_node:
+        _divides(sizes.world, sizes.gpus_per_node, "the GPUs of a node")
+    nodes = -(-sizes.world // sizes.gpus_per_node)
+    if allocated_nodes is not None and nodes > allocated_nodes:
+        short = nodes - allocated_nodes
+        raise UsageMistake(
+            f"world size {sizes.world} needs {counted(nodes, 'node')} of {sizes.gpus_per_node} GPUs: the allocation "
+            f"has {allocated_nodes}, {counted(short, 'node')} ({short * sizes.gpus_per_node} GPUs) short"
+        )
+    dp = sizes.world // prod(axes.values())
+    return Plan(nodes, dp, MICRO_BATCHES * dp * sizes.ep)
+
+
+def _divides(world: int, part: int, what: str) -> None:
+    rest = world % part
+    if rest == 0:
+        return
+    above = world - rest + part
+    below = f", or take {rest} away for {world - rest}" if world > part else ""
+    raise UsageMistake(
+        f"world size {world} is no multiple of {part} ({what}): {counted(part - rest, 'GPU')} short of {above}{below}"
+    )
+
 
 SUFFIXES = (".nsys-rep", ".qdrep")
 EXPORT = ".sqlite"

@@ -19,7 +19,7 @@ from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Measure
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import load
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
-from pytest_nsys.tools.git_files import snapshot_of
+from pytest_nsys.tools.git import snapshot_of
 
 COLUMNS = (
     Column("file"),

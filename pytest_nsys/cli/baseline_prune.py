@@ -12,9 +12,9 @@ from pytest_nsys.cli.stores import StoredGate, stores
 from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import counted, printable
-from pytest_nsys.stored.baselines.pruning import Orphan, Pruned, orphans, remove
-from pytest_nsys.stored.baselines.pruning import prune as prune_shelf
-from pytest_nsys.stored.baselines.series import spelled
+from pytest_nsys.stored.baselines.baseline_file import spelled
+from pytest_nsys.stored.baselines.store import Orphan, Pruned, orphans, remove
+from pytest_nsys.stored.baselines.store import prune as prune_shelf
 
 
 @click.command()

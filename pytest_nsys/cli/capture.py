@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.capture.plan import MICRO_BATCHES, Sizes, plan
-from pytest_nsys.capture.program import EXPORT, Capture, Captured, Job, job_of, run_capture
+from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, Capture, Captured, Job, Sizes, job_of, plan, run_capture
 from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import printable

@@ -17,11 +17,9 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.model import counted
-from pytest_nsys.drafting.choice import GENERIC, Ask, Choice, choose, with_bounds, with_libraries
-from pytest_nsys.drafting.figures import Figures
-from pytest_nsys.drafting.margins import written_ns
+from pytest_nsys.drafting.choice import GENERIC, Ask, Choice, choose, with_bounds, with_libraries, with_stages
+from pytest_nsys.drafting.margins import Figures, written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
-from pytest_nsys.drafting.stages import with_stages
 from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.choosing_convention import check_named

@@ -23,9 +23,11 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
 from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.workload import Workload
@@ -243,3 +245,31 @@ def _canonical(window: str) -> str:
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is no window: give {_WINDOW_HELP}")
     return window
+
+
+def where_option(command: Callable[..., None]) -> Callable[..., None]:
+    """``--where``."""
+    said = "Rows of this label only. Repeated for one dimension: any of them; for several: all."
+    return click.option("--where", multiple=True, metavar="DIM=VALUE", help=said)(command)
+
+
+def selectors_of(where: Sequence[str]) -> dict[str, Selector]:
+    """One selector per dimension; the same dimension twice means either."""
+    values: dict[str, list[str]] = {}
+    for text in where:
+        dimension, equals, value = (part.strip() for part in text.partition("="))
+        if not (dimension and equals and value):
+            raise UsageMistake(f"--where is DIM=VALUE, not '{printable(text, 60)}'")
+        values.setdefault(dimension, []).append(value)
+    return {dimension: Selector(tuple(own)) for dimension, own in values.items()}
+
+
+def check_dimensions(
+    metric: str, dimensions: Sequence[str], axes: Sequence[str], selectors: Mapping[str, Selector]
+) -> None:
+    """Raises UsageMistake for a selector of a dimension that the metric lacks; ``axes`` are those of its ranks."""
+    known = (*dimensions, *(axes if "rank" in dimensions else ()))
+    for dimension in selectors:
+        if dimension not in known:
+            told = hint(dimension, known, "it has")
+            raise UsageMistake(f"{metric} has no dimension '{printable(dimension, 40)}'{told}")

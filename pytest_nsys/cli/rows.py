@@ -10,9 +10,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.options import MeasureOptions, measuring
+from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring, selectors_of, where_option
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
-from pytest_nsys.cli.selecting import check_dimensions, selectors_of, where_option
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Note, label_words
 from pytest_nsys.gates.absence import absences

@@ -1,7 +1,8 @@
 """How are the windows of this trace found? A built-in convention that fits it, else one drafted from its ranges.
 
 What is chosen is what the median window shows: an anchor that no kernel belongs to is none, and the kernels mode is the
-one under which the window holds its kernels.
+one under which the window holds its kernels. Of stages only well-known ways of naming are tried, and kept only where
+enough of the windows' kernels get a stage by them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS, Bounds, Subject, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.uncounted import uncounted
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Span, Value, counted, printable
 from pytest_nsys.core.units import format_value
@@ -226,3 +227,47 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
         quality["anchors"] = str(min(counts))
         choice = choice.because("quality", f"anchors: only {min(counts)} of them; better profile more steps.")
     return replace(choice, quality=quality)
+
+
+EXPRESSIONS = (
+    *(c.stage for c in BUILT_IN.values() if c.stage is not None),
+    r"\b(?P<stage>forward|backward|optimizer|dispatch|combine|attention|mlp|moe|loss)\b",
+)
+"""Ways of naming stages, the most special first."""
+
+LEAST_STAGED = 3
+"""Tenths of the windows' kernels that must get a stage, or no expression is worth its line."""
+
+
+def with_stages(choice: Choice, open_under: Callable[[Convention], Run]) -> Choice:
+    """The drafted convention with a stage expression, and with purposes, where the trace has a pattern for them."""
+    if choice.convention.stage is not None or choice.convention.anchor is None:
+        return choice
+    for expression in EXPRESSIONS:
+        staged = replace(choice, convention=replace(choice.convention, stage=expression))
+        run = open_under(staged.convention)
+        windows = [*run.measured(choice.spec)]
+        stages = sorted({stage for window in windows for stage in window.all_by_stage} - {NO_STAGE})
+        whole = sum(len(window) for window in windows)
+        without = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in windows)
+        if len(stages) < 2 or 10 * (whole - without) < LEAST_STAGED * whole:
+            continue
+        shown = printable(", ".join(stages[:8]), 100)
+        share = round(100 * (whole - without) / whole)
+        said = f"Stages from range names: {shown}; {share} % of the window's kernels have one."
+        return _with_purposes(staged.because("stage", said), run, open_under)
+    return choice
+
+
+def _with_purposes(choice: Choice, run: Run, open_under: Callable[[Convention], Run]) -> Choice:
+    """A purpose for each stage that communicates, where every communication stream then serves one purpose."""
+    windows = [*run.measured(choice.spec)]
+    communicating = sorted({stage for window in windows for stage in window.by_stage} - {NO_STAGE})
+    if not communicating or {COMPUTE, MIXED, UNKNOWN} & set(communicating):
+        return choice
+    convention = replace(choice.convention, purposes=tuple(Purpose(stage, stages=(stage,)) for stage in communicating))
+    again = open_under(convention).measured(choice.spec)
+    if any(use.purpose in (MIXED, UNKNOWN) for window in again for use in window.streams):
+        return choice
+    said = "Each communication stream serves one stage, which is taken for its purpose."
+    return replace(choice, convention=convention).because("purposes", said)

@@ -16,9 +16,11 @@ from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.model import KernelsMode, Value, printable
 from pytest_nsys.core.statistics import median
-from pytest_nsys.drafting.figures import Figures, Labels, by_stage
 from pytest_nsys.drafting.margins import (
     GUESS,
+    Figures,
+    Labels,
+    by_stage,
     hundredths_above,
     percent_below,
     points,

@@ -18,7 +18,7 @@ from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening import Changed, compared
 from pytest_nsys.gates.loosening_rules import GONE, Change, ChangeKind
-from pytest_nsys.tools.git_files import LINK, Entry, Snapshot
+from pytest_nsys.tools.git import LINK, Entry, Snapshot
 
 FILE = "gate file"
 _NO_GATE_FILE = ".nsys.yml"

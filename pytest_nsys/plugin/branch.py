@@ -12,7 +12,7 @@ from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.plugin.session import NsysSession, plain
 from pytest_nsys.reports.changed_baselines import change_lines, plain_changes
 from pytest_nsys.stored.baselines.changes import file_changes
-from pytest_nsys.stored.baselines.merge_base import Snapshots
+from pytest_nsys.stored.baselines.store import Snapshots
 
 
 class Branch:

@@ -211,7 +211,7 @@ class GateItem(pytest.Item):
 
     def _update(self) -> None:
         """Have the rows of this assertion written at the end of the session, or say why nothing is."""
-        from pytest_nsys.stored.history.entries import REFRESH
+        from pytest_nsys.stored.history.writing import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
         assert self._context is not None

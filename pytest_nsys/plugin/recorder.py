@@ -21,8 +21,7 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.stored.history.database import check_writable
-from pytest_nsys.stored.history.entries import DELAYED, Plain, run_facts, series_facts, verdict_facts
-from pytest_nsys.stored.history.writing import RunEntry, append
+from pytest_nsys.stored.history.writing import DELAYED, Plain, RunEntry, append, run_facts, series_facts, verdict_facts
 from pytest_nsys.tools.revision import Revision, revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
 

@@ -11,7 +11,7 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.stored.baselines.changes import row_lines
-from pytest_nsys.tools.git_files import merge_advice
+from pytest_nsys.tools.git import merge_advice
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode, named
 

@@ -37,7 +37,7 @@ from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
 if TYPE_CHECKING:
     from pytest_nsys.plugin.branch import Branch
     from pytest_nsys.plugin.refreshing import Refreshing
-    from pytest_nsys.stored.baselines.merge_base import Snapshots
+    from pytest_nsys.stored.baselines.store import Snapshots
 
 BASELINES = "baselines"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
@@ -239,7 +239,7 @@ class NsysSession:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
                 context = GateContext(captures, gate, stored, past, self.refresh_command(gate))
             if self.history is not None:
-                from pytest_nsys.stored.history.past_verdicts import PastVerdicts
+                from pytest_nsys.stored.history.reading import PastVerdicts
 
                 ref = self.snapshots.ref if self.snapshots is not None else ""
                 context.past = PastVerdicts(captures, gate, store.gate, self.history, ref)

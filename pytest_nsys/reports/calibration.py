@@ -17,8 +17,7 @@ from pytest_nsys.gates.judgement import judge, judged_unit
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.tables import CellKind, Column, as_table
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series
-from pytest_nsys.stored.baselines.series import accepted_runs, series_for, spelled
+from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, accepted_runs, series_for, spelled
 
 COLUMNS = (Column("row"), Column("median"), Column("s0 / median", CellKind.RATIO), Column("s0"))
 

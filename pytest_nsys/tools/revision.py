@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.tools.git_command import ask_git
+from pytest_nsys.tools.git import ask_git
 
 BRANCH_VARIABLES = ("GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 """Where CI says which branch it checked out by its commit alone: GitHub, GitLab, Jenkins."""

@@ -24,7 +24,7 @@ from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
 
 if TYPE_CHECKING:
-    from pytest_nsys.stored.history.past_verdicts import PastVerdicts
+    from pytest_nsys.stored.history.reading import PastVerdicts
 
 
 @dataclass

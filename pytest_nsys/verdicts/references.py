@@ -30,8 +30,17 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import Difference, Labels, Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
-from pytest_nsys.stored.baselines.series import accepted_runs, explained_by, series_for, series_id, spelled, stale
+from pytest_nsys.stored.baselines.baseline_file import (
+    Baseline,
+    Series,
+    SeriesId,
+    accepted_runs,
+    explained_by,
+    series_for,
+    series_id,
+    spelled,
+    stale,
+)
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 
@@ -184,7 +193,7 @@ class StoredBaseline(ReferenceSource):
         No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
         branch would be its own judge as soon as it touched the window.
         """
-        from pytest_nsys.stored.baselines.merge_base import AtMergeBase
+        from pytest_nsys.stored.baselines.store import AtMergeBase
 
         assert isinstance(self.store.files, AtMergeBase)
         text = self.store.files.snapshot.gate_file(self.gate.path)

@@ -23,10 +23,17 @@ from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId
+from pytest_nsys.stored.baselines.baseline_file import (
+    Baseline,
+    RowLabels,
+    Series,
+    SeriesId,
+    explained_by,
+    series_for,
+    stale,
+)
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, by_sums, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
-from pytest_nsys.stored.baselines.series import explained_by, series_for, stale
 from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
 from pytest_nsys.tools.revision import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now

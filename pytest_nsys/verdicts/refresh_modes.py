@@ -21,8 +21,7 @@ from pytest_nsys.core.statistics import distance
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.verdict import JudgedRow
-from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId
-from pytest_nsys.stored.baselines.series import accepted_runs
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, Series, SeriesId, accepted_runs
 
 KEPT_RUNS = 10
 """Accepted runs of a row; the oldest makes room for the newest."""

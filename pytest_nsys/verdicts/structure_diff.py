@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import zip_longest
 
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
@@ -25,11 +26,13 @@ from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.stored.baselines.kernel_order import first_difference
 from pytest_nsys.verdicts.references import ReferenceSource
 
 SHOWN = 3
 SHOWN_PARTS = 8
+_AHEAD = 4
+"""Kernels after the place where two orders part, which tell what happened there."""
+
 OFF = (Outcome.FAILED, Outcome.NO_DATA)
 
 
@@ -220,3 +223,43 @@ def _words(shared: SharedStream) -> str:
     who = f"{', '.join([*each[:SHOWN], *more])} {'makes' if len(each) == 1 else 'make'} it a compute stream"
     number = sum(shared.communication.values())
     return f"stream {shared.label}: {who}, so {counted(number, 'communication kernel')} on it count as barriers"
+
+
+def first_difference(before: KernelSequence | None, now: KernelSequence | None) -> str:
+    """Where two sequences part, in words: the place, counted from 1, the name before and the name now."""
+    if before is None or now is None:
+        which = "before" if before is None else "now"
+        return f"its order {which} was not kept"
+    place = next((i for i, (a, b) in enumerate(zip_longest(before.names, now.names)) if a != b), None)
+    of = f"of {before.length}, now {now.length}" if before.length != now.length else f"of {now.length}"
+    kept = min(len(before.names), len(now.names))
+    if place is None or (place == kept and _cut(before, now, kept)):
+        return f"the first {counted(kept, 'kernel')} are the same, and no more are kept ({of})"
+    return f"kernel {place + 1} {of}: {_at(before, place)} before, {_at(now, place)} now{_way(before, now, place)}"
+
+
+def _cut(before: KernelSequence, now: KernelSequence, kept: int) -> bool:
+    """Whether a sequence goes on beyond what is kept of it."""
+    return any(len(each.names) == kept < each.length for each in (before, now))
+
+
+def _at(sequence: KernelSequence, place: int) -> str:
+    return printable(sequence.names[place], 80) if place < len(sequence.names) else "nothing"
+
+
+def _way(before: KernelSequence, now: KernelSequence, place: int) -> str:
+    """Whether the next kernels tell that one was put in, left out or replaced."""
+    was, new = before.names[place : place + _AHEAD], now.names[place : place + _AHEAD]
+    if not was or not new:
+        return ""
+    if _follows(was, new[1:]):
+        return " (put in)"
+    if _follows(was[1:], new):
+        return " (left out)"
+    return " (in its place)" if _follows(was[1:], new[1:]) else ""
+
+
+def _follows(a: Sequence[str], b: Sequence[str]) -> bool:
+    """Whether the two go on alike: for two kernels at least, or to the end of both."""
+    shorter = min(len(a), len(b))
+    return a[:shorter] == b[:shorter] and (shorter > 1 or len(a) == len(b) == 1)

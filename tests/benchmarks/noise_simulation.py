@@ -35,8 +35,7 @@ from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.judgement import NotComparable, Reference, judge
 from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.stored.baselines.baseline_file import Series
-from pytest_nsys.stored.baselines.series import accepted_runs
+from pytest_nsys.stored.baselines.baseline_file import Series, accepted_runs
 from pytest_nsys.verdicts.references import OtherRun
 from tests.benchmarks.noisy_traces import LABELS, METRIC, Drawn, Level, Values, example, measured_pool
 from tests.support.gate_files import loaded

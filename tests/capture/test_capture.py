@@ -328,7 +328,7 @@ def test_output_is_passed_on_byte_by_byte(project: Project) -> None:
 # With a real nsys
 
 PROGRAM = """
-from pytest_nsys.capture.nvtx_client import nvtx_client
+from pytest_nsys.capture.profiling import nvtx_client
 client = nvtx_client()
 print("recorded", client is not None, flush=True)
 for name in ("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=64", *(f"chunk {n}" for n in range(5))):

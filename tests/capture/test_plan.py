@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.capture.plan import Plan, Sizes, plan
+from pytest_nsys.capture.program import Plan, Sizes, plan
 from pytest_nsys.cli import main
 from pytest_nsys.core.errors import UsageMistake
 

@@ -15,7 +15,6 @@ from textwrap import dedent
 import pytest
 
 import pytest_nsys
-from pytest_nsys.capture import nvtx_client as client_module
 from pytest_nsys.capture import profiling
 from pytest_nsys.capture.profiling import NO_MARKER, NO_PROFILER, Marker, Profiler, profiled_step
 from pytest_nsys.core.conventions import BUILT_IN
@@ -29,11 +28,11 @@ LABEL = "rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No torch, no tool, nothing found or warned of before."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.delenv(client_module.INJECTION, raising=False)
-    for cached in (profiling._profiler_without_torch, profiling._warn_once, client_module.nvtx_client):
+    monkeypatch.delenv(profiling.INJECTION, raising=False)
+    for cached in (profiling._profiler_without_torch, profiling._warn_once, profiling.nvtx_client):
         cached.cache_clear()
     yield
-    for cached in (profiling._profiler_without_torch, profiling._warn_once, client_module.nvtx_client):
+    for cached in (profiling._profiler_without_torch, profiling._warn_once, profiling.nvtx_client):
         cached.cache_clear()
 
 
@@ -199,13 +198,13 @@ def test_a_library_that_is_loaded_already_is_found() -> None:
 
 
 def test_without_a_tool_there_is_no_client() -> None:
-    assert client_module.nvtx_client() is None
+    assert profiling.nvtx_client() is None
 
 
 @pytest.mark.parametrize("path", ["/no/such/library.so", "libc.so.6"])
 def test_what_is_no_tool_is_left_alone(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setenv(client_module.INJECTION, path)
-    assert client_module.nvtx_client() is None
+    monkeypatch.setenv(profiling.INJECTION, path)
+    assert profiling.nvtx_client() is None
 
 
 @pytest.mark.parametrize("willing", [True, False])
@@ -217,25 +216,25 @@ def test_a_tool_gets_the_slots_that_it_fills(willing: bool) -> None:
     def initialize(get_export: object) -> int:
         if not willing:
             return 0
-        version = client_module._VersionInfo.from_address(get_export(client_module.VERSION_INFO))  # type: ignore[operator]
+        version = profiling._VersionInfo.from_address(get_export(profiling.VERSION_INFO))  # type: ignore[operator]
         assert (version.size, version.version) == (ctypes.sizeof(version), 3)
         assert get_export(99) is None  # type: ignore[operator]
-        callbacks = client_module._Callbacks.from_address(get_export(client_module.CALLBACKS))  # type: ignore[operator]
+        callbacks = profiling._Callbacks.from_address(get_export(profiling.CALLBACKS))  # type: ignore[operator]
         table, size = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_uint()
         assert callbacks.get_table(77, ctypes.byref(table), ctypes.byref(size)) == 0
-        assert callbacks.get_table(client_module.CORE, ctypes.byref(table), ctypes.byref(size)) == 1
+        assert callbacks.get_table(profiling.CORE, ctypes.byref(table), ctypes.byref(size)) == 1
         assert size.value == 16
         assert (table[0], table[16]) == (None, None)  # the unused number, and the end
         push = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(lambda name: calls.append(name.decode()))
         pop = ctypes.CFUNCTYPE(None)(lambda: calls.append("pop"))
         kept.extend((push, pop))
-        for number, function in ((client_module.RANGE_PUSH, push), (client_module.RANGE_POP, pop)):
+        for number, function in ((profiling.RANGE_PUSH, push), (profiling.RANGE_POP, pop)):
             slot = table[number]
             assert slot is not None
             ctypes.c_void_p.from_address(slot).value = ctypes.cast(function, ctypes.c_void_p).value
         return 1
 
-    client = client_module._connected(ctypes.CDLL(None), initialize)
+    client = profiling._connected(ctypes.CDLL(None), initialize)
     assert (client is not None) == willing
     if client is not None:
         client.push("schritt ü")
@@ -247,7 +246,7 @@ def test_a_tool_that_fills_nothing_is_no_client() -> None:
     def initialize(_: object) -> int:
         return 1
 
-    assert client_module._connected(ctypes.CDLL(None), initialize) is None
+    assert profiling._connected(ctypes.CDLL(None), initialize) is None
 
 
 @needs_nsys

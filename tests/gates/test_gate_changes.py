@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.gates.gate_changes import GateChanges, gate_changes
 from pytest_nsys.reports.session.gate_changes import change_lines, terminal_lines
-from pytest_nsys.tools.git_files import snapshot_of
+from pytest_nsys.tools.git import snapshot_of
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.reports import checked

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.stored.baselines.pruning import prune
-from pytest_nsys.stored.baselines.store import store_of
+from pytest_nsys.stored.baselines.store import prune, store_of
 from tests.support.gates import ACCEPTING, Project
 
 TWO = """

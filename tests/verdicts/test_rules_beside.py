@@ -33,9 +33,8 @@ from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.library import usual_gate
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.changes import changes
-from pytest_nsys.stored.baselines.pruning import orphans
-from pytest_nsys.stored.baselines.store import BaselineStore
-from pytest_nsys.tools import git_files
+from pytest_nsys.stored.baselines.store import BaselineStore, orphans
+from pytest_nsys.tools import git
 from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in
 from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
 from pytest_nsys.verdicts.references import StoredBaseline
@@ -281,11 +280,11 @@ def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> N
 )
 def test_why_git_knows_no_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, told: str) -> None:
     answer = subprocess.CompletedProcess[bytes]([], 128, b"", said.encode())
-    monkeypatch.setattr(git_files, "_git", lambda *_: answer)
+    monkeypatch.setattr(git, "_git", lambda *_: answer)
     with pytest.raises(BaselineError, match=told):
-        git_files.repository_around(tmp_path / "new" / "folder")
+        git.repository_around(tmp_path / "new" / "folder")
     answer = subprocess.CompletedProcess[bytes]([], 0, b"/top\n", b"warning: not a git repository, says a hook")
-    assert git_files.repository_around(tmp_path) == Path("/top")
+    assert git.repository_around(tmp_path) == Path("/top")
 
 
 @pytest.mark.parametrize("many", [1, 3, 4, 6])

@@ -23,7 +23,7 @@ from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.text import rows_to_show
-from pytest_nsys.stored.baselines.series import series_id
+from pytest_nsys.stored.baselines.baseline_file import series_id
 
 MOST_RANKS = 8
 MOST_STEADY_KERNELS = 200_000

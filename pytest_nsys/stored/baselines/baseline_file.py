@@ -9,24 +9,37 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.structure import KernelSequence
-from pytest_nsys.analysis.table import label_key
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.structure import KEPT_KERNELS, KernelSequence
+from pytest_nsys.analysis.table import Table, label_key
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import as_exact, exact_value
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import HASH
+from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.noise import FEWEST_TRACES
+from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
-from pytest_nsys.stored.baselines import kernel_order
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, explaining
 
 FORMAT = 1
+
+NAMES, SEQUENCES = "names", "sequences"
+"""Keys of a series of fingerprints: names of kernels, once and sorted; of each sequence its fingerprint, its length,
+and its kernels as numbers of names, repetitions counted: ``0 1*12 2``.
+"""
+
+_RUN = re.compile(r"([0-9]{1,9})(?:\*([1-9][0-9]{0,8}))?")
 
 RowLabels = tuple[Label, ...]
 
@@ -123,7 +136,7 @@ def _series_text(sid: SeriesId, series: Series) -> str:
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
     rows = [_row_text(labels, values, series.calibration.get(labels)) for labels, values in ordered]
     listed = ', "rows": [\n ' + ",\n ".join(rows) + "\n]"
-    return json.dumps(head, ensure_ascii=False)[:-1] + listed + kernel_order.as_text(series.sequences) + "}"
+    return json.dumps(head, ensure_ascii=False)[:-1] + listed + _sequences_text(series.sequences) + "}"
 
 
 def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[Value] | None) -> str:
@@ -200,7 +213,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         kernels=str(entry["kernels"]),
     )
     dimensions = tuple(str(d) for d in entry["dimensions"])
-    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=kernel_order.from_json(entry))
+    series = Series(str(entry["unit"]), entry["better"], dimensions, sequences=_sequences(entry))
     for row in entry["rows"]:
         labels, numbers = row[: len(dimensions)], row[len(dimensions) :]
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
@@ -219,3 +232,74 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         if len({len(values) for values in rows.values()}) > 1:
             raise ValueError(f"the rows of {sid.metric} hold different numbers of {what}")
     return sid, series
+
+
+def _sequences_text(sequences: Mapping[int, KernelSequence]) -> str:
+    """The members of a series' JSON object that hold its sequences, a line each; empty where there are none."""
+    if not sequences:
+        return ""
+    names = sorted({name for sequence in sequences.values() for name in sequence.names})
+    numbers = {name: number for number, name in enumerate(names)}
+    lines = [json.dumps([h, s.length, _runs(s, numbers)]) for h, s in sorted(sequences.items())]
+    spelt = ",\n ".join(json.dumps(name, ensure_ascii=False) for name in names)
+    return f', "{NAMES}": [\n {spelt}\n], "{SEQUENCES}": [\n ' + ",\n ".join(lines) + "\n]"
+
+
+def _runs(sequence: KernelSequence, numbers: Mapping[str, int]) -> str:
+    runs = ((numbers[name], len(list(same))) for name, same in groupby(sequence.names))
+    return " ".join(str(number) if count == 1 else f"{number}*{count}" for number, count in runs)
+
+
+def _sequences(entry: Mapping[str, Any]) -> dict[int, KernelSequence]:
+    """The sequences of a series. Raises ValueError for what the file did not write."""
+    names, found = entry.get(NAMES, []), {}
+    for stored in entry.get(SEQUENCES, []):
+        fingerprint, length, runs = stored
+        if not isinstance(fingerprint, int) or not isinstance(length, int) or not isinstance(runs, str):
+            raise ValueError(f"{printable(json.dumps(stored), 60)} is no sequence of kernels")
+        kernels: list[str] = []
+        for run in runs.split():
+            match = _RUN.fullmatch(run)
+            if match is None or int(match[1]) >= len(names) or len(kernels) + int(match[2] or 1) > KEPT_KERNELS:
+                raise ValueError(f"'{printable(run, 30)}' is no run of kernels in a sequence")
+            kernels += [str(names[int(match[1])])] * int(match[2] or 1)
+        found[fingerprint] = KernelSequence(tuple(kernels), length)
+    return found
+
+
+def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
+    """What the rows of a metric are stored under."""
+    return SeriesId(metric.name, metric.definition, spec.window, str(spec.span), str(spec.kernels))
+
+
+def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
+    """What the breakdowns behind the rows of a metric are stored under."""
+    return explaining(series_id(metric, spec).how, metric.dimensions)
+
+
+def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
+    """What an assertion of the gate file reads, or would read, of a baseline."""
+    return series_id(METRICS[assertion.metric], spec_for(gate.convention, assertion))
+
+
+def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], Table]) -> Reference:
+    """What an assertion is held against: ``table`` spells the stored rows as a gate sees them."""
+    runs, calibration = ([table(rows) for rows in each] for each in (series.runs, series.calibration_runs))
+    return Reference(runs, calibration, series.among_calibration)
+
+
+def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
+    """The series that no assertion of the gate file reads any more, sorted."""
+    read = {series_for(gate, assertion) for assertion in gate.assertions if assertion.reads_stored}
+    return sorted(sid for sid in baseline.series if sid not in read)
+
+
+def spelled(sid: SeriesId) -> str:
+    """A series in words: ``exposed_ns (window median, span range, kernels contained)``."""
+    definition = f"definition {sid.definition}, " if _redefined(sid) else ""
+    return printable(f"{sid.metric} ({definition}window {sid.window}, span {sid.span}, kernels {sid.kernels})")
+
+
+def _redefined(sid: SeriesId) -> bool:
+    """Whether the metric is not, or is no longer, defined as it was for this series."""
+    return sid.metric not in METRICS or METRICS[sid.metric].definition != sid.definition

@@ -20,7 +20,7 @@ from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
 from pytest_nsys.stored.baselines.store import WorkTree
-from pytest_nsys.tools.git_files import Snapshot
+from pytest_nsys.tools.git import Snapshot
 
 SHOWN, SHOWN_NEW = 24, 8
 """Changes of one series on a terminal; the second where all of them are new."""

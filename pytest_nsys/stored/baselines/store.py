@@ -1,7 +1,8 @@
-"""Where do the baselines of a gate file lie, and how are they read and written without ever losing one?
+"""Where do the baselines of a gate file lie, and how are they read, written and pruned without ever losing one?
 
 One file for each gate file and key, named by the key's hash. It is read from the folder, or as it was at a commit; it
-is written through a temporary file and a rename, under a lock, so that of two refreshes at once none is lost.
+is written through a temporary file and a rename, under a lock, so that of two refreshes at once none is lost. A branch
+must not be its own judge: it is held against the baselines of the merge base, where its gate file is there already.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from pytest_nsys.analysis.identity import Key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
-from pytest_nsys.stored.baselines.baseline_file import Baseline, loads
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, load, loads, stale
+from pytest_nsys.tools.git import Snapshot, snapshot_of
 from pytest_nsys.tools.whole_file import write_whole
 
 
@@ -175,3 +179,169 @@ def store_of(gate_file: Path, folder: Path, root: Path, files: Files | None = No
         relative = gate_file.name
     name = relative.removesuffix(GATE_SUFFIX).replace("/", "__")
     return BaselineStore(folder / name, relative, files or WorkTree())
+
+
+@dataclass
+class Snapshots:
+    """The merge bases of one ref, each repository asked once."""
+
+    ref: str
+    _known: dict[Path, Snapshot | BaselineError] = field(default_factory=dict)
+
+    def around(self, folder: Path) -> Snapshot:
+        """The repository around a folder at the merge base. Raises BaselineError, the same one each time."""
+        folder = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
+        if folder not in self._known:
+            try:
+                found: Snapshot | BaselineError = snapshot_of(folder, self.ref)
+            except BaselineError as error:
+                found = error
+            same = [s for s in self._known.values() if isinstance(s, Snapshot) and isinstance(found, Snapshot)]
+            self._known[folder] = next((s for s in same if s.top == found.top), found)  # type: ignore[union-attr]
+        known = self._known[folder]
+        if isinstance(known, BaselineError):
+            raise known
+        return known
+
+    def seen_by(self, gate: Path) -> AtMergeBase:
+        """The baselines of a gate file."""
+        return AtMergeBase(gate, self)
+
+
+@dataclass
+class AtMergeBase:
+    """The baselines of one gate file as they were at the merge base of a ref and HEAD.
+
+    A gate file that is not there yet has none: then its baselines are those of the work tree, and a note says so.
+    """
+
+    gate: Path
+    snapshots: Snapshots
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The repository of the gate file. Raises BaselineError."""
+        return self.snapshots.around(self.gate.parent)
+
+    @cached_property
+    def _is_new(self) -> bool:
+        return self.snapshot.top / self.snapshot.place(self.gate) not in self.snapshot.gate_files
+
+    @property
+    def _files(self) -> Files:
+        return WorkTree() if self._is_new else self.snapshot
+
+    @property
+    def origin(self) -> str:
+        """What follows a path, to say of when its content is. Raises BaselineError."""
+        return self._files.origin
+
+    @property
+    def note(self) -> str:
+        """That nobody else's baseline is at hand for a gate file that is new. Raises BaselineError."""
+        if not self._is_new:
+            return ""
+        return f"this gate file is not at {self.snapshot.words} yet: it is held against the branch's own baseline"
+
+    def names(self, folder: Path) -> Sequence[str]:
+        """The names of the baseline files in a folder, sorted. Raises BaselineError."""
+        return self._files.names(folder)
+
+    def read(self, path: Path) -> bytes | None:
+        """The content of a baseline file, None where there is none. Raises BaselineError."""
+        return self._files.read(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was dropped from one file. ``removed``: nothing was left, so the file went with it."""
+
+    path: Path
+    series: tuple[SeriesId, ...]
+    rows: int
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """The folder of a gate file that does not exist any more, and its baselines."""
+
+    folder: Path
+    gate: str
+    files: tuple[Path, ...]
+
+
+def prune(gate: GateFile, store: BaselineStore, *, dry_run: bool = False) -> tuple[list[Pruned], list[BaselineError]]:
+    """Drop the series that no assertion reads from every baseline of a gate file.
+
+    Returns what was dropped, and why a file was left as it is. ``dry_run`` writes nothing.
+    """
+    found: list[Pruned] = []
+    errors: list[BaselineError] = []
+    if not store.folder.is_dir():
+        return found, errors
+    with contextlib.nullcontext() if dry_run else store.locked():
+        for name in store.files.names(store.folder):
+            try:
+                found += _prune_file(gate, store, store.folder / name, dry_run)
+            except BaselineError as error:
+                errors.append(error)
+    return found, errors
+
+
+def _prune_file(gate: GateFile, store: BaselineStore, path: Path, dry_run: bool) -> list[Pruned]:
+    stored = store.at(path)
+    dropped = stale(gate, stored) if stored is not None else []
+    if stored is None or not dropped:
+        return []
+    rows = sum(len(stored.series.pop(sid).rows) for sid in dropped)
+    if not dry_run and stored.series:
+        store.save(path, stored)
+    elif not dry_run:
+        _remove(path)
+    return [Pruned(path, tuple(dropped), rows, not stored.series)]
+
+
+def orphans(folder: Path, root: Path, known: Collection[Path]) -> list[Orphan]:
+    """The folders below a baseline folder whose gate file is neither there any more nor among the ``known`` stores.
+
+    A gate file's path is stored relative to what holds the baseline folder, or to ``root``. A folder with a file that
+    is no baseline, or with baselines of several gate files, is nobody's to judge and is left out.
+    """
+    found: list[Orphan] = []
+    if not folder.is_dir():
+        return found
+    for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
+        files = sorted(own.iterdir())
+        if own in known or not files:
+            continue
+        try:
+            gates = {_loaded(path).gate for path in files}
+        except BaselineError:
+            continue
+        gate = gates.pop()
+        if not gates and not any((anchor / gate).exists() for anchor in (folder.parent, root)):
+            found.append(Orphan(own, gate, tuple(files)))
+    return found
+
+
+def _loaded(path: Path) -> Baseline:
+    if path.suffix != BASELINE_SUFFIX or path.is_symlink():
+        raise BaselineError(f"{path}: is no baseline")
+    return load(path)
+
+
+def remove(orphan: Orphan) -> None:
+    """Remove the baselines of a lost gate file and their folder. Raises BaselineError."""
+    for path in orphan.files:
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, and its folder where it was the last."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise BaselineError(f"{path}: cannot be removed: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # other files are in it
+        path.parent.rmdir()

@@ -20,8 +20,7 @@ from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.model import Row
 from pytest_nsys.gates.absence import Absence, absences, excuse
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series
-from pytest_nsys.stored.baselines.series import series_for
+from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, series_for
 
 
 class Upgrade(NamedTuple):

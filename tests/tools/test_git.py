@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import BaselineError
-from pytest_nsys.tools.git_files import merge_advice, snapshot_of
+from pytest_nsys.tools.git import merge_advice, snapshot_of
 from tests.support.git_project import commit, git, isolate
 
 BASELINE = "baselines/gate/0.json"
