@@ -33,7 +33,7 @@ def test_window_without_kernel_is_an_error_and_without_communication_no_data(tmp
     assert rows(path, "barrier_ns", window="first") == {0: 10}
 
 
-def test_even_number_of_anchors_and_equal_starts_have_a_stable_median(tmp_path: Path) -> None:
+def test_equal_starts_have_a_stable_median(tmp_path: Path) -> None:
     def write(name: str, *anchors: tuple[int, int]) -> Path:
         trace = TraceBuilder()
         gpu = trace.process()
@@ -41,9 +41,6 @@ def test_even_number_of_anchors_and_equal_starts_have_a_stable_median(tmp_path: 
         for start, end in anchors:
             gpu.range("step", start, end)
         return trace.write(tmp_path / name)
-
-    (even,) = windows(write("even.sqlite", (10, 20), (30, 40), (50, 60), (70, 80)))
-    assert (even.index, even.count, even.start_ns) == (2, 4, 50)
 
     (tied,) = windows(write("tied.sqlite", (10, 90), (10, 60), (10, 30)))
     (turned,) = windows(write("turned.sqlite", (10, 30), (10, 60), (10, 90)))

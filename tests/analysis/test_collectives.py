@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import straggling
-from pytest_nsys.analysis.collective_sizes import DTYPE_BYTES, KINDS, bus_factor, kind_of, message_bytes, spelt
+from pytest_nsys.analysis.collective_sizes import KINDS, bus_factor, kind_of, message_bytes, spelt
 from pytest_nsys.analysis.collectives import Transfer
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import SYMMETRIC, Matched, _check, _groups, _split, stragglers
@@ -165,10 +165,6 @@ def test_factors_of_the_links(kind: str, size: int | None, factor: Fraction | No
 def test_bytes_of_a_message(name: str, given: int | None, got: int | None, dtype: str, size: int | None) -> None:
     record = Collective(name, in_elements=given, out_elements=got, dtype=dtype)
     assert message_bytes(kind_of(name), record) == size
-
-
-def test_every_type_has_a_size_of_whole_bytes() -> None:
-    assert {1, 2, 4, 8, 16} == set(DTYPE_BYTES.values())
 
 
 # -- torch.profiler
@@ -868,14 +864,6 @@ def test_a_straggler_over_files_is_named_and_next_leads_to_it(
     step = next(line for line in said.splitlines() if "next:" in line)
     told = project.command(*shlex.split(step.split("pytest-nsys ")[1]), code=0)
     assert "straggler of mesh_dp AllReduce: rank 3 waits 400 us less than the longest" in told
-
-
-def test_a_gate_without_sizes_is_no_data_and_says_why(project: Project) -> None:
-    torch_trace(project.root / "a.json", (ALL_REDUCE, 0, 1_000, {}), world=1)
-    project.gate("convention: kineto\ntrace: a.json\nwindow: run\nassertions: [busbw >= 1GB/s]")
-    (case,) = project.cases(code=1).values()
-    assert case.properties["nsys_outcome"] == "no data"
-    assert "the kernels have no argument 'Collective name'" in case.text
 
 
 # -- real traces

@@ -440,7 +440,6 @@ def test_other_stages_or_blocks_are_incomparable(project: Project) -> None:
         (3, "stage0 pipeline stage ns <= 1ms", "pipeline_stage_ns needs pipeline: {stage0: …, stage1: …}"),
         (3, "decode share <= 20%", "share needs blocks: […] in this file"),
         (20, "overlap_score >= 30%", "overlap_score is a number without unit: write 0.3, not 30%"),
-        (3, "pipelin overlap_score >= 0.3", "'pipelin' selects nothing: overlap_score has no dimension but rank"),
         (
             3,
             "pipelin overlap_score >= 0.3",

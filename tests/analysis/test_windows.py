@@ -102,14 +102,6 @@ def test_run_is_from_the_first_kernel_to_the_end_of_the_last_that_ends(tmp_path:
         assert rows(path, "launches", window="run", kernels=mode) == {(0, "none"): 4}
 
 
-def test_run_needs_no_ranges(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    trace.process().kernel("gemm", 10, 20, launch_ns=5)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "busy_ns", window="run", convention=BUILT_IN["generic"]) == {
-        0: 10
-    }
-
-
 def test_open_range_is_no_anchor(tmp_path: Path) -> None:
     trace, gpu = steps(3)
     gpu.range("step 3", 150, None)
@@ -136,16 +128,6 @@ def test_launched_by_any_thread_counts_and_both_edges_of_a_range_belong_to_it(tm
     path = trace.write(tmp_path / "trace.sqlite")
     assert rows(path, "launches", kernels="launched") == {(0, "none"): 3}
     assert rows(path, "window_ns", kernels="launched") == {0: 1_070 - 1_020}
-
-
-def test_earliest_launch_decides_whether_a_kernel_was_launched_in_the_window(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
-    gpu.range("step", 100, 200)
-    gpu.kernel("gemm", 300, 310, launch_ns=120)
-    gpu.kernel("gemm", 320, 330, launch_ns=90, correlation=77)
-    gpu.api("cudaLaunchKernel_v7000", 130, 135, event_class=67, correlation=77)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "launches", kernels="launched") == {(0, "none"): 1}
 
 
 # -- where there is none
@@ -275,17 +257,3 @@ def test_steady_windows_of_ranks_with_other_numbers_of_anchors(tmp_path: Path) -
             gpu.kernel("gemm", 1000 * i + 100, 1000 * i + 110 + i, device=pid - 100)
     path = trace.write(tmp_path / "trace.sqlite")
     assert rows(path, "busy_ns", window="steady") == {0: 10 + Fraction(2 + 3 + 4 + 5, 4), 1: 10 + 2}
-
-
-def test_launched_counts_the_kernels_without_a_launch_row(tmp_path: Path) -> None:
-    """They are in no window, and it is told how many."""
-    trace = TraceBuilder()
-    gpu = trace.process()
-    gpu.range("step", 100, 900)
-    gpu.kernel("gemm", 1000, 1100, launch_ns=200)
-    gpu.kernel("lost", 1100, 1200, launch=False)
-    gpu.kernel("gemm", 1200, 1300, launch_ns=300)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "compute_ns", kernels="launched") == {0: 200}
-    told = "33.3 % of 3 kernels that ran during the windows have no launch row and are left out"
-    assert told in notes(path, "compute_ns", kernels="launched")

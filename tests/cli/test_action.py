@@ -285,12 +285,11 @@ def test_links_are_followed(runner: Runner, link: str) -> None:
 
 
 KEPT_OUT = "the repository or its environment keeps what was found from being judged: "
-TWO = "- {id: good, assert: overlap >= 60%}\n- {id: red, assert: overlap >= 99%}"
 
 
 @pytest.mark.parametrize("words", ["--deselect=gate.nsys.yaml::red", "-k good", "-m 'nsys and not slow'"])
 def test_what_the_environment_deselects_is_a_failure(runner: Runner, words: str) -> None:
-    marked = TWO.replace("id: red,", "id: red, marks: [slow],")
+    marked = RED.replace("id: red,", "id: red, marks: [slow],")
     runner.project.gate(marked)
     runner.project.file("pytest.ini", "[pytest]\nmarkers =\n    slow: a mark\n")
     runner.project.trace()
@@ -320,7 +319,7 @@ def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> No
 
 
 def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
-    runner.project.gate(TWO)
+    runner.project.gate(RED)
     runner.project.trace()
     assert runner.run(traces="run.sqlite", args="--deselect\ngate.nsys.yaml::red") == 0, runner.log
     assert "1 assertion: 1 passed; left out: 1 assertion" in runner.summary.replace("\\", "")

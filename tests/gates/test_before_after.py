@@ -245,13 +245,6 @@ def test_either_way_counts_where_neither_is_better(captures: int) -> None:
     assert reds({"row": trial([3, 4, 5], [1, 2, 3], -1)}) == set()
 
 
-def test_from_what_number_of_captures_on_there_is_a_test() -> None:
-    """Five a side for the exact test, three for complete separation."""
-    labels = {n: decide({"row": separated(n, 9)})["row"].label for n in (2, 3, 4, 5)}
-    assert labels == {2: "no test possible", 3: "separated", 4: "separated", 5: "p = 0.0005"}
-    assert [can_test(separated(n, 9)) for n in (2, 3)] == [False, True]
-
-
 counts = st.integers(3, 8)
 
 

@@ -148,7 +148,8 @@ def test_a_gate_file_lends_its_window_and_trace(project: Project) -> None:
 
 def test_the_trace_is_opened_once_for_all(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = watch_openings(monkeypatch)
-    project.gate("- overlap >= 60%")
+    for name in "ab":
+        project.gate("- overlap >= 60%\n- no syncs", f"{name}.nsys.yaml")
     project.trace()
     judged(project, "nsys_gate('overlap >= 60%')\nnsys_run.rows('overlap')")
     assert len(opened) == 1

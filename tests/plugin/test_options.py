@@ -56,15 +56,6 @@ def test_several_values_are_captures(project: Project, exposures: tuple[int, ...
     assert "rank 0–1" in project.pytest(*(f"--nsys-trace={trace.name}" for trace in traces))
 
 
-def test_the_same_ranks_in_one_run_are_an_error(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("runs/a.sqlite")
-    project.trace("runs/b.sqlite")
-    said = project.pytest("--nsys-trace=runs", code=1)
-    assert "rank 0 comes twice in this run" in said
-    assert "give each capture its own --nsys-trace" in said
-
-
 @pytest.mark.parametrize("value", ["", "  "])
 def test_an_empty_path_is_not_this_folder(project: Project, value: str) -> None:
     project.gate(GATE)
@@ -146,15 +137,6 @@ def test_no_trace_is_red_with_one_line(project: Project) -> None:
     assert [case.state for case in cases.values()] == ["error", "error"]
     what = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
     assert all(f"error: {what}" in case.text for case in cases.values())
-
-
-def test_one_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = watch_openings(monkeypatch)
-    project.gate(TWO, "a.nsys.yaml")
-    project.gate(TWO, "b.nsys.yaml")
-    project.trace()
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-    assert opened == [project.root / "run.sqlite"]
 
 
 # -- plain pytest
@@ -248,11 +230,6 @@ def test_a_mistake_in_a_gate_file(project: Project) -> None:
     assert "perf/gate.nsys.yaml:5:3: 'no syncs' is the name of the assertion on line 4 already: give it anoth" in said
     project.pytest("--continue-on-collection-errors", code=1)
     project.result.assert_outcomes(passed=1, errors=1)
-
-
-def test_a_gate_without_assertions_is_a_mistake(project: Project) -> None:
-    project.gate("assertions: []")
-    assert "gate.nsys.yaml:2:13: " in project.pytest(code=2)
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 runs a file as often as it is named")

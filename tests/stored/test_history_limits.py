@@ -20,7 +20,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import Project, write_trace
-from tests.support.histories import KEY, SID, ask, entry
+from tests.support.histories import KEY, SID, entry
 
 
 def values(runs: list[dict[tuple[int | str, ...], int | Fraction]]) -> list[object]:
@@ -106,18 +106,6 @@ def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
             *run, code=1
         )
     project.pytest(*run, code=0)
-
-
-def test_a_limit_from_the_history_begins_by_itself(project: Project) -> None:
-    project.trace()
-    project.trace("slow.sqlite", exposed_us=300)
-    project.gate("- {id: drift, metric: exposed_ns, baseline: {history: 3, rel: 5%}}")
-    first = project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=1)
-    assert "no data: there is no history yet in perf.db" in first
-    project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
-    slow = project.pytest("--nsys-trace=slow.sqlite", "--nsys-history=perf.db", code=1)
-    assert "+50 %" in slow
-    assert ask(project.root / "perf.db", "SELECT outcome FROM runs") == [("no data",), ("passed",), ("failed",)]
 
 
 def test_a_lost_row_stays_red_until_most_of_the_runs_have_lost_it(project: Project) -> None:

@@ -501,11 +501,6 @@ def test_clocks_of_several_files_stay_apart(tmp_path: Path) -> None:
         assert clocks(opened.runs[0].ranks) == 2
 
 
-def test_another_window_of_it_is_empty(tmp_path: Path) -> None:
-    result = run("overlap", cut(nsys(tmp_path)), "--window=first")
-    assert (result.exit_code, result.stderr.count("\n")) == (3, 1)
-
-
 def test_a_gate_takes_it(project: Project) -> None:
     project.gate("- overlap >= 80%\n- exposed_ns <= 200us")
     project.trace()

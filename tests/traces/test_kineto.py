@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +15,12 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.demangled import short_name
-from pytest_nsys.core.errors import NothingMeasured, TraceError, UsageMistake
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Lane
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.traces.chrome import json_bytes, json_stream
+from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto
 from pytest_nsys.traces.opening import find_traces
-from tests.support.gates import Project
 from tests.support.measure import STEP, captures, notes, rows, rows_of, windows
 
 KINETO = BUILT_IN["kineto"]
@@ -69,31 +66,9 @@ def figures(path: Path) -> dict[str, object]:
 # -- every way in which it is written
 
 
-def test_times_of_19_digits_are_exact(tmp_path: Path) -> None:
-    def odd(trace: KinetoBuilder) -> None:
-        trace.kernel("odd", AT + 2_500_001, AT + 2_500_004, stream=9)
-
-    path = step_trace(edit=odd).write(tmp_path / "trace.json")
-    with captures(path, convention=KINETO) as opened:
-        kernels = opened.runs[0].whole().tracks[0].kernels
-    spans = dict(
-        zip((kernels.names[n] for n in kernels.name), zip(kernels.start_ns, kernels.end_ns, strict=True), strict=True)
-    )
-    assert spans["odd"] == (AT + 2_500_001, AT + 2_500_004)
-
-
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "x.pt.trace.json", "x.pt.trace.json.gz", "trace.txt"])
 def test_plain_and_packed_under_any_name(tmp_path: Path, name: str) -> None:
     assert figures(step_trace().write(tmp_path / name)) == FIGURES
-
-
-def test_a_list_as_root(tmp_path: Path) -> None:
-    path = step_trace().write(tmp_path / "trace.json", as_list=True)
-    assert figures(path) == FIGURES
-    with captures(path, convention=KINETO) as opened:
-        assert "no setup label: ranks are numbered by (file, process, device)" in [
-            n.text for n in opened.runs[0].rank_notes
-        ]
 
 
 def test_unsorted_events_odd_rows_and_members_after_the_list(tmp_path: Path) -> None:
@@ -110,20 +85,6 @@ def test_unsorted_events_odd_rows_and_members_after_the_list(tmp_path: Path) -> 
     path = tmp_path / "trace.json"
     path.write_text("\ufeff" + turned, encoding="utf-8")
     assert figures(path) == FIGURES
-
-
-def test_categories_and_lanes_of_2021(tmp_path: Path) -> None:
-    old = {"kernel": "Kernel", "cuda_runtime": "Runtime", "user_annotation": "Operator"}
-
-    def rename(trace: KinetoBuilder) -> None:
-        del trace.members["schemaVersion"], trace.members["distributedInfo"]
-        for event in trace.events:
-            if event["cat"] == "kernel":
-                event["tid"] = f"stream {event['args'].pop('stream')}"
-                del event["args"]["device"], event["args"]["context"]
-            event["cat"] = old[event["cat"]]
-
-    assert figures(step_trace(edit=rename).write(tmp_path / "worker0.pt.trace.json")) == FIGURES
 
 
 def test_times_as_integers_and_with_other_digits(tmp_path: Path) -> None:
@@ -201,26 +162,6 @@ def test_ranges_are_those_of_the_cpu(tmp_path: Path) -> None:
     assert list(around[:1]) == [around[0]]
 
 
-def test_launches_by_correlation_then_by_arrow(tmp_path: Path) -> None:
-    def more(trace: KinetoBuilder) -> None:
-        trace.api("cudaLaunchKernel", AT + 1_000, correlation=1)  # a second row of the first kernel, and earlier
-        trace.kernel("arrow", AT + 60_000, AT + 70_000, correlation=900)
-        trace.kernel("lost", AT + 80_000, AT + 90_000, correlation=901)
-        arrow = {"ph": "s", "id": 900, "cat": "ac2g", "name": "ac2g", "pid": 100, "tid": 100}
-        trace.events += [{**arrow, "ts": (AT + 5_000) // 1000}, {**arrow, "ph": "f", "ts": (AT + 60_000) // 1000}]
-
-    trace = Kineto(step_trace(1, edit=more).write(tmp_path / "trace.json"))
-    lane = Lane(100 << 24, 0)
-    kernels = trace.kernels({lane: None})
-    names = [kernels[lane].names[n] for n in kernels[lane].name]
-    launches = dict(zip(names, trace.launches(kernels)[lane], strict=True))
-    assert launches["arrow"] == AT + 5_000
-    assert launches["lost"] == NO_LAUNCH
-    assert launches["gemm"] == AT + 1_000
-    (chosen,) = trace.kernels_launched({lane: (AT, AT + 5_000)}).values()
-    assert [chosen.names[n] for n in chosen.name] == ["arrow", "gemm"]
-
-
 def test_kernels_of_a_graph_share_its_launch(tmp_path: Path) -> None:
     def graph(trace: KinetoBuilder) -> None:
         number = trace.api("cudaGraphLaunch", AT + 2_050_000)
@@ -249,26 +190,10 @@ def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
         assert [(rank.number, rank.pid) for rank in opened.runs[0].ranks] == [(0, 101), (1, 102), (2, 110)]
 
 
-def test_missing_and_double_ranks_are_named(tmp_path: Path) -> None:
+def test_missing_ranks_are_named(tmp_path: Path) -> None:
     step_trace(rank=0, world=4).write(tmp_path / "a.json")
     step_trace(rank=2, world=4).write(tmp_path / "b.json")
     assert "2 of 4 ranks of the mesh are in no trace: 1, 3" in notes(tmp_path, "overlap", convention=KINETO)
-    step_trace(rank=2, world=4, pid=5).write(tmp_path / "c.json")
-    with pytest.raises(TraceError, match=r"rank 2 comes twice in this run \(.*b\.json, process 100; .*c\.json"):
-        notes(tmp_path, "overlap", convention=KINETO)
-
-
-def test_coordinates_of_a_device_mesh(tmp_path: Path) -> None:
-    groups = [
-        {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 4, "ranks": [0, 1, 2, 3]},
-        {"pg_name": "1", "pg_desc": "mesh_pp", "pg_size": 2, "ranks": [1, 3]},
-        {"pg_name": "2", "pg_desc": "mesh_dp_shard", "pg_size": 2, "ranks": [2, 3]},
-        {"pg_name": "3", "pg_desc": "mesh_dp_shard_cp", "pg_size": 2, "ranks": [2, 3]},
-    ]
-    (setup,) = Kineto(step_trace(rank=3, world=4, groups=groups).write(tmp_path / "a.json")).setups().values()
-    assert (setup.rank, setup.coordinates, setup.sizes) == (3, {"pp": 1, "dp_shard": 1}, {"pp": 2, "dp_shard": 2})
-    (setup,) = Kineto(step_trace(rank=3, world=8, groups=groups).write(tmp_path / "b.json")).setups().values()
-    assert (setup.coordinates, setup.sizes) == ({}, {"world": 8})
 
 
 def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
@@ -279,16 +204,6 @@ def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
     with captures(path, convention=BUILT_IN["pithtrain"]) as opened:
         (rank,) = opened.runs[0].ranks
     assert (rank.number, rank.coordinates["pp"]) == (1, 1)
-
-
-def test_devices_of_one_process_are_ranks_of_their_own(tmp_path: Path) -> None:
-    def second(trace: KinetoBuilder) -> None:
-        trace.kernel("other", AT + 2_100_000, AT + 2_200_000, device=1, launch_ns=AT + 2_050_000)
-
-    path = step_trace(rank=None, edit=second).write(tmp_path / "a.json")
-    assert rows(path, "compute_ns", convention=KINETO) == {0: 300_000, 1: 100_000}
-    labelled = step_trace(rank=0, edit=second).write(tmp_path / "b.json")
-    assert rows(labelled, "compute_ns", convention=KINETO) == {0: 400_000}
 
 
 # -- the last step
@@ -339,16 +254,6 @@ def test_the_one_iteration_of_a_folder_is_a_run(tmp_path: Path) -> None:
 # -- in a gate
 
 
-def test_a_gate_and_the_primitives(project: Project) -> None:
-    for rank in (0, 1):
-        step_trace(rank=rank, world=2, pid=100 + rank).write(project.root / "run" / f"rank{rank}_trace.json.gz")
-    project.gate("convention: kineto\nassertions:\n  - wall_exposed_ns < 60us\n  - wall_exposed_ns < 40us\n")
-    said = project.pytest("--nsys-trace=run", code=1)
-    project.result.assert_outcomes(passed=1, failed=1)
-    assert "50 us" in said
-    assert "ProfilerStep#2" in said
-
-
 def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
     nsys = TraceBuilder()
     kineto = KinetoBuilder(rank=None)
@@ -369,20 +274,6 @@ def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
 # -- what cannot be read
 
 
-def test_a_gzip_bomb_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_bytes, "FREE_BYTES", 1 << 20)
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    event = b'{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.000, "dur": 1.000},'
-    content = (
-        packer.compress(b'{"schemaVersion": 1, "traceEvents": [') + packer.compress(event * 200_000) + packer.flush()
-    )
-    path = tmp_path / "trace.json.gz"
-    path.write_bytes(content)
-    monkeypatch.setattr(json_stream, "BLOCK", 1 << 18)
-    with pytest.raises(TraceError, match="unpacks to more than 100 times its size"):
-        rows(path, "compute_ns", convention=KINETO)
-
-
 def test_members_and_padding_of_gzip(tmp_path: Path) -> None:
     text = step_trace().text().encode()
     path = tmp_path / "trace.json.gz"
@@ -397,12 +288,6 @@ def test_a_trace_without_ranges_says_how_to_mark_a_step(tmp_path: Path) -> None:
     with pytest.raises(NothingMeasured, match=r"holds no ranges at all: .*record_function"):
         rows(path, "compute_ns", convention=KINETO)
     assert rows(path, "compute_ns", convention=KINETO, window="run") == {0: 10}
-
-
-def test_ranges_without_duration_are_open(tmp_path: Path) -> None:
-    path = step_trace(edit=lambda trace: trace.range("open", AT, None)).write(tmp_path / "a.json")
-    ((found,),) = Kineto(path).ranges(["open"]).values()
-    assert found.end_ns == OPEN_END_NS
 
 
 @pytest.mark.parametrize(

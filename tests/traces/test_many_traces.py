@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -145,15 +144,6 @@ def test_a_rank_that_no_trace_holds_is_named(project: Project) -> None:
     said = project.pytest("--nsys-executor=processes:2", code=1)
     assert "2 of 6 ranks are missing" in said
     assert "ranks 2, 3 of the setup labels' mesh" in said
-
-
-def test_a_rank_that_comes_twice_is_named_with_both_files(project: Project) -> None:
-    paths = write_nodes(project.root / "run", 3, ranks=2)
-    shutil.copy(paths[1], paths[1].with_name("node009.sqlite"))
-    said = project.command("overlap", "run", "--executor=processes:2", code=2)
-    assert "rank 2 comes twice in this run" in said
-    assert "node001.sqlite" in said
-    assert "node009.sqlite" in said
 
 
 # What fails

@@ -73,14 +73,6 @@ def test_a_report_is_judged_and_exported_once(project: Project, nsys: FakeNsys) 
     assert partial(project.root) == []
 
 
-def test_a_report_fails_as_its_export_would(project: Project, nsys: FakeNsys) -> None:
-    project.gate(GATE)
-    nsys.tell(content=write_trace(project.root / "export" / "bad.sqlite", 900))
-    write_report(project.root / "run.qdrep")
-    cases = project.cases("--nsys-trace=run.qdrep", code=1)
-    assert cases["hidden"].state == "failure"
-
-
 @pytest.mark.usefixtures("nsys")
 def test_what_the_cache_holds_is_out_of_the_way_of_git(tmp_path: Path) -> None:
     report = write_report(tmp_path / "run.nsys-rep")

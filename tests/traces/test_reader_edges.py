@@ -394,6 +394,7 @@ def group(description: object, ranks: object) -> dict[str, object]:
             {"tp": 0, "pp": 1},
             {"tp": 2, "pp": 2},
         ),
+        ([group("mesh_dp_shard", [0, 1, 2, 3]), group("mesh_dp_shard_cp", [1, 3])], {"dp_shard": 1}, {"dp_shard": 4}),
         ([group("mesh_dp", [1, 3])], {}, {"world": 4}),
         ([group(5, [1]), group("mesh_dp", 7), group("mesh_dp", [0, 2]), "odd"], {}, {"world": 4}),
         ([group("default", [0, 1, 2, 3])], {}, {"world": 4}),

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main
-from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import NO_LAUNCH
-from pytest_nsys.traces.opening import open_trace
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces
 
 pytestmark = [pytest.mark.reference, pytest.mark.usefixtures("read_once")]
@@ -52,11 +48,6 @@ def ranks_of(figures: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield rank, figures["result"][pid]
 
 
-RANKS = [
-    pytest.param(REAL / name, rank, figures, id=f"{name}-rank{rank}")
-    for name, trace in expected_traces().items()
-    for rank, figures in ranks_of(trace)
-]
 ANCHORS = [
     pytest.param(REAL / name, rank, anchor, mode, figures["anchors"][anchor], id=f"{name}-rank{rank}-{anchor}-{mode}")
     for name, trace in expected_traces().items()
@@ -91,21 +82,6 @@ def test_ratios_are_not_rounded(name: str) -> None:
     for row in answer("overlap", DUALPIPE / f"{name}.sqlite")["rows"]:
         assert row["overlap"] == pytest.approx(1 - row["exposed_ns"] / row["comm_ns"], abs=1e-15)
         assert 0 <= row["overlap_min"] <= row["overlap"] <= row["overlap_max"] <= 1
-
-
-@pytest.mark.parametrize(("path", "rank", "figures"), RANKS)
-def test_kernels_without_launch_row(path: Path, rank: int, figures: dict[str, Any]) -> None:
-    trace = open_trace(path)
-    launches = Run([trace], BUILT_IN["generic"]).whole().tracks[rank].launch_ns
-    assert sum(t == NO_LAUNCH for t in launches) == figures["kernels_without_launch_row"]
-    trace.close()
-
-
-def test_kernels_without_launch_row_are_told() -> None:
-    options = ("--window", "run", "--convention", "generic", "--where", "stage=none")
-    result = run("rows", "launches", "--trace", REAL / "h100_2gpu_1s.sqlite", *options)
-    assert result.exit_code == 0
-    assert "warning: 52.6 % of 3442 kernels around the windows have no launch row" in result.stderr
 
 
 def _expected_kernels(figures: dict[str, Any]) -> int:
