@@ -102,9 +102,7 @@ def fill(tables: dict[Lane, Columns], parts: Iterable[list[SqlRow]], *, every: b
             if table is not None:
                 table.extend(own)
             else:
-                if pid is None:
-                    raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
-                check_whole(pid)
+                check_process(pid, device)
                 strangers.add(pid)
     return strangers - {lane.global_pid for lane in tables}
 
@@ -171,6 +169,13 @@ def check_whole(*values: object) -> None:
     for value in values:
         if type(value) is not int:
             raise OddValue(f"{str(value)[:40]!r} is no whole number")
+
+
+def check_process(pid: object, device: object) -> None:
+    """A kernel without a process could be of any rank. Raises OddValue."""
+    if pid is None:
+        raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
+    check_whole(pid)
 
 
 def check_text(value: object) -> str:

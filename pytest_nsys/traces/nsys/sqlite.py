@@ -38,6 +38,7 @@ from pytest_nsys.traces.nsys.columns import (
     Columns,
     LaunchTable,
     OddValue,
+    check_process,
     check_text,
     check_whole,
     fill,
@@ -190,8 +191,9 @@ class NsysSqlite:
             return ()
         pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
         with self._damage(KERNEL):
-            for pair in pairs:
-                check_whole(*pair)
+            for pid, device in pairs:
+                check_process(pid, device)
+                check_whole(device)
         return tuple(Lane(pid, device) for pid, device in sorted(pairs))
 
     def library_kernels(self) -> Set[tuple[str, str]]:
