@@ -35,7 +35,7 @@ import yaml
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
-from pytest_nsys.cli.drafts import Trial, drafted
+from pytest_nsys.cli.init import Trial, drafted
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span

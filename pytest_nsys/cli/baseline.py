@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.baseline_diff import diff
-from pytest_nsys.cli.baseline_prune import prune
-from pytest_nsys.cli.group import ListingGroup
+from pytest_nsys.cli.asking import StoredGate, folder_option, stores, update
+from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import executor_option, format_option
-from pytest_nsys.cli.output import print_rows
-from pytest_nsys.cli.updating import folder_option, update
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.cli.output import print_rows, shown
+from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import label_words
+from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.finding import gate_files_below
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
-from pytest_nsys.reports.tables import CellKind, Column, Format, Measure
-from pytest_nsys.stored.baselines.baseline_file import Baseline, load
+from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Measure
+from pytest_nsys.reports.text import change_words
+from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
+from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
+from pytest_nsys.stored.baselines.store import Orphan, Pruned, orphans, remove
+from pytest_nsys.stored.baselines.store import prune as prune_shelf
+from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
 
 COLUMNS = (
@@ -38,10 +45,6 @@ COLUMNS = (
 @click.group(cls=ListingGroup)
 def baseline() -> None:
     """Stored baselines: refresh, calibrate, prune and show them."""
-
-
-baseline.add_command(diff)
-baseline.add_command(prune)
 
 
 @baseline.command()
@@ -148,3 +151,145 @@ def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]
             head = (str(path), stored.gate, sid.metric, where)
             rows.append((*head, value, series.unit, len(values), ", ".join(sid.how)))
     return rows
+
+
+CHANGES = (
+    Column("file"),
+    Column("metric"),
+    Column("labels"),
+    Column("old", CellKind.NUMBER),
+    Column("new", CellKind.NUMBER),
+    Column("change"),
+    Column("unit"),
+    Column("measured"),
+)
+
+
+@baseline.command()
+@click.argument("ref")
+@click.argument("folder", default=BASELINES)
+@click.option("--merge-base", is_flag=True, help="Since the merge base of REF and HEAD, as --nsys-baseline-ref reads.")
+@click.option("--exit-code", is_flag=True, help="End with 1 where something differs, as git diff does.")
+@format_option
+@click.pass_context
+def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: Format) -> None:
+    """The rows of the baselines below FOLDER (default: baselines/) that differ between REF and the work tree.
+
+    REF itself is meant, and with --merge-base the commit that REF and HEAD have in common. FOLDER may be gone by now.
+    Exit codes: 0, or 1 where something differs and --exit-code is given; 2 a mistake, or a file that cannot be read.
+    """
+    root = Path(os.path.normpath(folder))
+    snapshot = snapshot_of(root.absolute(), ref, merge_base=merge_base)
+    found = file_changes(root, snapshot)
+    if not found and not _holds_baseline(root):
+        raise UsageMistake(f"{folder}: there are no baselines here, and none at {snapshot.words}")
+    for_people = format in (Format.TABLE, Format.MARKDOWN)
+    rows = [_change(change, row, for_people) for change in found for row in change.rows]
+    if rows or format is not Format.TABLE:
+        about = {"since": snapshot.commit, "ref": ref, "merge_base": merge_base, "files": [_file(c) for c in found]}
+        print_rows(format, CHANGES, rows, about)
+    for change in found:
+        click.echo(_told(change), err=True)
+    files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"
+    click.echo(f"{files} since {snapshot.words}, in the work tree", err=True)
+    if any(change.broken for change in found):
+        context.exit(Exit.MISTAKE)
+    context.exit(Exit.WORSE if found and exit_code else Exit.GOOD)
+
+
+def _holds_baseline(root: Path) -> bool:
+    """Whether ``root`` or a file below it can be read as a baseline."""
+    for path in (root, *root.rglob("*.json")) if root.exists() else ():
+        with contextlib.suppress(BaselineError):
+            load(path)
+            return True
+    return False
+
+
+def _change(change: FileChange, row: Change, for_people: bool) -> list[Cell]:
+    sid = row.series
+    return [
+        str(change.path),
+        sid.metric,
+        row.where,
+        *(_value(value, row.unit, for_people) for value in (row.old, row.new)),
+        change_words(row.new, row.old, row.unit),
+        row.unit,
+        ", ".join(sid.how),
+    ]
+
+
+def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
+    if value is None or for_people:
+        return None if value is None else format_value(value, unit)
+    return Measure(value, CellKind.RATIO if unit == "%" else CellKind.NUMBER)
+
+
+def _file(change: FileChange) -> dict[str, object]:
+    """A file as JSON has it."""
+    origin = change.new.provenance if change.new is not None else {}
+    known = {name: origin.get(name) for name in ("reason", "commit")}
+    return {"file": str(change.path), "state": str(change.state), "about": change.broken or change.words, **known}
+
+
+def _told(change: FileChange) -> str:
+    """A file with what happened to it, and why."""
+    if change.broken:
+        return f"error: {printable(change.broken, 2000)}"
+    origin = change.new.provenance if change.new is not None else {}
+    said = [f"{name} {origin[name]}" for name in ("reason", "commit") if origin.get(name)]
+    return printable(f"{change.path}: {change.words}{'; ' if said else ''}{', '.join(said)}", 2000)
+
+
+@baseline.command()
+@click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
+@click.option("--dry-run", is_flag=True, help="Say what would be dropped, and drop nothing.")
+@click.option("--orphans", "drop_orphans", is_flag=True, help="Also remove baselines whose gate file is gone.")
+@folder_option
+@click.pass_context
+def prune(
+    context: click.Context, gate_files: tuple[str, ...], dry_run: bool, drop_orphans: bool, baseline_dir: str | None
+) -> None:
+    """Drop the stored series that no assertion of GATE_FILES (or folders of them) reads any more.
+
+    Needs no trace. Also names the baselines of gate files that do not exist any more.
+    """
+    found = stores(gate_files, baseline_dir)
+    lines: list[str] = []
+    errors: list[BaselineError] = []
+    for each in found:
+        pruned, broken = prune_shelf(each.gate, each.store, dry_run=dry_run)
+        lines += [line for one in pruned for line in _dropped(one, dry_run)]
+        errors += broken
+    for orphan in _orphans(found):
+        try:
+            if drop_orphans and not dry_run:
+                remove(orphan)
+            lines.append(_orphaned(orphan, drop_orphans, dry_run))
+        except BaselineError as error:
+            errors.append(error)
+    for line in lines if lines or errors else ["nothing to prune: every stored series is read"]:
+        click.echo(printable(line, 2000))
+    for broken_file in errors:
+        complain(broken_file)
+    context.exit(Exit.MISTAKE if errors else Exit.GOOD)
+
+
+def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
+    what = "would drop" if dry_run else "dropped"
+    yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
+    if pruned.removed:
+        yield f"{shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
+
+
+def _orphans(found: Sequence[StoredGate]) -> Iterator[Orphan]:
+    known = {each.store.folder for each in found}
+    for folder, root in sorted({(each.store.folder.parent, each.root) for each in found}):
+        yield from orphans(folder, root, known)
+
+
+def _orphaned(orphan: Orphan, drop: bool, dry_run: bool) -> str:
+    what = f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone"
+    if not drop:
+        return f"{what}; --orphans removes its {counted(len(orphan.files), 'baseline')}"
+    return f"{what}; {'would remove' if dry_run else 'removed'} its {counted(len(orphan.files), 'baseline')}"

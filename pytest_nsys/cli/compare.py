@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from pytest_nsys.analysis.capture_cache import check_two_runs
-from pytest_nsys.cli.ending import Exit
+from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.cli.drafts import store_rows
+from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.plugin.session import BASELINES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.ending import LONGEST_LINE, Exit, complain
+from pytest_nsys.cli.group import LONGEST_LINE, Exit, complain
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import printable
 from pytest_nsys.traces.nsys.report import export_to, own_export

@@ -11,16 +11,35 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from enum import IntEnum
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from pytest_nsys.cli.ending import Exit, complain
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
 from pytest_nsys.core.hints import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.version import VERSION
+
+LONGEST_LINE = 4000
+
+
+class Exit(IntEnum):
+    """Of every command. The last two are as a shell reports a program that Ctrl-C or a closed pipe ended."""
+
+    GOOD = 0
+    WORSE = 1
+    MISTAKE = 2
+    NO_DATA = 3
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+def complain(line: object) -> None:
+    """Tell an error, in one line."""
+    click.echo(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
+
 
 COMMANDS = {
     "setup": ("primitives", "The ranks of a run, and the setup label of each."),

@@ -8,10 +8,9 @@ from typing import NamedTuple
 
 import click
 
-from pytest_nsys.cli.ending import Exit
+from pytest_nsys.cli.asking import Collected, collected, folder_option
+from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.output import shown
-from pytest_nsys.cli.stores import Collected, collected
-from pytest_nsys.cli.updating import folder_option
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.assertion import GateFile

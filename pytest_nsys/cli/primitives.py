@@ -16,7 +16,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.table import Selector, matches
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.ending import Exit
+from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.conventions import NO_STAGE

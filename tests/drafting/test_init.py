@@ -25,7 +25,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli import main
-from pytest_nsys.cli.drafts import Trial, checked, drafted
+from pytest_nsys.cli.init import Trial, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.cli.drafts import store_rows
+from pytest_nsys.cli.init import store_rows
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
