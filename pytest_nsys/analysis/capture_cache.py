@@ -18,8 +18,7 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import check_one_format, find_traces
-from pytest_nsys.traces.same_bytes import given_twice, in_both
+from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both
 
 
 @dataclass

@@ -20,9 +20,7 @@ from pytest_nsys.gates.choosing_convention import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
-from pytest_nsys.traces.folders import JSON
-from pytest_nsys.traces.opening import check_one_format, find_traces, open_trace
-from pytest_nsys.traces.same_bytes import given_twice
+from pytest_nsys.traces.opening import JSON, check_one_format, find_traces, given_twice, open_trace
 
 VIEWER = "https://ui.perfetto.dev"
 

@@ -1,32 +1,167 @@
-"""Which files does a path mean, and of which format is each?
+"""Which files does a path mean, in which order, and of which format is each?
 
-One value (file, folder or glob) is one run: a folder means the traces directly in it, a glob what it matches. A new
-format is one module of this package and one entry in ``READERS``. A report and the export of the same name beside it
-are one trace.
+One value (file, folder or glob) is one run: a folder means the traces directly in it, a glob what it matches. Names
+sort by their numbers: ``rank2`` before ``rank10``. TorchTitan keeps the traces of all ranks at one step in
+``iteration_N/``: each of these folders is a run. A new format is one module of this package and one entry in
+``READERS``. A report and the export of the same name beside it are one trace.
+
+A copy of a trace under another name is no second sample of what a program does. Real traces are all of different sizes,
+so nothing is read to see one: only files of one size are compared, up to the first byte in which they differ.
 """
 
 from __future__ import annotations
 
+import filecmp
 import glob
 import io
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_nsys.core.conventions import DEFAULT
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import Trace, printable
-from pytest_nsys.traces.folders import (
-    XPLANE,
-    by_number,
-    check_xplanes,
-    mixed,
-    split_profile,
-    the_iteration,
-    traces_in,
-    why_xplane,
-)
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
+
+
+class Twice(NamedTuple):
+    """Two paths that are one trace: one file, or two with the same bytes."""
+
+    first: Path
+    second: Path
+
+    @property
+    def is_copy(self) -> bool:
+        return self.first.resolve() != self.second.resolve()
+
+
+def in_both(here: Iterable[Path], there: Iterable[Path]) -> Twice | None:
+    """The first trace of one run that is a trace of the other run too; None where there is none."""
+    by_size: dict[object, list[Path]] = {}
+    for path in here:
+        by_size.setdefault(_size(path), []).append(path)
+    for second in there:
+        for first in by_size.get(_size(second), ()):
+            if first.resolve() == second.resolve() or _same_bytes(first, second):
+                return Twice(first, second)
+    return None
+
+
+def given_twice(captures: Sequence[Sequence[Path]]) -> Twice | None:
+    """The first trace that two of the captures share; None where there is none."""
+    for number, capture in enumerate(captures):
+        earlier = [path for other in captures[:number] for path in other]
+        if earlier and (found := in_both(earlier, capture)):
+            return found
+    return None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The files of a trace, which may be a folder of them."""
+    return iter(sorted(path.rglob("*.parquet"))) if path.is_dir() else iter([path])
+
+
+def _size(path: Path) -> object:
+    """What two traces of the same bytes have in common; one without a byte has nothing in common with any other."""
+    try:
+        sizes = tuple((str(file.relative_to(path)), file.stat().st_size) for file in _files(path))
+    except OSError:  # the reader says why
+        return path
+    return sizes if any(size for _, size in sizes) else path
+
+
+def _same_bytes(first: Path, second: Path) -> bool:
+    try:
+        pairs = zip(_files(first), _files(second), strict=True)
+        return all(filecmp.cmp(a, b, shallow=False) for a, b in pairs)
+    except OSError:
+        return False
+
+
+JSON = (".json", ".json.gz")
+"""Only those count in which a profiler's marks are: other JSON lies beside traces."""
+XPLANE = ".xplane.pb"
+ITERATION = re.compile(r"iteration_(\d+)")
+PROFILE = re.compile(r"\d{4}(_\d\d){5}.*")
+"""How JAX names the folder of a profile: by the second in which it began."""
+PERFETTO = ("perfetto_trace.json.gz", "perfetto_trace.json")
+"""The same trace once more, which JAX writes beside it where it is asked to."""
+_DIGITS = re.compile(r"(\d+)")
+
+
+def by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """What paths are sorted by: numbers in a name by their value, the rest as text."""
+    parts = _DIGITS.split(str(path))
+    return [(int(part), "") if part.isascii() and part.isdecimal() else (-1, part) for part in parts], str(path)
+
+
+def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """The traces directly in a folder: files of the suffixes, and JSON that a profiler wrote."""
+    files = sorted((path for path in folder.iterdir() if path.is_file()), key=by_number)
+    found = [path for path in files if path.suffix in suffixes or _is_json_trace(path)]
+    return [path for path in found if path.name not in PERFETTO] or found
+
+
+def _is_json_trace(path: Path) -> bool:
+    if not path.name.endswith(JSON):
+        return False
+    from pytest_nsys.traces.chrome.writers import is_trace  # gates on exports of nsys do not pay for it
+
+    return is_trace(path)
+
+
+def iterations(folder: Path) -> list[Path]:
+    """The folders of TorchTitan's steps that hold traces, by step."""
+    found = [path for path in folder.iterdir() if ITERATION.fullmatch(path.name) and path.is_dir()]
+    return [path for path in sorted(found, key=by_number) if traces_in(path, ())]
+
+
+def split_profile(folder: Path) -> list[Path]:
+    """The traces of JAX below a log folder, by host: one profiling window may lie in several ``profile/<time>/``, for
+    each process names its folder by its own clock. Raises UsageMistake where one lacks its JSON or comes twice.
+    """
+    root = next((path for path in (folder / "plugins" / "profile", folder / "profile") if path.is_dir()), folder)
+    found: list[Path] = []
+    for window in root.iterdir():
+        if window.is_dir() and PROFILE.fullmatch(window.name):
+            check_xplanes(window)
+            found += traces_in(window, ())
+    if twice := given_twice([[path] for path in found]):
+        raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
+    return sorted(found, key=lambda path: (by_number(Path(path.name)), by_number(path)))
+
+
+def check_xplanes(folder: Path) -> None:
+    """Raises UsageMistake where a profile of JAX in a folder has no JSON beside it: a rank would be missing."""
+    names = {path.name for path in folder.iterdir()}
+    alone = [n for n in sorted(names) if not {n.replace(XPLANE, f".trace{suffix}") for suffix in JSON} & names]
+    if why := why_xplane(alone):
+        raise UsageMistake(f"{folder}: {why}")
+
+
+def the_iteration(folder: Path) -> list[Path]:
+    """The traces of the one step that a folder holds, none where it holds none. Raises UsageMistake for several."""
+    found = iterations(folder)
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:3]) + (" …" if len(found) > 3 else "")
+        raise UsageMistake(
+            f"{folder}: holds the traces of {len(found)} steps ({names}), each with its ranks: give one of them, or "
+            "each its own --nsys-trace"
+        )
+    return traces_in(found[0], ()) if found else []
+
+
+def why_xplane(names: Sequence[str]) -> str | None:
+    """What to do about a profile of JAX of which only the protobuf is there; None where there is none."""
+    found = [name for name in names if name.endswith(XPLANE)]
+    if not found:
+        return None
+    return (
+        f"holds no trace that can be read, but {printable(found[0])} without its trace.json.gz: the profiler of JAX "
+        "writes that only where XProf is installed; install xprof beside JAX and profile again"
+    )
 
 
 def _report(path: Path) -> Trace:
@@ -147,8 +282,12 @@ def _why_no_traces(folder: Path) -> str:
 
 def check_one_format(traces: Sequence[Trace]) -> None:
     """Raises TraceError where the traces of one run are of two formats; a report is of the format of its export."""
-    if what := mixed([trace.path for trace in traces], list(map(_format, traces))):
-        raise TraceError(what)
+    for trace in traces:
+        if _format(trace) is not _format(traces[0]):
+            raise TraceError(
+                f"{traces[0].path} and {trace.path} are of two formats: one run is of one profiler; give each its own "
+                "--nsys-trace"
+            )
 
 
 def _format(trace: Trace) -> type:

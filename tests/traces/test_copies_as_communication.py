@@ -26,7 +26,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.traces.chrome.kineto_copies import kind_of
+from pytest_nsys.traces.chrome.kineto_kernels import kind_of
 from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace

@@ -20,8 +20,7 @@ from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.tools.nsys_command import MAGIC, _last_words, short, version_order
 from pytest_nsys.traces.nsys.export_cache import CACHE
-from pytest_nsys.traces.nsys.report import export_to, exported
-from pytest_nsys.traces.nsys.report_session import _of_report, is_export_of
+from pytest_nsys.traces.nsys.report import _of_report, export_to, exported, is_export_of
 from pytest_nsys.traces.opening import find_traces, open_trace
 from tests.support.fake_nsys import (
     CUT,

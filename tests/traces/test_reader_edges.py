@@ -21,14 +21,13 @@ from pytest_nsys.core.model import Collective as CollectiveRecord
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
-from pytest_nsys.traces.chrome.jax_events import JaxEvent, Lanes
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.kineto_collectives import Args, _collective
+from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
+from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content
-from pytest_nsys.traces.chrome.kineto_copies import _Copies
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
 from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
+from pytest_nsys.traces.chrome.kineto_kernels import _Copies
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
@@ -36,8 +35,7 @@ from pytest_nsys.traces.nsys.copies import _launches
 from pytest_nsys.traces.nsys.export_cache import _lock
 from pytest_nsys.traces.nsys.payloads import PayloadRow
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
-from pytest_nsys.traces.opening import _reader_of
-from pytest_nsys.traces.same_bytes import given_twice
+from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
 
@@ -672,14 +670,14 @@ def test_a_kernel_that_no_call_of_nccl_launched_has_no_collective() -> None:
 def test_a_record_of_torch_is_what_it_says_in_text_and_whole_numbers() -> None:
     unset: dict[str, Any] = {"description": None, "group": None, "ranks": None, "group_size": None}
     sizes: dict[str, Any] = {"in_elements": 3, "out_elements": True, "dtype": ""}
-    bare = _collective(Args(name="allreduce", **unset, **sizes))
+    bare = _collective(CollectiveArgs(name="allreduce", **unset, **sizes))
     assert bare == CollectiveRecord("allreduce", in_elements=3)
     named = unset | {"group": "3", "group_size": -1}
-    assert _collective(Args(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
+    assert _collective(CollectiveArgs(name="x", **named, **sizes))[1:4] == ("3", "3 None", None)
     listed = unset | {"ranks": "[0, 1]", "description": "mesh_dp", "group_size": 2}
-    assert _collective(Args(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
+    assert _collective(CollectiveArgs(name="x", **listed, **sizes))[1:4] == ("mesh_dp", "None [0, 1]", 2)
     undefined = named | {"description": "undefined"}
-    assert _collective(Args(name="x", **undefined, **sizes)).group == "3"
+    assert _collective(CollectiveArgs(name="x", **undefined, **sizes)).group == "3"
 
 
 def test_of_several_calls_of_one_copy_the_earliest_is_its_launch(tmp_path: Path) -> None:

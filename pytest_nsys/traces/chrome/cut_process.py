@@ -23,12 +23,11 @@ from pytest_nsys.core.model import (
     Setup,
 )
 from pytest_nsys.traces.chrome.json_stream import Written
-from pytest_nsys.traces.chrome.kineto import Kineto
-from pytest_nsys.traces.chrome.kineto_collectives import Args as CollectiveArgs
+from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content
-from pytest_nsys.traces.chrome.kineto_copies import copies_by_device
 from pytest_nsys.traces.chrome.kineto_events import nanoseconds
+from pytest_nsys.traces.chrome.kineto_kernels import copies_by_device
 from pytest_nsys.traces.copies_as_kernels import NAMES, united
 
 KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"

@@ -2,6 +2,9 @@
 
 The file is passed once, in blocks, when something is first asked, and what counts of it is kept in columns: about a
 tenth of the file's size. One file is one process; its rank is what ``distributedInfo`` says.
+
+Sizes and groups of collectives stand in the arguments of their kernels. Few measurements ask for them, so the file is
+passed once more when one does, and reading it for the rest costs nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Raw, field
 
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.core.families import known_communication
@@ -28,9 +34,9 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
-from pytest_nsys.traces.chrome.kineto_collectives import KernelKey, read_collectives
+from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto_content import Content
-from pytest_nsys.traces.chrome.kineto_copies import read_as_kernels
+from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.kineto_facts import (
     memories_of,
     messages_of,
@@ -39,7 +45,78 @@ from pytest_nsys.traces.chrome.kineto_facts import (
     setup_of_name,
     version_of,
 )
+from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
 from pytest_nsys.traces.copies_as_kernels import NAMES, merged, told_apart
+
+UNDEFINED = "undefined"
+"""The description of a group that the program gave none."""
+
+
+class KernelKey(NamedTuple):
+    """Which kernel of a file: those of one CUDA graph share their correlation, but not their start."""
+
+    correlation: int
+    start_ns: int
+
+
+class CollectiveArgs(Written, frozen=True):
+    """What is read of a kernel's ``args``, and what torch.profiler calls it."""
+
+    correlation: int | None = None
+    name: str | None = field(default=None, name="Collective name")
+    in_elements: int | None = field(default=None, name="In msg nelems")
+    out_elements: int | None = field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    group_size: int | None = field(default=None, name="Group size")
+    group: str | None = field(default=None, name="Process Group Name")
+    description: str | None = field(default=None, name="Process Group Description")
+    ranks: str | None = field(default=None, name="Process Group Ranks")
+
+
+class CollectiveEvent(Written, frozen=True):
+    """One event, as far as it tells of a collective."""
+
+    ARGS = CollectiveArgs
+
+    cat: str | None = None
+    ts: Raw = Raw()
+    args: CollectiveArgs | None = None
+
+
+def read_collectives(path: Path) -> dict[KernelKey, Collective]:
+    """What is recorded of each kernel with a collective's name. Raises TraceError for a file that cannot be read."""
+    found: dict[KernelKey, Collective] = {}
+    for events in EventStream(path, CollectiveEvent):
+        for event in events:
+            if event.cat in KERNELS and event.args is not None and isinstance(event.args.name, str):
+                correlation = _whole(event.args.correlation)
+                key = KernelKey(NO_LAUNCH if correlation is None else correlation, nanoseconds(event.ts))
+                found[key] = _collective(event.args)
+    return found
+
+
+def _collective(args: CollectiveArgs) -> Collective:
+    """Members are the ranks as they are written: of a large group they are cut short, and equal on all its ranks."""
+    description = _text(args.description)
+    name = _text(args.group)
+    return Collective(
+        name=str(args.name),
+        group=name if description in (None, UNDEFINED) else description,
+        members=None if name is None and args.ranks is None else f"{name} {args.ranks}",
+        group_size=_whole(args.group_size),
+        in_elements=_whole(args.in_elements),
+        out_elements=_whole(args.out_elements),
+        dtype=_text(args.dtype),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) and value else None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 62 else None
+
 
 TO_SEE_KERNELS = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] on a step that uses the GPU"
 TO_SEE_SIZES = (

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_facts import LAUNCHES, STEP, Step, why_incomplete
-from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, lengths, order_of
+from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of
 from pytest_nsys.traces.ranges import Ranges
 
 PID_BITS = 0xFFFFFF
@@ -55,7 +56,7 @@ class Content:
         self.launches = LaunchTable(self.columns)
         self._sort_ranges()
         self._by_launch: dict[int, tuple[list[int], array[int]]] = {}
-        self._longest = {device: max(lengths(kernels)) for device, kernels in self.kernels.items()}
+        self._longest = {device: max(map(sub, own.end_ns, own.start_ns)) for device, own in self.kernels.items()}
 
     def _read(self, columns: Columns) -> EventStream[Any]:
         """Put every event that counts into the columns; the stream, at its end."""

@@ -15,7 +15,7 @@ from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import Trace, printable
 from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
-from pytest_nsys.traces.chrome.json_bytes import head
+from pytest_nsys.traces.chrome.json_stream import head
 from pytest_nsys.traces.chrome.kineto import Kineto
 
 LOOKED_AT = 1 << 18

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Kernels, Lane
 from pytest_nsys.traces.nsys.columns import LaunchTable, check_whole, launch_rows
-from pytest_nsys.traces.nsys.filters import THREAD_BITS
 from pytest_nsys.traces.nsys.payloads import PayloadRow, has_payloads, read_payloads
+from pytest_nsys.traces.nsys.tables import THREAD_BITS
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 TO_SEE_SIZES = (

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, Lane, Stream, counted, printable
-from pytest_nsys.traces.nsys.filters import by_process, listed, within
-from pytest_nsys.traces.nsys.tables import DEVICE, PROCESS, RUNTIME, STRINGS
+from pytest_nsys.traces.nsys.tables import DEVICE, PROCESS, RUNTIME, STRINGS, by_process, listed, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 MANY = 100_000

@@ -9,8 +9,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
 from pytest_nsys.traces.nsys.columns import Columns, check_text, check_whole, fill
-from pytest_nsys.traces.nsys.filters import THREAD_BITS, listed, starting, within
-from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, kernel_row
+from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, THREAD_BITS, kernel_row, listed, starting, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 KINDS_TABLE = "ENUM_CUDA_MEM_KIND"

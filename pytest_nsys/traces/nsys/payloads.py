@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from pytest_nsys.traces.nsys.columns import check_text, check_whole, texts_of
-from pytest_nsys.traces.nsys.filters import name_condition
-from pytest_nsys.traces.nsys.tables import NVTX, STRINGS
+from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 SCHEMA_ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES"

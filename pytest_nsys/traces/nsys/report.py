@@ -3,6 +3,10 @@
 nsys exports a report once, into the cache of ``export_cache.py``. An export of the user's own beside the report, of
 the same name, is taken as it is where both state the same session. Where they do not say, one that is not older is
 taken, with a note: a file's time is no proof of what is in it.
+
+The session is told by when it began, on the clock of its target, in ns. A report's format is not documented, and this
+asks for one place of it alone: the offset of the session's clock, a text of digits, which reports of 2021 to 2025 have
+and which their exports repeat. Where it is not found nothing is known.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import mmap
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +33,8 @@ from pytest_nsys.traces.nsys.export_cache import (
     whole,
     write_export,
 )
-from pytest_nsys.traces.nsys.report_session import is_export_of
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.sqlite_file import SqliteFile
 
 OWN_EXPORTS = (".sqlite", ".sqlite3")
 
@@ -156,3 +162,31 @@ def _progress(report: Path, nsys: Nsys) -> Iterator[_Told | None]:
         yield told
     finally:
         print(file=sys.stderr)
+
+
+_OFFSET = re.compile(rb'"\x00\*[\x02-\x15]-([0-9]{1,19})2\x06Offset')
+LOOKED_AT = 64 * 1024 * 1024
+"""Bytes at either end of a report: it stands among the strings, before or behind the events."""
+
+
+def is_export_of(export: Path, report: Path) -> bool | None:
+    """Whether both state the same session; None where one of them states none, or the export cannot be read."""
+    stated, begun = _of_export(export), _of_report(report)
+    return bool(stated & begun) if stated and begun else None
+
+
+def _of_report(path: Path) -> frozenset[int]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            ends = (content[:LOOKED_AT], content[max(LOOKED_AT, len(content) - LOOKED_AT) :])
+    except (OSError, ValueError):  # its reader says why
+        return frozenset()
+    return frozenset(int(found[1]) for end in ends for found in _OFFSET.finditer(end)) - {0}
+
+
+def _of_export(path: Path) -> frozenset[int]:
+    with contextlib.suppress(TraceError), contextlib.closing(SqliteFile(path)) as file:  # its reader says why
+        if file.has("ANALYSIS_DETAILS", "startTime"):
+            found = file.rows("SELECT startTime FROM ANALYSIS_DETAILS")
+            return frozenset(value for (value,) in found if type(value) is int) - {0}
+    return frozenset()

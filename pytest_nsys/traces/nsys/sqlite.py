@@ -46,12 +46,20 @@ from pytest_nsys.traces.nsys.columns import (
     texts_of,
 )
 from pytest_nsys.traces.nsys.copies import read_as_kernels, read_copies
-from pytest_nsys.traces.nsys.filters import (
+from pytest_nsys.traces.nsys.tables import (
+    GRAPHS,
+    KERNEL,
+    MEMCPY,
     NO_TEXT,
+    NVTX,
+    REQUIRED,
+    RUNTIME,
+    STRINGS,
     THREAD_BITS,
     among,
     any_name,
     by_process,
+    kernel_row,
     listed,
     name_condition,
     one_of,
@@ -60,7 +68,6 @@ from pytest_nsys.traces.nsys.filters import (
     touching,
     within,
 )
-from pytest_nsys.traces.nsys.tables import GRAPHS, KERNEL, MEMCPY, NVTX, REQUIRED, RUNTIME, STRINGS, kernel_row
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
