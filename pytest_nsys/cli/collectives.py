@@ -15,7 +15,7 @@ from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.reports.collective_report import COLUMNS, CollectiveReport
+from pytest_nsys.reports.kernel_report import COLUMNS, CollectiveReport
 from pytest_nsys.reports.tables import Format, json_rows
 
 

@@ -20,7 +20,7 @@ from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.statistics import exact, mean, median
 from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, format_value
 from pytest_nsys.core.workload import Parallel
-from pytest_nsys.reports.collective_report import CollectiveReport
+from pytest_nsys.reports.kernel_report import CollectiveReport
 from pytest_nsys.reports.tables import aligned
 
 ABSENT = "-"

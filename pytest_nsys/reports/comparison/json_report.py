@@ -8,7 +8,7 @@ from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import shape, tables
-from pytest_nsys.reports.shapes import filled
+from pytest_nsys.reports.session.shape import filled
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.verdicts.comparison import ComparedRow, OnHead, Side
 

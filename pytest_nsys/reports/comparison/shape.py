@@ -9,8 +9,7 @@ from msgspec import Meta, Struct
 from pytest_nsys.analysis.contents import ContentKind
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.session.shape import Cause
-from pytest_nsys.reports.shapes import Coordinates, Count, Number, doc, one_of
+from pytest_nsys.reports.session.shape import Cause, Coordinates, Count, Number, doc, one_of
 from pytest_nsys.verdicts.comparison import Result
 
 Value = int | float | None

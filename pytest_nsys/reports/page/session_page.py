@@ -1,4 +1,9 @@
-"""``--nsys-html``: how does a session leave as a page? Verdicts first, then the windows behind them, then the past."""
+"""``--nsys-html``: how does a session leave as a page? Verdicts first, then the windows behind them, then the past.
+
+How near each row is to its limit is a bar from the line of the limit: to the left what is left, to the right what is
+beyond it. Each side of an assertion has its own scale: a row far beyond would hide what is left of the others. How a
+row varies over the steady windows is a dot for each window along the values, the median one marked.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,20 @@ from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import Any
 
+from pytest_nsys.core.exact import exact_value, from_exact
 from pytest_nsys.core.model import Step, counted
+from pytest_nsys.core.statistics import median, percentile
+from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import labels_words, part_cells, shared_words, signed
-from pytest_nsys.reports.page.drawn import Picture, Pictures
-from pytest_nsys.reports.page.margin_bars import MIDDLE, WIDTH, RowsView, nearness, rows_view
+from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.spread_view import SpreadView, spread_view
-from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, timeline_view
+from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, percent, timeline_view
+from pytest_nsys.reports.row_table import row_table
 from pytest_nsys.reports.session.digest import Digest, name_of, ordered_states, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import notes_of, state, steps_of
-from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
+from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Table, number, table_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
@@ -166,3 +173,154 @@ def _cause(row: Mapping[str, Any]) -> tuple[str, str, Table]:
     where = labels_words(row["labels"])
     parts = table_of(f"Causes of {where}", (number("change"), "what"), part_cells(row), longest=WHOLE_TEXT)
     return where, signed(row["change_ns"]), parts
+
+
+WIDTH, MIDDLE = 140, 70
+"""Of a bar's picture in pixels: its length, and where the limit is."""
+
+MOST_ROWS = 500
+"""Of one assertion; the JSON report has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarginBar:
+    """A bar from ``left`` of so much ``width``; ``kind`` is held, crossed or waived, which differ in shape too."""
+
+    left: int
+    width: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowLine:
+    """One row: its word, its cells, its bar; None where it has no limit that it could be near to."""
+
+    word: str
+    cells: tuple[str, ...]
+    bar: MarginBar | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsView:
+    """The rows of one assertion, worst first: those to look at, and those that hold. ``more`` says what is left out."""
+
+    columns: tuple[Column, ...]
+    lines: tuple[RowLine, ...]
+    holding: tuple[RowLine, ...]
+    more: str
+
+
+def rows_view(record: Mapping[str, Any]) -> RowsView:
+    """The judged rows of a plain record."""
+    rows = record["judged"]
+    table = row_table(record, rows, MOST_ROWS, margins=True)
+    margins = [Fraction(m) for row in rows if (m := from_exact(row["margin"])) is not None]
+    scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
+    lines: list[RowLine] = []
+    holding: list[RowLine] = []
+    for row, cells in zip(rows, table.rows, strict=False):
+        word = _word(row)
+        (holding if word == "passed" else lines).append(RowLine(word, cells, _bar(row, scales)))
+    left_out = f"… {counted(table.more, 'more row')}, in the JSON report" if table.more else ""
+    return RowsView(table.columns, tuple(lines), tuple(holding), left_out)
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    return "waived" if row["waived"] else "near" if row["early_warning"] else str(row["outcome"])
+
+
+def _bar(row: Mapping[str, Any], scales: tuple[Fraction | None, Fraction | None]) -> MarginBar | None:
+    margin = from_exact(row["margin"])
+    if margin is None:
+        return None
+    scale = scales[0] if margin < 0 else scales[1]
+    width = int(abs(Fraction(margin)) * (MIDDLE - 2) / scale) if scale else 0
+    kind = "waived" if row["waived"] else "crossed" if margin < 0 or row["outcome"] == "failed" else "held"
+    return MarginBar(MIDDLE if margin < 0 else MIDDLE - width, width, kind)
+
+
+def nearness(rows: Sequence[Mapping[str, Any]]) -> Fraction | None:
+    """The least margin as a share of its limit: how near the rows of an assertion are to failing beside others.
+
+    A row that holds and may not move at all is not about to fail, and says nothing.
+    """
+    found = [
+        Fraction(margin) / max(abs(Fraction(limit)), Fraction(1, 1_000_000))
+        for row in rows
+        if (margin := from_exact(row["margin"])) is not None
+        and (margin or row["outcome"] != "passed")
+        and (limit := from_exact(row["limit"])) is not None
+    ]
+    return min(found, default=None)
+
+
+EDGE = Fraction(4, 100)
+"""Of the width, left free at either side."""
+
+ROWS = 4
+"""Dots stand in so many rows, by turn, so that equal ones are all seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One window at ``x`` percent."""
+
+    x: str
+    row: int
+    said: str
+    is_median: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadView:
+    """The dots, the box of the middle half, and the limit where it is among the values; or ``why`` there are none."""
+
+    row: str
+    dots: tuple[Dot, ...]
+    box: tuple[str, str]
+    middle: str
+    limit: str
+    ends: tuple[str, str]
+    said: str
+    why: str
+
+
+def spread_view(spread: Spread, unit: str) -> SpreadView:
+    """The distribution of an assertion's worst row; ``unit`` is that of its values."""
+    values = [(index, exact_value(text)) for index, text in spread["values"]]
+    if not values:
+        why = spread["why"] or "no steady window has this row"
+        return SpreadView(spread["row"], (), ("", ""), "", "", ("", ""), "", why)
+    own = sorted(value for _, value in values)
+    limit = exact_value(spread["limit"]) if spread["limit"] is not None else None
+    shown = [*own, *([limit] if limit is not None and _is_near(limit, own[0], own[-1]) else [])]
+    low, high = Fraction(min(shown)), Fraction(max(shown))
+
+    def x(value: Fraction | int) -> Fraction:
+        return EDGE + (1 - 2 * EDGE) * (Fraction(value) - low) / (high - low) if high > low else Fraction(1, 2)
+
+    first, third = percentile(own, 25), percentile(own, 75)
+    words = [format_value(value, unit) for value in (own[0], median(own), own[-1])]
+    dots = tuple(
+        Dot(percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread["median"])
+        for n, (i, v) in enumerate(values)
+    )
+    said = f"{len(own)} steady windows of {spread['row']}: from {words[0]} to {words[2]}, median {words[1]}"
+    marked = next((format_value(v, unit) for i, v in values if i == spread["median"]), "")
+    said += f"; the median-indexed window has {marked}" if marked else ""
+    return SpreadView(
+        row=spread["row"],
+        dots=dots,
+        box=(percent(x(first)), percent(x(third) - x(first))),
+        middle=percent(x(median(own))),
+        limit=percent(x(limit)) if limit in shown and limit is not None else "",
+        ends=(format_value(low, unit), format_value(high, unit)),
+        said=said,
+        why="",
+    )
+
+
+def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:
+    """Whether the dots are still told apart beside it."""
+    room = 3 * max(high - low, abs(Fraction(high)) / 20)
+    return low - room <= limit <= high + room

@@ -21,7 +21,7 @@ from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.session import shape
 from pytest_nsys.reports.session.digest import STATES, Digest
 from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
-from pytest_nsys.reports.shapes import filled
+from pytest_nsys.reports.session.shape import filled
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words, distance_words
 

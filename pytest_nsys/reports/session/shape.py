@@ -1,19 +1,69 @@
-"""What is in the JSON report of a session? Its fields, from which ``report.schema.json`` is generated."""
+"""What is in the JSON report of a session? Its fields, from which ``report.schema.json`` is generated.
+
+What its shapes share with those of a comparison comes first: each is a Struct, whose keys the report takes from here.
+"""
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Annotated, Any
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.loosening_rules import ChangeKind
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By
-from pytest_nsys.reports.shapes import Coordinates, Count, Number, Shape, doc, one_of
 from pytest_nsys.stored.baselines.changes import State
 
-Fraction = Annotated[str, Meta(pattern="^-?[0-9]+/[0-9]+$")]
+Count = Annotated[int, Meta(ge=0)]
+Number = Annotated[int, Meta(ge=1)]
+Coordinates = dict[str, int | str]
+
+
+class Shape(Struct, forbid_unknown_fields=True):
+    """An object that has these keys and no other."""
+
+
+def doc(text: str) -> Meta:
+    """What a field holds, for the schema."""
+    return Meta(description=text)
+
+
+def one_of(*words: Any) -> Meta:
+    """The only values of a field, for the schema."""
+    return Meta(extra_json_schema={"enum": list(words)})
+
+
+def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:
+    """The keys of a shape in its order, each from the first of the ``sources`` that has it: mappings, or objects with
+    attributes of that name. Fractions become floats, other values what JSON has.
+    """
+    return {key: _plain(_found(key, sources)) for key in shape.__struct_encode_fields__}
+
+
+def _found(key: str, sources: Sequence[object]) -> object:
+    for source in sources:
+        if isinstance(source, Mapping) and key in source:
+            return source[key]
+        if not isinstance(source, Mapping) and hasattr(source, key):
+            return getattr(source, key)
+    raise KeyError(key)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+FractionText = Annotated[str, Meta(pattern="^-?[0-9]+/[0-9]+$")]
 Since = Annotated[str, doc("The commit that it is compared with, in words.")]
 Text = Annotated[str, doc("As people read it.")]
 
@@ -40,7 +90,7 @@ class Cause(Shape):
 
 
 class Amount(Shape):
-    exact: Annotated[int | Fraction, doc("In the base of the unit: nanoseconds, plain ratios, counts.")]
+    exact: Annotated[int | FractionText, doc("In the base of the unit: nanoseconds, plain ratios, counts.")]
     text: Text
 
 
