@@ -151,7 +151,7 @@ def test_every_verdict() -> None:
 
 
 def test_every_field_of_the_baseline_key() -> None:
-    from pytest_nsys.analysis.identity import Key
+    from pytest_nsys.analysis.circumstances import Key
 
     text = by_hand("verdicts.md")
     assert [field for field in Key.__dataclass_fields__ if f"`{field}`" not in text] == []

@@ -11,14 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.reading_plan import Opening, Request, as_they_are
+from pytest_nsys.analysis.captures import Captures, Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both
+from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both, open_trace
+
+Opening = Callable[[Sequence[Path], Convention, Workload, Sequence[Request]], Callable[[Path], Trace]]
+"""Makes of the paths of a run, and of what will be asked of it, the function that opens each: many are read ahead."""
+
+
+def as_they_are(*_: object) -> Callable[[Path], Trace]:
+    """Nothing is read ahead."""
+    return open_trace
 
 
 @dataclass

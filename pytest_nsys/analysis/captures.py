@@ -1,4 +1,4 @@
-"""Runs opened once and asked many times: metric in, rows out; assertion in, Verdict out.
+"""Runs opened once and asked many times: metric in, rows out.
 
 Several captures of one program give rows that are medians over the captures. Whatever was read or measured is kept, so
 that a second assertion, or a second gate file on the same trace, costs no reading.
@@ -13,16 +13,13 @@ from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.circumstances import Facts, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of
+from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Scope, Unit
-from pytest_nsys.analysis.outlying import FEWEST, outlying
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.quality import Bounds, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.run import Run, RunWindow
-from pytest_nsys.analysis.same_capture import how_same, looked_at, times_of
 from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
@@ -30,6 +27,14 @@ from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
 from pytest_nsys.core.statistics import median
+
+
+class Request(NamedTuple):
+    """A metric under a window spec, and the bounds of its quality; without a metric, the windows alone."""
+
+    metric: str | None
+    spec: WindowSpec
+    bounds: Bounds = Bounds()
 
 
 class Mesh(NamedTuple):

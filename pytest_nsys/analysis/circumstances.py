@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.kernel_families import Launcher
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.throughput import batch_words
@@ -17,6 +20,27 @@ Facts = Mapping[str, Sequence[str | int] | None]
 """Circumstances that are compared but do not name a baseline; None where nobody says."""
 
 _RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What makes runs comparable. None where the trace does not say; None is equal only to None."""
+
+    convention: str
+    mesh: Mapping[str, int] | None
+    micro_batch: int | None
+    sequence_length: int | None
+    world: int
+    gpu: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The key in clear, as it stands in the file."""
+        return asdict(self) | {"mesh": None if self.mesh is None else dict(sorted(self.mesh.items()))}
+
+    @property
+    def digest(self) -> str:
+        """The first 12 digits of the hash that names the file."""
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def key_of(runs: Sequence[Run], stated: Mapping[str, Label]) -> Key:

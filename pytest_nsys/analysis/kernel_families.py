@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.steady import steady_periods
+from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled

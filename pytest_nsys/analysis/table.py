@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import Label, Row, Value, counted
 
 Labelled = tuple[Mapping[str, Label], Value]

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.demangled import qualified_name
-from pytest_nsys.core.families import KnownLibrary
+from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.model import Value, counted, printable
 
 SHOWN = 3

@@ -19,8 +19,8 @@ import click
 
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.core.errors import IncomparableError, UsageMistake
+from pytest_nsys.core.file_names import SUFFIXES
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.finding import SUFFIXES
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 

@@ -15,12 +15,11 @@ from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.choosing_convention import check_named
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.finding import gate_files_below
+from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.library import pair_of, usual_gate

@@ -16,7 +16,7 @@ from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import counted, printable
-from pytest_nsys.gates.choosing_convention import check_named
+from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole

@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 import click
 
-from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.version import VERSION
 

@@ -14,13 +14,12 @@ from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, amount, measuring, traces_argument
 from pytest_nsys.cli.output import note_lines, print_notes
-from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import TABLES, Families, names_of
-from pytest_nsys.core.hints import hint
 from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.choosing_convention import built_in_or_read
+from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.kinds import read_families
 from pytest_nsys.reports.kernel_report import KernelReport
 

@@ -20,18 +20,16 @@ from typing import Any
 import click
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
-from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.captures import Captures, Request
 from pytest_nsys.analysis.parallel import ReadAhead
-from pytest_nsys.analysis.reading_plan import Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.hints import hint
+from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
 from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.choosing_convention import CONVENTION_HELP, convention_for
+from pytest_nsys.gates.convention_keys import CONVENTION_HELP, convention_for
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor
 from pytest_nsys.tools.progress import on_terminal

@@ -18,8 +18,8 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Label, Note, Span, Value, printable
 from pytest_nsys.core.units import BARE, format_value
 from pytest_nsys.core.workload import TwoStages, Workload
+from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row
 
 LEAST_SCORE = Fraction("0.30")

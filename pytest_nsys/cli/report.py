@@ -13,7 +13,7 @@ from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option
 from pytest_nsys.core.errors import NoRows, UsageMistake
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.titan_config import ConfigMistake, read_config
+from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from pytest_nsys.reports.run_report import RunReport
 from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import IN_FOLDERS, by_number, find_traces, is_parquet, iterations, traces_in

@@ -1,13 +1,13 @@
 """What can go wrong, in classes that the outside tells apart: each carries one clear line for the person.
 
-Every message says what is wrong, where, and what to do. Whoever raises one has already stripped control
-characters from the names in it (:func:`pytest_nsys.core.model.printable`).
+Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one has
+already stripped control characters from the names in it (:func:`pytest_nsys.core.model.printable`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -82,3 +82,16 @@ class NoRows(NsysError):
 
 class NothingMeasured(TraceError):
     """The trace can be read but holds nothing to judge: no kernels, no anchor, an empty window."""
+
+
+def did_you_mean(word: str, choices: Collection[str], cutoff: float = 0.6) -> str:
+    """`` (did you mean 'overlap'?)`` to append to a mistake, empty where nothing is close."""
+    import difflib  # only a mistake pays for this import
+
+    close = difflib.get_close_matches(word, list(choices), n=1, cutoff=cutoff)
+    return f" (did you mean '{close[0]}'?)" if close else ""
+
+
+def hint(word: str, choices: Collection[str], are: str) -> str:
+    """The word that was probably meant, or all that there are: ``: they are mesh, world``."""
+    return did_you_mean(word, choices) or f": {are} {', '.join(choices) or 'none'}"

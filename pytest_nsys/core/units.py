@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import Value, printable
 
 TIME = "ns"

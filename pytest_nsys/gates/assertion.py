@@ -1,17 +1,19 @@
-"""What one sentence of a gate file means, once its words are understood."""
+"""What one sentence of a gate file means, once its words are understood, and what it asks of a run."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.captures import Request
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.table import Selector
+from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, printable
 from pytest_nsys.core.workload import Workload
@@ -241,3 +243,19 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
+
+
+def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
+    """What the assertion is judged on."""
+    return spec_under(convention, assertion.window, assertion.span, assertion.kernels)
+
+
+def request_of(gate: GateFile, assertion: Assertion) -> Request:
+    """What one assertion of a gate file asks of a run."""
+    return Request(assertion.metric, spec_for(gate.convention, assertion), gate.quality)
+
+
+def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:
+    """What the assertions of a gate file, all by default, will ask of a run."""
+    chosen = gate.assertions if assertions is None else assertions
+    return [request_of(gate, each) for each in chosen]

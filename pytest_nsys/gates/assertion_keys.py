@@ -1,36 +1,209 @@
-"""What does one entry under ``assertions:`` ask for, be it a sentence or a mapping?"""
+"""What does one entry under ``assertions:`` ask for, be it a sentence or a mapping: which rows, and what limit?"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from yaml.nodes import Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import KernelsMode, Span, printable
-from pytest_nsys.core.units import HASH
+from pytest_nsys.core.units import HASH, format_tolerance
+from pytest_nsys.gates.added_rules import WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
+    Aggregate,
     AllowMissing,
     Assertion,
+    Comparator,
     Constant,
     FromBaseline,
+    FromHistory,
     Location,
     Requirement,
     Tolerance,
 )
-from pytest_nsys.gates.baseline_keys import read_baseline
-from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name
-from pytest_nsys.gates.limits import MetricSpec, SentenceMistake, parse_requirement
-from pytest_nsys.gates.pipeline_rule import WORD, cannot_rule
-from pytest_nsys.gates.selector_keys import SelectorKeys
-from pytest_nsys.gates.sentences import Sentence, asserted, judged, not_a_quantity, parse_sentence
-from pytest_nsys.gates.value_range import warns_alike
-from pytest_nsys.gates.yaml_nodes import Reader
+from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name, tolerance_of
+from pytest_nsys.gates.limits import (
+    NO_TOLERANCE,
+    NOISE,
+    MetricSpec,
+    SentenceMistake,
+    exact_alone,
+    gives_something,
+    nothing_for,
+    parse_requirement,
+    tolerates_all,
+    warns_alike,
+)
+from pytest_nsys.gates.sentences import (
+    AGGREGATE_WORDS,
+    Sentence,
+    aggregate_word,
+    asserted,
+    check_dimension,
+    judged,
+    not_a_quantity,
+    parse_sentence,
+    selector_value,
+    unknown_axis,
+)
+from pytest_nsys.gates.yaml_nodes import Reader, is_empty
+
+
+def read_baseline(assertion: Entry, judged: MetricSpec, default: Tolerance | None) -> Requirement | None:
+    """A limit from the baseline, on the side on which the metric gets worse.
+
+    ``default`` is the tolerance that holds where ``baseline:`` gives none.
+    """
+    node = assertion.fields["baseline"]
+    empty = is_empty(node) or (isinstance(node, MappingNode) and not node.value)
+    if isinstance(node, ScalarNode) and not empty:
+        word = NOISE if node.value.strip() == NOISE else "{rel: 5%}"
+        shown = printable(node.value, 40)
+        what = f"baseline is empty or a mapping, not '{shown}': write tolerance: {word} beside it"
+        assertion.mistake("baseline", what)
+        return None
+    entry = None if empty else Entry(assertion.reader, node, "baseline")
+    if entry is not None and not entry.fields:
+        return None
+    if judged.unit == HASH:
+        assertion.mistake("baseline", exact_alone(judged))
+        return None
+    history = _history(entry) if entry is not None else None
+    tolerance = _tolerance(assertion, entry, judged, default)
+    if tolerance is None:
+        return None
+    limit = FromBaseline(tolerance, history)
+    amount = format_tolerance(
+        tolerance.relative, tolerance.absolute.get(judged.unit), judged.unit, noise=tolerance.noise
+    )
+    the_source = f"the {limit.source}" if history is not None else limit.source
+    comparator, text = {
+        "lower": (Comparator.LE, f"<= {limit.source} + {amount}"),
+        "higher": (Comparator.GE, f">= {limit.source} - {amount}"),
+    }.get(judged.better or "", (None, f"within {amount} of {the_source}"))
+    if why := tolerates_all(comparator, tolerance, judged):
+        assertion.mistake("baseline", f"'{text}' {why}; write a smaller tolerance, such as {{rel: 5%}}")
+    return Requirement(comparator, limit, text)
+
+
+def _history(entry: Entry) -> FromHistory | None:
+    said = entry.values()
+    if "history" not in entry.fields:
+        for key, example in (("branch", "branch: main"), ("lag", "lag: 3")):
+            if key in entry.fields:
+                what = f"'{key}' says which runs of the history count"
+                entry.mistake(key, f"{what}: it needs 'history', as in {{history: 10, {example}}}")
+    return FromHistory(said["history"], said.get("branch"), said.get("lag", 0)) if "history" in said else None
+
+
+def _tolerance(
+    assertion: Entry, entry: Entry | None, judged: MetricSpec, default: Tolerance | None
+) -> Tolerance | None:
+    if entry is None or not any(key in entry.fields for key in KEYS["tolerance"]):
+        if default is None:
+            assertion.mistake("baseline", NO_TOLERANCE)
+        elif not gives_something(default, judged):
+            assertion.mistake("baseline", nothing_for(judged))
+        return default
+    if "tolerance" in assertion.fields:
+        assertion.mistake("tolerance", "the tolerance is given twice: here and under 'baseline'")
+    tolerance = tolerance_of(entry)
+    if tolerance.absolute and judged.unit not in tolerance.absolute:
+        assertion.mistake("baseline", nothing_for(judged))
+    return tolerance
+
+
+MAX_ITEMS = 1000
+"""Most items that one ``for:`` may make."""
+
+
+class SelectorKeys(NamedTuple):
+    """Reads ``where``, ``for``, ``across`` and ``balance`` of one assertion on one metric."""
+
+    entry: Entry
+    metric: MetricSpec
+    axes: Collection[str]
+
+    def balance(self) -> str | None:
+        """The mesh axis across which the metric is to be balanced."""
+        axis = self.entry.text("balance")
+        if axis is None:
+            return None
+        if axis.strip() not in self.axes or "rank" not in self.metric.dimensions:
+            self.entry.mistake("balance", unknown_axis(axis.strip(), self.axes))
+        if "across" in self.entry.fields:
+            self.entry.mistake("across", "'across' and 'balance' cannot stand together")
+        return axis.strip()
+
+    def across(self) -> tuple[Aggregate, ...]:
+        """One aggregate for each dimension that is named, in the order written."""
+        found = []
+        for dimension, node in self._dimensions("across", fixed=()):
+            word = self.entry.reader.parsed(node, "across", _word)
+            if word is not None:
+                found.append(Aggregate(word, (dimension,)))
+        return tuple(found)
+
+    def where(self, fixed: Collection[str]) -> dict[str, Selector]:
+        """The selectors of ``where:``; ``fixed`` are dimensions that a sentence selects already."""
+        found = {}
+        for dimension, node in self._dimensions("where", fixed):
+            found[dimension] = Selector(tuple(self._labels(dimension, self.entry.reader.one_or_items(node, dimension))))
+        return found
+
+    def choices(self, fixed: Collection[str]) -> list[dict[str, Selector]]:
+        """The selectors of each item that ``for:`` makes; without it one choice of nothing."""
+        labels: dict[str, list[str]] = {}
+        for dimension, node in self._dimensions("for", fixed):
+            some = self._labels(dimension, self.entry.reader.items(node, f"for {printable(dimension, 40)}"))
+            labels[dimension] = list(dict.fromkeys(some))
+            if len(labels[dimension]) < len(some):
+                self.entry.reader.mistakes.at(node, f"for {dimension} names a value twice")
+        count = math.prod(len(some) for some in labels.values())
+        if count > MAX_ITEMS:
+            self.entry.mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
+            return []
+        products = itertools.product(*labels.values())
+        return [{d: Selector((one,)) for d, one in zip(labels, p, strict=True)} for p in products]
+
+    def _dimensions(self, key: str, fixed: Collection[str]) -> Iterable[tuple[str, Node]]:
+        """The dimensions of the metric that stand under a key, of which none is selected elsewhere."""
+        if key not in self.entry.fields:
+            return
+        for word, node in self.entry.reader.entries(self.entry.fields[key], key):
+            wrong = check_dimension(word.value, self.metric, self.axes)
+            if wrong is None and word.value in fixed:
+                wrong = f"'{word.value}' is selected already"
+            if wrong is not None:
+                self.entry.reader.mistakes.at(word, wrong)
+            if wrong is None or key == "across":  # whose words are looked at all the same
+                yield word.value, node
+
+    def _labels(self, dimension: str, nodes: Iterable[Node]) -> list[str]:
+        def parse(text: str) -> str:
+            return selector_value(dimension, text.strip(), self.axes)
+
+        found = (self.entry.reader.parsed(node, dimension, parse) for node in nodes)
+        return [label for label in found if label is not None]
+
+
+def _word(text: str) -> str:
+    word = text.strip()
+    if not aggregate_word(word):
+        known = did_you_mean(word, AGGREGATE_WORDS) or f": words are {', '.join(AGGREGATE_WORDS)}, p1 … p99"
+        raise ValueError(f"'{printable(word, 40)}' takes nothing together{known}")
+    return word
+
 
 MAX_ID = 200
 

@@ -17,8 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import median
-from pytest_nsys.gates.noise import variance
-from pytest_nsys.gates.student import quantile
+from pytest_nsys.gates.noise import quantile, variance
 
 ALPHA = Fraction(1, 20)
 FEWEST_FOR_A_TEST = 5

@@ -15,8 +15,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
+from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
-from pytest_nsys.core.hints import did_you_mean, hint
 from pytest_nsys.core.model import KernelsMode, Label, Span, no_command, printable
 from pytest_nsys.core.units import NANOSECONDS, UnitMistake, absolute_amounts, parse_quantity, relative_amount
 from pytest_nsys.core.workload import TwoStages

@@ -4,17 +4,52 @@ B = t(1 − 0.01/n, ν) · s · √(1 + 1/K): of a hundred gates without any cha
 any of the n rows that it judges together. s² pools the variance of the K accepted runs with that of the calibration,
 which counts for ν₀ = 4 degrees of freedom however many traces it had; so few accepted runs do not give a bound of their
 own luck.
+
+Student's t has a closed form for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), so SciPy is not
+needed. Its quantile is rounded up at the third digit, so that it is the same fraction on every machine.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from math import isqrt
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import exact, mean
-from pytest_nsys.gates.student import quantile
+
+_DIGITS = 1000
+_HIGHEST = 1e9
+
+
+def tail(t: float, freedom: int) -> float:
+    """P(T > t) for t ≥ 0."""
+    theta = math.atan(t / math.sqrt(freedom))
+    cosine, sine = math.cos(theta), math.sin(theta)
+    odd = freedom % 2
+    term, total = (cosine, cosine) if odd else (1.0, 1.0)
+    for k in range(3 if odd else 2, freedom - 1, 2):
+        term *= cosine * cosine * (k - 1) / k
+        total += term
+    if odd:
+        inner = theta + (sine * total if freedom > 1 else 0.0)
+        return 0.5 - inner / math.pi
+    return 0.5 - sine * total / 2
+
+
+@lru_cache(maxsize=1024)
+def quantile(freedom: int, beyond: Fraction) -> Fraction:
+    """The t that is exceeded with probability ``beyond`` (under a half), rounded up at the third digit."""
+    low, high = 0.0, 1.0
+    while tail(high, freedom) > beyond and high < _HIGHEST:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tail(middle, freedom) > beyond else (low, middle)
+    return Fraction(math.ceil(round(high * _DIGITS, 6)), _DIGITS)
+
 
 CALIBRATION_FREEDOM = 4
 """ν₀: what the calibrated noise counts for."""

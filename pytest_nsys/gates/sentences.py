@@ -18,12 +18,13 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collective_sizes import spelt
+from pytest_nsys.analysis.collectives import spelt
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.hints import did_you_mean, hint
+from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import BARE, COUNT, HASH, MICRO, TIME
+from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
     Aggregate,
     Assertion,
@@ -36,7 +37,6 @@ from pytest_nsys.gates.assertion import (
     Unmatched,
 )
 from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, mistaken_at, parse_requirement
-from pytest_nsys.gates.pipeline_rule import RULED, WORD, cannot_rule
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}

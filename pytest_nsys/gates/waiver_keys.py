@@ -11,16 +11,14 @@ from yaml.nodes import Node
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import limit_value, parse_quantity
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Severity, Waiver
-from pytest_nsys.gates.assertion_keys import Defaults
+from pytest_nsys.gates.assertion_keys import Defaults, SelectorKeys
 from pytest_nsys.gates.kinds import Entry, clean_name
-from pytest_nsys.gates.limits import MetricSpec
-from pytest_nsys.gates.selector_keys import SelectorKeys
+from pytest_nsys.gates.limits import MetricSpec, impossible
 from pytest_nsys.gates.sentences import judged
-from pytest_nsys.gates.value_range import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
 
 NEEDED: Mapping[str, str] = {

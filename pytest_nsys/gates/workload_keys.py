@@ -1,4 +1,9 @@
-"""What does a gate file say of the work that was traced, because no trace can?"""
+"""What does a gate file say of the work that was traced, because no trace can?
+
+A configuration of TorchTitan (TOML) says it as well: batch, length of a sample, parallel degrees. Its keys have moved
+between tables over the years, and some were renamed: each is looked for wherever it once was. A degree of −1 is what
+the others leave of the world, a global batch of −1 that of all replicas with one batch each.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from typing import Any
 from yaml.nodes import Node
 
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
@@ -62,11 +68,96 @@ def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:
 
 
 def _read_config(entry: Entry, written: str, folder: Path) -> dict[str, Any]:
-    from pytest_nsys.gates.titan_config import ConfigMistake, read_config
-
     try:
         said = read_config(folder / Path(written).expanduser())
     except (ConfigMistake, RuntimeError) as mistake:  # the latter of ~nobody
         entry.mistake("config", str(mistake))
         return {}
     return {key: value for key, value in said._asdict().items() if value not in (None, ())}
+
+
+MAX_BYTES = 1 << 20
+TABLES = ("parallelism", "training", "experimental")
+"""Where the parallel degrees stand, the newest place first."""
+
+REST = -1
+
+
+class ConfigMistake(ValueError):
+    """A configuration that cannot be meant; the text is one clear line that names the file."""
+
+
+def read_config(path: Path) -> Workload:
+    """What the file says. Raises ConfigMistake for one that cannot be read, or that says what cannot be."""
+    import tomllib  # few gate files name a configuration
+
+    shown = printable(str(path), 1000)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigMistake(f"{shown}: cannot be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise ConfigMistake(f"{shown}: is larger than {MAX_BYTES} bytes: it is no configuration")
+    try:
+        found = tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ConfigMistake(f"{shown}: is no UTF-8 text") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigMistake(f"{shown}: is no TOML: {printable(str(error))}") from None
+    return _Config(shown, found).workload()
+
+
+class _Config:
+    """One file. ``shown`` is its path, fit to be printed."""
+
+    def __init__(self, shown: str, tables: Mapping[str, Any]) -> None:
+        self.shown, self.tables = shown, tables
+        if not any(isinstance(tables.get(name), dict) for name in ("training", "model", "parallelism")):
+            raise ConfigMistake(f"{shown}: has no table [training], [model] or [parallelism]: is it TorchTitan's?")
+
+    def workload(self) -> Workload:
+        """Everything that the file says of the work."""
+        batch = self._number(("training",), ("local_batch_size", "batch_size"))
+        whole = self._number(("training",), ("global_batch_size",), rest=True)
+        return Workload(
+            samples=None if whole == REST else whole,
+            sequence_length=self._number(("training",), ("seq_len",)),
+            local_samples=batch,
+            parallel=self._parallel(),
+            model=self._model(),
+        )
+
+    def _parallel(self) -> Parallel:
+        shard = self._number(TABLES, ("data_parallel_shard_degree", "data_parallel_degree"), rest=True)
+        return Parallel(
+            replicate=self._degree("data_parallel_replicate_degree"),
+            shard=None if shard in (None, REST) else shard,
+            tensor=self._degree("tensor_parallel_degree"),
+            pipeline=self._degree("pipeline_parallel_degree"),
+            context=self._degree("context_parallel_degree"),
+            expert=self._degree("expert_parallel_degree"),
+        )
+
+    def _degree(self, key: str) -> int:
+        found = self._number(TABLES, (key,))
+        return 1 if found is None else found
+
+    def _number(self, tables: tuple[str, ...], keys: tuple[str, ...], *, rest: bool = False) -> int | None:
+        """The first of the keys that is there; with ``rest`` it may be −1."""
+        for table in tables:
+            own = self.tables.get(table)
+            for key in keys:
+                if not isinstance(own, dict) or key not in own:
+                    continue
+                value = own[key]
+                if type(value) is int and (1 <= value < 1 << 31 or (rest and value == REST)):
+                    return value
+                wanted = "a whole number from 1 on" + (", or -1" if rest else "")
+                raise ConfigMistake(f"{self.shown}: [{table}] {key} is {wanted}, not {printable(repr(value), 40)}")
+        return None
+
+    def _model(self) -> str | None:
+        own = self.tables.get("model")
+        parts = [own.get(key) for key in ("name", "flavor")] if isinstance(own, dict) else []
+        return "_".join(part for part in parts if isinstance(part, str) and part) or None

@@ -13,8 +13,7 @@ from typing import TypeVar
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pytest_nsys.core.errors import GateFileError, Mistake
-from pytest_nsys.core.hints import hint
+from pytest_nsys.core.errors import GateFileError, Mistake, hint
 from pytest_nsys.core.model import printable
 
 MAX_BYTES = 1 << 20

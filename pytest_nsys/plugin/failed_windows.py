@@ -17,7 +17,7 @@ from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
-from pytest_nsys.gates.requests import spec_for
+from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target

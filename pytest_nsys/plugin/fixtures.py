@@ -14,7 +14,7 @@ from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.choosing_convention import convention_of
+from pytest_nsys.gates.convention_keys import convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of

@@ -18,9 +18,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import Step
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.plugin.session import session_of

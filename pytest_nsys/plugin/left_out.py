@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.gates.finding import SUFFIXES, gate_files_below
+from pytest_nsys.core.file_names import GATE_SUFFIX, SUFFIXES, gate_files_below
 from pytest_nsys.reports.session.digest import By, LeftOut
 
 SELECTED, BY_OPTION, DROPPED = "selected", "by option", "dropped"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_nsys.core.errors import NsysError, UsageMistake
-from pytest_nsys.core.hints import did_you_mean
+from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession

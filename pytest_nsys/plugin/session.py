@@ -20,14 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
-from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.reading_plan import Request
+from pytest_nsys.analysis.captures import Captures, Request
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.model import Trace, folders_up, from_here
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.requests import requests_of
+from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace

@@ -10,8 +10,8 @@ from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.model import Note, Step, Value, label_words, printable
 from pytest_nsys.core.statistics import distance
 from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_tolerance, format_value
+from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
-from pytest_nsys.gates.pipeline_rule import HALFWAY
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import cause_lines, plain_causes
 from pytest_nsys.reports.tables import Told, table_by, table_of

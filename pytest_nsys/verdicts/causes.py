@@ -17,8 +17,8 @@ from pytest_nsys.analysis.causes import Explained, Parts
 from pytest_nsys.analysis.metrics import Metric, Unit
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.steady import steady_periods
 from pytest_nsys.analysis.straggling import Wait, waits_over_files
+from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value

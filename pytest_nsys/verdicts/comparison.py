@@ -14,18 +14,17 @@ from fractions import Fraction
 from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.analysis.contents import ContentKind, Item, contents
-from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, naming
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.statistics import distance, exact, median
-from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity
+from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import RowKey, folded
-from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, rows_now
 from pytest_nsys.verdicts.references import OtherRun

@@ -12,11 +12,9 @@ from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.model import Label, Note, counted, printable
-from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile
-from pytest_nsys.gates.bad_runs import BadRuns, delayed
+from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
+from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge, judged_unit
-from pytest_nsys.gates.pipeline_rule import breaks_rule, reaches_limit, with_rule
-from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows

@@ -14,21 +14,20 @@ from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
+from pytest_nsys.analysis.between_captures import how_same, looked_at, times_of
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
-from pytest_nsys.analysis.same_capture import how_same, looked_at, times_of
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
 from pytest_nsys.core.model import Note, Value, label_words
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
+from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
-from pytest_nsys.gates.requests import request_of, spec_for
 from pytest_nsys.gates.verdict import Difference, Labels, Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,

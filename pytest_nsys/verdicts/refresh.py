@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value, counted
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,

@@ -22,9 +22,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.absence import absences
-from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.judgement import Judgement
-from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.verdicts.references import ReferenceSource
 

@@ -21,8 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import straggling
-from pytest_nsys.analysis.collective_sizes import KINDS, bus_factor, kind_of, message_bytes, spelt
-from pytest_nsys.analysis.collectives import Transfer
+from pytest_nsys.analysis.collectives import KINDS, Transfer, bus_factor, kind_of, message_bytes, spelt
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import SYMMETRIC, Matched, _check, _groups, _split, stragglers
 from pytest_nsys.cli import main

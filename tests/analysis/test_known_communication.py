@@ -12,8 +12,7 @@ import pytest
 
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import BUILT_IN, Convention
-from pytest_nsys.core.demangled import short_name
-from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication
+from pytest_nsys.core.families import LIBRARIES, NVIDIA, classifier, known_communication, short_name
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder

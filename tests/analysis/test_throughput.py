@@ -14,7 +14,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.gate_file import loads_gate_file
-from pytest_nsys.gates.titan_config import ConfigMistake, read_config
+from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import Project, write_trace
 from tests.support.measure import captures

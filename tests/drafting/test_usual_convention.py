@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.gates.choosing_convention import convention_for
+from pytest_nsys.gates.convention_keys import convention_for
 from pytest_nsys.plugin.next_command import usual_of
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.bad_traces import AT, good

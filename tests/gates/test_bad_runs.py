@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.gates.bad_runs import BadRuns, PastRun, delayed
+from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.history.reading import bad_in_a_row

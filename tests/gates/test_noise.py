@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, variance
-from pytest_nsys.gates.student import quantile
+from pytest_nsys.gates.noise import CALIBRATION_FREEDOM, FALSE_ALARMS, FEWEST_RUNS, bound, deviation, quantile, variance
 
 whole = st.integers(0, 10**7)
 exact_values: st.SearchStrategy[Value] = st.one_of(

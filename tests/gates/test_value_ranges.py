@@ -18,9 +18,8 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.assertion import Comparator, Tolerance
-from pytest_nsys.gates.limits import SentenceMistake
+from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
 from pytest_nsys.gates.sentences import parse_sentence
-from pytest_nsys.gates.value_range import out_of_reach, tolerates_all
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Project
@@ -190,6 +189,7 @@ class Ranged:
     name: str = "m"
     unit: str = "1"
     better: str | None = None
+    dimensions: tuple[str, ...] = ()
 
 
 HALVES = [Fraction(n, 2) for n in range(9)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.gates.requests import requests_of
+from pytest_nsys.gates.assertion import requests_of
 from pytest_nsys.plugin import session
 from tests.support.gates import Project
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import Value

@@ -14,8 +14,8 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.demangled import short_name
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
+from pytest_nsys.core.families import short_name
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream

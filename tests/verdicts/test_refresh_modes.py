@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.plugin.settings import UPDATE_MODES
 from pytest_nsys.stored.baselines.baseline_file import Baseline
 from pytest_nsys.stored.baselines.store import BaselineStore

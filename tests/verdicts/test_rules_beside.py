@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from pytest_nsys.analysis import captures as evaluation
-from pytest_nsys.analysis.circumstances import key_of
+from pytest_nsys.analysis.circumstances import Key, key_of
 from pytest_nsys.analysis.contents import ContentKind, Item
-from pytest_nsys.analysis.identity import Key
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import SharedStream
 from pytest_nsys.analysis.table import Table
@@ -23,12 +22,11 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
+from pytest_nsys.gates.added_rules import BadRuns, PastRun, reaches_limit, with_rule
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
-from pytest_nsys.gates.bad_runs import BadRuns, PastRun
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
-from pytest_nsys.gates.pipeline_rule import reaches_limit, with_rule
-from pytest_nsys.gates.value_range import impossible
+from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.library import usual_gate
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from pytest_nsys.analysis.outlying import outlying
+from pytest_nsys.analysis.between_captures import outlying
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project
 

@@ -25,10 +25,9 @@ from pytest_nsys.core.exact import as_exact, exact_value
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import HASH
-from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.noise import FEWEST_TRACES
-from pytest_nsys.gates.requests import spec_for
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, explaining
 

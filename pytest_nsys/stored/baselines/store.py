@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from pytest_nsys.analysis.identity import Key
+from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
 from pytest_nsys.gates.assertion import GateFile

@@ -18,8 +18,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value, printable
+from pytest_nsys.gates.added_rules import BadRuns, PastRun
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, Severity
-from pytest_nsys.gates.bad_runs import BadRuns, PastRun
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId

@@ -17,8 +17,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.exact import exact_text, exact_value
 from pytest_nsys.core.model import Label, label_words, printable
 from pytest_nsys.core.version import VERSION
-from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.requests import spec_for
+from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.baseline_file import series_id
 from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, writing

@@ -15,7 +15,7 @@ from operator import le
 from pathlib import Path
 
 from pytest_nsys.core.conventions import CopyKind
-from pytest_nsys.core.demangled import short_name
+from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Stream
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_events import COPIES, POINTLESS, Event

@@ -1,8 +1,13 @@
-"""What does ``pipeline overlap_score >= 0.30`` ask beyond its limit? That the period is nearer the longer stage.
+"""What rules are laid on a judgement beside its limits: which bad run fails, and what ``pipeline`` asks?
 
-A score alone can be had by stages that overlap while something else keeps the period long. So the sentence holds for a
-rank where both do: the score reaches its limit, and ``serialization`` is below one half, which is to say that the
-median period is nearer the longer stage than the sum of both.
+With ``fail_after: N`` only the N-th bad run in a row is red; the ones before are *inconclusive*. That delays *failed*
+against a baseline with a tolerance (R3, R4) alone. Where nobody counts, for want of a history or of a branch, the first
+bad run is red.
+
+``pipeline overlap_score >= 0.30`` asks as well that the period is nearer the longer stage. A score alone can be had by
+stages that overlap while something else keeps the period long. So the sentence holds for a rank where both do: the
+score reaches its limit, and ``serialization`` is below one half, which is to say that the median period is nearer the
+longer stage than the sum of both.
 """
 
 from __future__ import annotations
@@ -10,12 +15,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
+from typing import NamedTuple
 
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.statistics import exact
 from pytest_nsys.gates.assertion import Assertion, Requirement
 from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
+
+
+class PastRun(NamedTuple):
+    """A run of the history: its time in UTC as ``2026-01-31T02:00:00Z``, its commit, and whether it was red."""
+
+    time: str
+    commit: str | None
+    red: bool
+
+    def __str__(self) -> str:
+        return self.time[:10] + (f" at {self.commit[:10]}" if self.commit else "")
+
+
+class BadRuns(NamedTuple):
+    """The last runs of a branch in a row in which one assertion was bad, newest first; without the present one."""
+
+    branch: str
+    runs: tuple[PastRun, ...] = ()
+
+    @property
+    def red_since(self) -> PastRun | None:
+        """The first of the red ones up to the newest; None where the newest was not red."""
+        red = tuple(takewhile(lambda run: run.red, self.runs))
+        return red[-1] if red else None
+
+
+def delayed(judgement: Judgement, fail_after: int, before: BadRuns | None) -> Judgement:
+    """The judgement, *inconclusive* where it is bad and only a later run is to fail; ``before`` None: nobody counts."""
+    if judgement.outcome is not Outcome.FAILED or before is None or len(before.runs) + 1 >= fail_after:
+        return judgement
+    rows = [replace(r, outcome=Outcome.INCONCLUSIVE) if r.outcome is Outcome.FAILED else r for r in judgement.rows]
+    return amounting(rows, judgement.warnings)
+
 
 WORD = "pipeline"
 RULED = "overlap_score"
