@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,12 +23,12 @@ from pytest_nsys.analysis import straggling
 from pytest_nsys.analysis.collectives import KINDS, Transfer, bus_factor, kind_of, message_bytes, spelt
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.straggling import SYMMETRIC, Matched, _check, _groups, _split, stragglers
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Collective
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
@@ -773,13 +772,13 @@ def test_the_command_says_what_the_trace_cannot(project: Project) -> None:
 )
 def test_mistakes_of_the_command(tmp_path: Path, arguments: list[str], code: int, what: str) -> None:
     own = (ALL_REDUCE, 0, 1_000, recorded("allreduce", 250))
-    done = CliRunner().invoke(main, ["collectives", str(of_two(tmp_path, [own], [own])), *arguments])
+    done = run("collectives", of_two(tmp_path, [own], [own]), *arguments)
     assert (done.exit_code, what in done.output) == (code, True), done.output
 
 
 def test_a_run_that_does_not_communicate(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", ("gemm", 0, 1_000, {}))
-    done = CliRunner().invoke(main, ["collectives", str(path)])
+    done = run("collectives", path)
     assert done.exit_code == 3
     assert "a.json: no communication kernel runs under window run, all kernels" in done.output
 

@@ -14,20 +14,19 @@ from statistics import median
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import PipelineUnit
-from pytest_nsys.cli import main
 from pytest_nsys.cli.pipeline import reading
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.samples.builder import TraceBuilder
+from tests.support import commands
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
 from tests.support.measure import captures
@@ -470,7 +469,7 @@ def test_a_mistake_in_the_stages_is_told_once() -> None:
 def run(code: int, *arguments: str | Path) -> str:
     """What the command prints: for people with what it notes and complains of, for programs without."""
     quiet = not {"--format=json", "--format=csv"} & set(arguments)
-    result = CliRunner().invoke(main, ["pipeline", *map(str, arguments)])
+    result = commands.run("pipeline", *arguments)
     assert result.exit_code == code, result.output
     return result.output if quiet else result.stdout
 
@@ -592,8 +591,6 @@ def test_a_comparison_shows_both_numbers(project: Project) -> None:
     write_two_stages(project.root / "base.sqlite")
     write_two_stages(project.root / "head.sqlite", TwoStageShape(period_ns=4_200_000))
     gate = project.gate(f"{GATE}assertions:\n  - {FORMS[0]}")
-    result = CliRunner().invoke(
-        main, ["compare", *(str(project.root / f"{side}.sqlite") for side in ("base", "head")), f"--gate={gate}"]
-    )
+    result = commands.run("compare", *(project.root / f"{side}.sqlite" for side in ("base", "head")), f"--gate={gate}")
     assert result.exit_code == 1
     assert "0.4   >= 0.3; serialization 0.6, < 0.5" in result.output

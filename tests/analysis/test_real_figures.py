@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pytest_nsys.cli import main
+from tests.support.commands import answer, run
 from tests.support.fake_nsys import needs_nsys
 from tests.support.reference_data import REAL, expected_figures
 
@@ -48,17 +47,6 @@ COPIES = "full_memcpy_H2D_D2H_P2P_as_comm"
 """The figures under a convention with copies of these kinds: see test_copies_as_communication."""
 
 Figures = dict[str, Any]
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
-
-
-def answer(*arguments: str | Path) -> Figures:
-    result = run(*arguments, "--format=json")
-    assert result.exit_code == 0, result.stderr
-    parsed: Figures = json.loads(result.stdout)
-    return parsed
 
 
 def wanted(expected: Mapping[str, Any]) -> Figures:

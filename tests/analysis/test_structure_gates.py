@@ -7,13 +7,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import structure
 from pytest_nsys.analysis.structure import KernelSequence, plain_name
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -22,6 +20,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.stored.baselines import baseline_file
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId, load, loads
 from pytest_nsys.verdicts.structure_diff import first_difference
+from tests.support.commands import run
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
@@ -540,7 +539,7 @@ def test_compare_tells_of_the_order_without_calling_it_worse(project: Project) -
 
 
 def compared(*options: str) -> str:
-    result = CliRunner().invoke(main, ["compare", "base.sqlite", "head.sqlite", *options])
+    result = run("compare", "base.sqlite", "head.sqlite", *options)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.commands import run
 from tests.support.gate_files import loaded
 from tests.support.gates import Project
 from tests.support.measure import notes, rows
@@ -95,7 +94,7 @@ def test_every_command_that_measures_warns(tmp_path: Path, command: str) -> None
         "folder": tmp_path,
     }
     words = [word.format(**places) for word in COMMANDS[command]]
-    result = CliRunner().invoke(main, [*words, f"--convention={tmp_path / 'own.yaml'}"])
+    result = run(*words, f"--convention={tmp_path / 'own.yaml'}")
     said = result.output + result.stderr
     assert "kernel of DeepEP counts as compute" in said or "kernels of DeepEP count as compute" in said
     assert 'communication: ["*deep_ep::*"]' in said

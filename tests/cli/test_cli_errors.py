@@ -13,20 +13,16 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
 from pytest_nsys.samples.builder import TraceBuilder
+from tests.support.commands import run
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 COMMANDS = (("setup",), ("window",), ("streams",), ("overlap",), ("rows", "overlap", "--trace"))
 MEASURING = COMMANDS[2:]
 ESCAPE = "\x1b[31mred\x07\n| `<b>&\u202e"
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
 
 
 def good(path: Path, anchor: str = ANCHOR.format(0), stage: str = "layer00.stage2_f") -> Path:

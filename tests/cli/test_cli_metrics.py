@@ -8,14 +8,8 @@ import json
 import subprocess
 import sys
 
-from click.testing import CliRunner, Result
-
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.cli import main
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, list(arguments))
+from tests.support.commands import run
 
 
 def test_json_holds_every_metric() -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.commands import answer, run
 
 SETUP = "rank={}; pp=0/1 dp=0/1 cp=0/1 ep={}/2; mbs=1 seq=2048"
 ANCHOR = "forward chunk {} (phase1) backward chunk {} (phase0)"
@@ -21,17 +18,6 @@ PRIMITIVES = ("setup", "window", "streams", "overlap")
 NCCL = "ncclDevKernel_SendRecv"
 
 Trace = Callable[[TraceBuilder], Path]
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
-
-
-def answer(*arguments: str | Path) -> dict[str, Any]:
-    result = run(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.stderr
-    parsed: dict[str, Any] = json.loads(result.stdout)
-    return parsed
 
 
 def step(gpu: Process, number: int, *, purpose_stage: str = "layer00.stage2_f") -> None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import TraceBuilder
+from tests.support import commands
+from tests.support.commands import answer
 
 SETUP = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["rows", *map(str, arguments)])
+run = partial(commands.run, "rows")
 
 
 def rows(*arguments: str | Path) -> list[dict[str, Any]]:
-    result = run(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.stderr
-    found: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    found: list[dict[str, Any]] = answer("rows", *arguments)["rows"]
     return found
 
 

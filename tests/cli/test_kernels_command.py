@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
+from tests.support.commands import run
 from tests.support.kernel_traces import steps_trace, written
 
 
@@ -24,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def command(*words: str | Path, code: int) -> str:
     """What a command prints, its notes after its answer; of JSON the answer alone."""
-    done = CliRunner().invoke(main, [str(word) for word in words])
+    done = run(*words)
     assert done.exit_code == code, done.output
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.stdout if "--format=json" in words else done.stdout + done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.commands import run
 from tests.support.reference_data import REAL
 
 MS = 1_000_000
@@ -80,7 +80,7 @@ def _record(ranks: int) -> dict[str, Any]:
 
 def report(*arguments: str | Path, code: int = 0) -> Result:
     """Run the command here."""
-    done = CliRunner().invoke(main, ["report", *map(str, arguments)])
+    done = run("report", *arguments)
     assert done.exit_code == code, done.output
     return done
 

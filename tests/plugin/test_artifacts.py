@@ -7,14 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.cli import main
 from pytest_nsys.plugin.failed_windows import file_name
 from pytest_nsys.traces.chrome.writers import open_json
 from tests.support.chrome import Chrome, chrome, nanoseconds
+from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.reports import by_name, report_of
 
@@ -88,7 +87,7 @@ def test_read_back_it_is_the_head(project: Project) -> None:
     project.trace("base.sqlite")
     project.pytest(*OPTIONS, "--nsys-against=base.sqlite", code=1)
     (path,) = (project.root / "windows").iterdir()
-    result = CliRunner().invoke(main, ["rows", "exposed_ns", "--trace", str(path), "--format=json"])
+    result = run("rows", "exposed_ns", "--trace", path, "--format=json")
     assert [row["exposed_ns"] for row in json.loads(result.stdout)["rows"]] == [300_000, 300_000]
     assert "it holds base and head, and head is read" in result.stderr
     trace = open_json(path)
@@ -205,11 +204,11 @@ def test_a_comparison(project: Project) -> None:
     project.trace("head.sqlite", 300)
     project.gate("- id: red\n  assert: exposed_ns below baseline plus 5%\n- overlap >= 60%")
     arguments = ["compare", "base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", "--artifacts=windows"]
-    result = CliRunner().invoke(main, arguments)
+    result = run(*arguments)
     assert (result.exit_code, result.stderr) == (1, "wrote windows/gate__red.json.gz: red\n")
     (shown,) = windows(project).values()
     assert [name.partition(" (")[0] for name in shown.processes.values()] == ["base rank 0", "head rank 0"]
-    result = CliRunner().invoke(main, [*arguments[:4], "--artifacts=."])
+    result = run(*arguments[:4], "--artifacts=.")
     assert (result.exit_code, result.output.startswith("error: --artifacts=.: the traces lie in it")) == (2, True)
 
 

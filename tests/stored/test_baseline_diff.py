@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pytest_nsys.cli import main
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
 
@@ -41,7 +41,7 @@ def stored(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def diff(*arguments: str, code: int = 0) -> Result:
     """The command in this process: an error is one line and the right exit code."""
-    result = CliRunner().invoke(main, ["baseline", "diff", *arguments])
+    result = run("baseline", "diff", *arguments)
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result

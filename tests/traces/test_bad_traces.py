@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.chrome import json_stream
 from tests.support.bad_traces import BAD, BOMBS, FORMATS, good, text
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import notes
 
@@ -26,7 +25,7 @@ from tests.support.measure import notes
 def refused(path: Path, format: str, said: str, code: int) -> None:
     """Commands say one line that names the file, on stderr, and nothing else."""
     for command in (["window", str(path)], ["rows", "compute_ns", "--trace", str(path), "--window=run"]):
-        result = CliRunner().invoke(main, [*command, f"--convention={format}"])
+        result = run(*command, f"--convention={format}")
         assert result.exit_code == code, result.output
         assert result.stdout == ""
         assert result.stderr.startswith("error: ")
@@ -41,7 +40,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
     bad = BAD[case]
     path = bad.write(tmp_path / f"run{bad.suffix}")
     before = path.read_bytes()
-    result = CliRunner().invoke(main, ["rows", "overlap", "--trace", str(path), f"--convention={bad.convention}"])
+    result = run("rows", "overlap", "--trace", path, f"--convention={bad.convention}")
     assert (result.exit_code, result.stdout) == (bad.code, "")
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert str(path) in line
@@ -84,7 +83,7 @@ def test_ten_gib_are_told_from_their_first_part(tmp_path: Path, case: str, forma
     path.write_bytes(content)
     tracemalloc.start()
     try:
-        result = CliRunner().invoke(main, ["window", str(path), f"--convention={format}"])
+        result = run("window", path, f"--convention={format}")
         assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()
@@ -207,6 +206,6 @@ def test_what_is_odd_is_read(tmp_path: Path, format: str) -> None:
     for case, content in odd.items():
         path = tmp_path / "trace.json"
         path.write_bytes(content)
-        result = CliRunner().invoke(main, ["rows", "compute_ns", "--trace", str(path), f"--convention={format}"])
+        result = run("rows", "compute_ns", "--trace", path, f"--convention={format}")
         assert result.exit_code == 0, (case, result.output)
         assert "300000 ns" in result.stdout, case

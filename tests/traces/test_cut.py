@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.ranks import clocks
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
@@ -27,6 +25,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.chrome import chrome, nanoseconds
+from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, REAL
@@ -39,10 +38,6 @@ OF_THE_RUN = {
     "overlap_tax_ns": "how long a kernel takes alone is a median over the whole run, which is not in a cut",
 }
 """Metrics that do not survive, with the reason; with window run they do."""
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
 
 
 def cut(trace: Path, *options: str | Path, name: str = "window.json.gz") -> Path:

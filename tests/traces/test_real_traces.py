@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from pytest_nsys.cli import main
+from tests.support.commands import answer, run
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS, REAL, expected_traces
 
 pytestmark = [pytest.mark.reference, pytest.mark.usefixtures("read_once")]
@@ -29,17 +28,6 @@ MODES = {
     "period_launched": ("--span", "period", "--kernels", "launched"),
 }
 OVERLAPS = ("overlap", "exposed_ns", "comm_ns", "wall_overlap", "wall_exposed_ns", "stage_wall_exposed_ns")
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, list(map(str, arguments)))
-
-
-def answer(*arguments: str | Path) -> dict[str, Any]:
-    result = run(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.stderr
-    parsed: dict[str, Any] = json.loads(result.stdout)
-    return parsed
 
 
 def ranks_of(figures: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
