@@ -1,19 +1,28 @@
-"""Which window does each pick give, which kernels are in it, and what is said where there is none?"""
+"""Which window does each pick give, which kernels are in it and count as what, and what is said where there is none?"""
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_nsys.analysis.windows import span_lengths, steady_indices
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
+from pytest_nsys.analysis.timeline import in_order
+from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices
+from pytest_nsys.core.conventions import BUILT_IN, Purpose
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import Range, Span
+from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, STEP, notes, rows, windows
+from tests.support.windows import track_of
 
 
 def steps(count: int, *, kernels: bool = True) -> tuple[TraceBuilder, Process]:
@@ -257,3 +266,244 @@ def test_steady_windows_of_ranks_with_other_numbers_of_anchors(tmp_path: Path) -
             gpu.kernel("gemm", 1000 * i + 100, 1000 * i + 110 + i, device=pid - 100)
     path = trace.write(tmp_path / "trace.sqlite")
     assert rows(path, "busy_ns", window="steady") == {0: 10 + Fraction(2 + 3 + 4 + 5, 4), 1: 10 + 2}
+
+
+K = tuple[str, int, int, int]
+"""Name, start and end in ns, and the stream of a kernel."""
+
+LOW, HIGH = 100, 200
+WINDOW = Window(LOW, HIGH, "step", 0, 3)
+
+
+def kernels_of(some: Sequence[K]) -> Kernels:
+    """Columns of kernels, ordered by start; streams are numbered as they come."""
+    ordered = sorted(some, key=lambda kernel: kernel[1])
+    names = sorted({name for name, *_ in ordered})
+    streams = sorted({stream for *_, stream in ordered}, reverse=True)
+    name = array("q", [names.index(kernel[0]) for kernel in ordered])
+    return Kernels(
+        start_ns=array("q", [kernel[1] for kernel in ordered]),
+        end_ns=array("q", [kernel[2] for kernel in ordered]),
+        correlation=array("q", range(len(ordered))),
+        stream=array("q", [streams.index(kernel[3]) for kernel in ordered]),
+        name=name,
+        full_name=name,
+        streams=tuple(Stream(0, 1, number) for number in streams),
+        names=dict(enumerate(names)),
+        graph_node=bytearray(len(ordered)),
+    )
+
+
+def track(
+    *some: K, launches: Sequence[int] | None = None, ranges: Sequence[Range] = (), many: bool = False
+) -> RankTrack:
+    """Kernels of one rank; each is launched when it starts unless ``launches`` says otherwise."""
+    kernels = kernels_of(some)
+    launched = array("q", kernels.start_ns if launches is None else launches)
+    return track_of(kernels, STEP, launched, ranges, many=many)
+
+
+def chosen(found: RankTrack, mode: str, span: Span = Span.RANGE, window: Window = WINDOW) -> list[int]:
+    return list(in_window(found, window, WindowSpec(span=span, kernels=KernelsMode(mode))))
+
+
+def window_of(*some: K, mode: str = "contained", **more: Any) -> RankWindow:
+    found = track(*some, **more)
+    spec = WindowSpec(kernels=KernelsMode(mode))
+    return RankWindow(found, WINDOW, spec, in_window(found, WINDOW, spec))
+
+
+# What is in a window
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "contained", "clipped"),
+    [
+        (99, 150, False, True),
+        (100, 150, True, True),
+        (150, 200, True, True),
+        (150, 201, False, True),
+        (99, 100, False, False),
+        (200, 201, False, False),
+        (100, 200, True, True),
+        (99, 201, False, True),
+        (99, 99, False, False),
+        (100, 100, True, True),
+        (150, 150, True, True),
+        (200, 200, True, True),
+        (201, 201, False, False),
+    ],
+)
+def test_a_kernel_on_an_edge(start: int, end: int, contained: bool, clipped: bool) -> None:
+    """Alone, and beside a kernel so long that the search for those that reach into the window begins early."""
+    found = track(("gemm", start, end, 7))
+    assert (chosen(found, "contained"), chosen(found, "clipped")) == ([0] * contained, [0] * clipped)
+    among = track(("long", -900, 0, 7), ("gemm", start, end, 7), ("late", 300, 301, 7))
+    assert (chosen(among, "contained"), chosen(among, "clipped")) == ([1] * contained, [1] * clipped)
+
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15)), max_size=8)
+
+
+@given(spans, st.integers(0, 30), st.integers(1, 15))
+def test_kernels_in_a_window_are_those_that_the_words_say(some: list[tuple[int, int]], low: int, length: int) -> None:
+    """Contained: wholly in it. Clipped: with a part of some length in it, or without length between its edges."""
+    found = track(*(("gemm", start, start + n, 7) for start, n in some))
+    high, pairs = low + length, list(zip(found.kernels.start_ns, found.kernels.end_ns, strict=True))
+    window = Window(low, high, "step", 0, 3)
+    assert chosen(found, "contained", window=window) == [i for i, (s, e) in enumerate(pairs) if low <= s and e <= high]
+    clipped = [i for i, (s, e) in enumerate(pairs) if max(s, low) < min(e, high) or low <= s == e <= high]
+    assert chosen(found, "clipped", window=window) == clipped
+
+
+@pytest.mark.parametrize(
+    ("span", "index", "inside"),
+    [(Span.RANGE, 0, [100, 150, 200]), (Span.PERIOD, 0, [100, 150]), (Span.PERIOD, None, [100, 150, 200])],
+)
+def test_a_launch_on_an_edge(span: Span, index: int | None, inside: list[int]) -> None:
+    """A launch at the next anchor's start belongs to the next one; a span that was given has both edges."""
+    launches = [99, 100, 150, NO_LAUNCH, 200, 201]
+    found = track(*(("gemm", 500 + 10 * i, 505 + 10 * i, 7) for i in range(6)), launches=launches)
+    window = Window(LOW, HIGH, "step", index, 3)
+    assert [launches[i] for i in chosen(found, "launched", span, window)] == inside
+
+
+def test_kernels_that_were_launched_in_another_order_than_they_ran() -> None:
+    found = track(*(("gemm", 500 + 10 * i, 505 + 10 * i, 7) for i in range(4)), launches=[199, 300, 101, 150])
+    assert chosen(found, "launched") == [0, 2, 3]
+    assert found.launch_order == [2, 3, 0, 1]
+
+
+def test_the_whole_run_is_every_kernel() -> None:
+    found = track(("gemm", 0, 10, 7), ("gemm", 900, 950, 7))
+    assert list(in_window(found, WINDOW, WindowSpec("run", kernels=KernelsMode.LAUNCHED))) == [0, 1]
+    whole = RankWindow(found, WINDOW, WindowSpec("run", kernels=KernelsMode.CLIPPED), range(2))
+    assert list(whole.durations_ns) == [10, 50]
+    assert (whole.start_ns, whole.end_ns) == (LOW, HIGH)
+
+
+def test_a_clipped_window_cuts_its_kernels_and_a_launched_one_is_as_long_as_they_are() -> None:
+    cut = window_of(("gemm", 50, 150, 7), ("gemm", 180, 250, 7), mode="clipped")
+    assert list(zip(cut.kernels.start_ns, cut.kernels.end_ns, strict=True)) == [(100, 150), (180, 200)]
+    assert (cut.start_ns, cut.end_ns, cut.length_ns) == (100, 200, 100)
+    launched = window_of(("a", 300, 390, 7), ("b", 310, 320, 7), launches=[150, 160], mode="launched")
+    assert (launched.start_ns, launched.end_ns, launched.length_ns) == (300, 390, 90)
+    nothing = window_of(("a", 300, 390, 7), launches=[50], mode="launched")
+    assert (len(nothing), nothing.start_ns, nothing.end_ns) == (0, 100, 200)
+    some = window_of(("a", 20, 30, 7), ("b", 110, 120, 7))
+    assert (list(some.positions), list(some.kernels.start_ns), list(some.durations_ns)) == ([1], [110], [10])
+
+
+# What counts as what
+
+
+NCCL = "ncclDevKernel_SendRecv"
+
+
+def test_communication_is_what_has_a_stream_of_its_own_and_a_barrier_what_has_not() -> None:
+    found = window_of(
+        (NCCL, 100, 110, 28), ("gemm", 105, 130, 7), (NCCL, 120, 140, 7), (NCCL, 125, 150, 28), ("norm", 150, 160, 9)
+    )
+    assert (found.communication, found.barriers, found.compute) == ([0, 3], [2], [1, 4])
+    assert found.exposed_ns == {0: 5, 3: 20}
+    assert (found.compute_time.covered_ns(0, 999), found.communication_time.covered_ns(0, 999)) == (35, 35)
+    assert found.all_communication_time.covered_ns(0, 999) == 10 + 30  # the barrier until the next begins
+    uses = [(use.stream.number, use.communication_kernels, use.compute_kernels) for use in found.streams]
+    assert uses == [(7, 1, 1), (9, 0, 1), (28, 2, 0)]
+    assert [(use.communication_ns, use.compute_ns) for use in found.streams] == [(20, 25), (0, 10), (35, 0)]
+    assert [use.purpose for use in found.streams] == ["compute", "compute", "unknown"]
+
+
+def test_time_and_number_by_name() -> None:
+    found = window_of(("a", 100, 110, 7), ("b", 110, 115, 7), ("a", 120, 121, 7))
+    assert found.by_name == {(0, 0): (11, 2), (1, 1): (5, 1)}
+
+
+def test_the_usual_length_is_that_of_kernels_that_no_communication_touched() -> None:
+    """Nor a barrier, nor for a nanosecond; one that begins where communication ends is alone."""
+    found = window_of(
+        (NCCL, 100, 110, 28),
+        ("gemm", 109, 119, 7),
+        ("gemm", 119, 124, 7),
+        ("gemm", 124, 130, 7),
+        (NCCL, 130, 140, 7),
+        ("norm", 139, 150, 9),
+    )
+    assert found.alone_median_ns == {found.kernels.full_name[2]: Fraction(11, 2)}
+    assert found.under_communication == [1, 5]
+
+
+def test_communication_before_the_window_runs_beside_its_compute() -> None:
+    found = window_of((NCCL, 90, 105, 28), ("gemm", 100, 110, 7), ("gemm", 110, 120, 7))
+    assert (found.communication, found.under_communication) == ([], [0])
+
+
+RANGES = [Range(0, 100, 1, "layer00.stage2_f"), Range(100, 200, 1, "layer00.stage4_f")]
+
+
+@pytest.mark.parametrize(
+    ("launches", "purpose"), [((50,), "a"), ((50, 60), "a"), ((150,), "b"), ((50, 150), "mixed"), ((50, 900), "mixed")]
+)
+def test_the_purpose_of_a_stream_is_what_all_of_its_kernels_say(launches: Sequence[int], purpose: str) -> None:
+    """Disagreement is mixed, also between a purpose and none."""
+    own = replace(STEP, purposes=(Purpose("a", stages=("stage2*",)), Purpose("b", stages=("stage4*",))))
+    some = [(NCCL, 110 + 10 * i, 115 + 10 * i, 28) for i in range(len(launches))]
+    found = track(*some, launches=launches, ranges=RANGES)
+    found.convention = own
+    (use,) = RankWindow(found, WINDOW, WindowSpec(), range(len(launches))).streams
+    assert use.purpose == purpose
+
+
+def test_a_kernel_without_a_launch_row_is_looked_up_where_it_starts() -> None:
+    found = window_of((NCCL, 110, 120, 28), (NCCL, 150, 160, 28), launches=[50, NO_LAUNCH], ranges=RANGES)
+    assert [found.context(i)[0] for i in (0, 1)] == ["stage2_f", "stage4_f"]
+    assert found.by_stage == {"stage2_f": [0], "stage4_f": [1]}
+
+
+def test_kernels_are_grouped_by_stage_in_the_order_of_their_names() -> None:
+    found = window_of(
+        (NCCL, 110, 120, 28), ("gemm", 111, 115, 7), (NCCL, 130, 140, 28), launches=[150, 50, 50], ranges=RANGES
+    )
+    assert list(found.by_stage.items()) == [("stage2_f", [2]), ("stage4_f", [0])]
+    assert list(found.all_by_stage.items()) == [("stage2_f", [1, 2]), ("stage4_f", [0])]
+    places = {(name, stage): indices for (name, stage, _), indices in found.by_place.items()}
+    assert places == {(NCCL, "stage4_f"): [0], (NCCL, "stage2_f"): [2]}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_kernels_without_a_launch_row_are_counted(many: bool) -> None:
+    """Of many kernels among those that communicate, if any does."""
+    some = [(NCCL, 110, 115, 28), ("gemm", 120, 125, 7), ("gemm", 130, 135, 7), (NCCL, 140, 145, 28)]
+    launches = [NO_LAUNCH, NO_LAUNCH, 100, 100]
+    assert track(*some, launches=launches, many=many).launchless == ((1, 2) if many else (2, 4))
+    compute = [("gemm", 110, 115, 7), ("gemm", 120, 125, 7)]
+    assert track(*compute, launches=[NO_LAUNCH, 5], many=many).launchless == (1, 2)
+
+
+def test_the_longest_kernel_says_how_far_back_to_look() -> None:
+    assert track(("a", 0, 10, 7), ("b", 5, 40, 7), ("c", 90, 95, 7)).longest_ns == 35
+    assert track().longest_ns == 0
+    found = track(("a", 0, 101, 7), ("b", 98, 99, 7))
+    assert bisect_left(found.kernels.start_ns, LOW - found.longest_ns) == 0
+    assert chosen(found, "clipped") == [0]
+
+
+def test_streams_stand_with_those_that_compute_first_and_by_what_tells_them_apart() -> None:
+    def use(device: int, number: int, purpose: str) -> StreamUse:
+        return StreamUse(Stream(device, 1, number), 1, 1, 10, 10, purpose)
+
+    uses = [use(0, 28, "a"), use(1, 7, "compute"), use(0, 9, "compute"), use(0, 7, "compute"), use(0, 20, "mixed")]
+    found = in_order(uses)
+    assert [each.name for each in found] == ["stream 0/1/7", "stream 9", "stream 1/1/7", "stream 20", "stream 28"]
+    assert [each.computes for each in found] == [True, True, True, False, False]
+
+
+def test_what_no_window_can_hold_is_told(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    process = trace.process()
+    process.range("step", 0, 100)
+    process.kernel("gemm", 10, 20, launch_ns=5)
+    for start in (30, 40):
+        process.graph_trace(start, start + 5, launch_ns=6)
+    told = notes(trace.write(tmp_path / "alone.sqlite"), "busy_ns")
+    assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)
