@@ -24,12 +24,12 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value, printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.absence import complete
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of
 from pytest_nsys.gates.convention_keys import check_named, convention_for, convention_of
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
+from pytest_nsys.gates.selection import complete
 from pytest_nsys.gates.sentences import asserted, parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE

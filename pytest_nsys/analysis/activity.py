@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.conventions import COMPUTE
+from pytest_nsys.core.exact import exact
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, stream_labels
-from pytest_nsys.core.statistics import exact
 
 SYNCHRONISING_CALLS = (
     "cudaDeviceSynchronize*",

@@ -20,8 +20,8 @@ from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.model import Label, Value, counted, label_words, printable
-from pytest_nsys.core.statistics import distance, mean, median
 from pytest_nsys.core.units import format_value
 
 FEWEST = 3

@@ -19,9 +19,9 @@ from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
 from pytest_nsys.core.conventions import like
+from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
-from pytest_nsys.core.statistics import distance, median
 
 FEWEST = 3
 """Anchors without which nothing repeats: the period of the middle one needs a successor."""

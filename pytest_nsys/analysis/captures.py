@@ -24,9 +24,9 @@ from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
-from pytest_nsys.core.statistics import median
 
 
 class Request(NamedTuple):

@@ -21,8 +21,8 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Collective, Note, Row, Value, counted, printable
-from pytest_nsys.core.statistics import exact, mean, median
 
 OTHER = "Other"
 """A kernel that communicates, and is no collective that is known here: of DeepEP, say."""

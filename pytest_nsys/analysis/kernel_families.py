@@ -18,9 +18,9 @@ from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
 from pytest_nsys.core.model import Row, Value, counted
-from pytest_nsys.core.statistics import exact, median
 
 K = TypeVar("K", bound=Hashable)
 

@@ -13,9 +13,9 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.exact import exact
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Note, Row, share_of
-from pytest_nsys.core.statistics import exact
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[str, list[int], int]]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
+from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted, uneven_anchors
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept

@@ -14,12 +14,11 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from pytest_nsys.analysis.anchor_counts import empty_anchors, uneven_anchors
+from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted, uneven_anchors
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.ranks import absent_ranks, clocks
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.throughput import Deviation, deviation
-from pytest_nsys.analysis.uncounted import WHY_UNCOUNTED, uncounted
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import TraceError

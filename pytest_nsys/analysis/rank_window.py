@@ -17,6 +17,7 @@ from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
 from pytest_nsys.analysis.trace_kernels import ByName, TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
@@ -35,7 +36,6 @@ from pytest_nsys.core.model import (
     Value,
     Window,
 )
-from pytest_nsys.core.statistics import median
 from pytest_nsys.core.workload import Workload
 
 

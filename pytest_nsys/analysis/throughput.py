@@ -16,8 +16,8 @@ from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.model import Range, Row, Value, counted
-from pytest_nsys.core.statistics import distance, exact, median, percentile
 from pytest_nsys.core.workload import Parallel, Workload
 
 QUANTILES = (50, 90, 99)

@@ -40,10 +40,10 @@ from pytest_nsys.drafting.choice import (
 from pytest_nsys.drafting.margins import Figures, written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.absence import absences, excuse
 from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of

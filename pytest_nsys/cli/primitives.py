@@ -23,7 +23,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
 from pytest_nsys.core.units import format_value
-from pytest_nsys.gates.absence import absences
+from pytest_nsys.gates.selection import absences
 from pytest_nsys.reports.tables import CellKind, Column, Row
 
 SETUP = (

@@ -14,7 +14,7 @@ from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring,
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Note, label_words
-from pytest_nsys.gates.absence import absences
+from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_value
 

@@ -22,10 +22,10 @@ from pytest_nsys.analysis.candidates import (
     held,
     lag_of,
 )
+from pytest_nsys.analysis.doubts import uncounted
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import FEW_ANCHORS, Bounds, Subject, doubts
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.uncounted import uncounted
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.errors import NothingMeasured

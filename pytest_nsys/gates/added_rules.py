@@ -18,8 +18,8 @@ from fractions import Fraction
 from itertools import takewhile
 from typing import NamedTuple
 
+from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.statistics import exact
 from pytest_nsys.gates.assertion import Assertion, Requirement
 from pytest_nsys.gates.judgement import Judgement, RowKey, amounting
 from pytest_nsys.gates.verdict import JudgedRow, Outcome

@@ -15,8 +15,8 @@ from functools import lru_cache
 from math import comb
 from typing import NamedTuple, TypeVar
 
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.statistics import median
 from pytest_nsys.gates.noise import quantile, variance
 
 ALPHA = Fraction(1, 20)

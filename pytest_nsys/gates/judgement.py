@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
+from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.model import Label, Note, Row, Value, counted, label_words
-from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.core.units import HASH
-from pytest_nsys.gates.absence import absences, complete, told
 from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
-from pytest_nsys.gates.selection import fold, origin
+from pytest_nsys.gates.selection import absences, complete, fold, origin, told
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
 

@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
 
+from pytest_nsys.core.exact import exact, mean
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.statistics import exact, mean
 
 _DIGITS = 1000
 _HIGHEST = 1e9

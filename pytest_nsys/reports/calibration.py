@@ -9,8 +9,8 @@ from functools import partial
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import label_key
+from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value, counted, label_words, printable
-from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import judge, judged_unit

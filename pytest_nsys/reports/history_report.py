@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.exact import exact_text
+from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value, printable
-from pytest_nsys.core.statistics import median
 from pytest_nsys.core.units import RATIO, format_value
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg

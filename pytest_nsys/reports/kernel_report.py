@@ -14,8 +14,8 @@ from pytest_nsys.analysis.collectives import Transfer, lacking, shares, sized, t
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, matched, stragglers
+from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value, counted, printable
-from pytest_nsys.core.statistics import exact, mean, median
 from pytest_nsys.core.units import TIME, format_value
 from pytest_nsys.reports import tables
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, aligned

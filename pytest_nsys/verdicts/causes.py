@@ -20,9 +20,9 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.straggling import Wait, waits_over_files
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
-from pytest_nsys.core.statistics import distance, percentile
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 
 MEDIAN_PERIOD = "p50"

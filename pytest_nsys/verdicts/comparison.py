@@ -20,8 +20,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, naming
+from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.model import Note, Value
-from pytest_nsys.core.statistics import distance, exact, median
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.judgement import RowKey, folded

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.anchor_counts import Uneven, uneven_anchors
 from pytest_nsys.analysis.candidates import FEWEST, Candidate, _candidate, _Launched, _unambiguous
+from pytest_nsys.analysis.doubts import Uneven, uneven_anchors
 from pytest_nsys.analysis.kernel_families import anchors_in
 from pytest_nsys.analysis.pipeline import _stage_times
 from pytest_nsys.analysis.preflight import _about_unlaunched

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS, Better, Metric, Scope, Unit
 from pytest_nsys.analysis.structure import fingerprint
+from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.statistics import percentile
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import OF_SIZES, STEP, captures, notes, rows
 

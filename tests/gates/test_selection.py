@@ -10,8 +10,8 @@ import pytest
 
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, label_key, matches, meant, select
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.exact import aggregate
 from pytest_nsys.core.model import Label, Row, Value
-from pytest_nsys.core.statistics import aggregate
 from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.gates.selection import fold, origin
 

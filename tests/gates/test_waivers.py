@@ -9,8 +9,8 @@ from fractions import Fraction
 import pytest
 
 from pytest_nsys.analysis.table import Table
+from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.statistics import distance
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive

@@ -13,9 +13,8 @@ from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import Any
 
-from pytest_nsys.core.exact import exact_value, from_exact
+from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.model import Step, counted
-from pytest_nsys.core.statistics import median, percentile
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import labels_words, part_cells, shared_words, signed

@@ -12,14 +12,14 @@ from itertools import starmap
 from math import prod
 from typing import NamedTuple
 
+from pytest_nsys.analysis.doubts import Uncounted
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Coordinates, Table
-from pytest_nsys.analysis.uncounted import Uncounted
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.model import Row
-from pytest_nsys.gates.absence import Absence, absences, excuse
 from pytest_nsys.gates.assertion import Assertion, GateFile
+from pytest_nsys.gates.selection import Absence, absences, excuse
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, series_for
 
 

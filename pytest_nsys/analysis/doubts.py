@@ -1,0 +1,147 @@
+"""What makes the windows of a run doubtful: anchors that are other work, or communication that counts as compute?
+
+The window is found by counting anchors. Where the record of the kernels ends before that of the ranges, or where one
+rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of work.
+
+What kernels of a known communication library cover of other communication, while they count as compute, is told as
+hidden, and what they leave exposed themselves is told of nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import partial
+from typing import NamedTuple
+
+from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.families import KnownLibrary, qualified_name
+from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.model import Range, Rank, Value, counted, printable
+
+
+class Empty(NamedTuple):
+    """How many of a rank's anchors, the last ones, begin after its last kernel."""
+
+    rank: int
+    anchors: int
+    of: int
+
+    def __str__(self) -> str:
+        begin = "begins" if self.anchors == 1 else "begin"
+        return f"rank {self.rank}: {self.anchors} of {counted(self.of, 'anchor')} {begin} after its last kernel"
+
+
+class Uneven(NamedTuple):
+    """The fewest and the most anchors of ranks that should have as many; ``alike``: they are of one ``pp`` coordinate.
+
+    Each is (number of anchors, rank).
+    """
+
+    fewest: tuple[int, int]
+    most: tuple[int, int]
+    alike: bool
+
+    @property
+    def apart(self) -> int:
+        """How many anchors lie between them."""
+        return self.most[0] - self.fewest[0]
+
+    def __str__(self) -> str:
+        (few, rank), (many, other) = self.fewest, self.most
+        return f"rank {rank} has {counted(few, 'anchor')}, rank {other} has {many}"
+
+
+def empty_anchors(group: WindowGroup) -> list[Empty]:
+    """The ranks whose kernels end before their anchors do; from a few rows where none does."""
+    found = []
+    for rank, anchors in ((track.rank, track.anchors) for track in group.tracks.values()):
+        if anchors and _idle_after(group.run, rank, anchors[-1]):
+            with_work = bisect_left(anchors, True, key=partial(_idle_after, group.run, rank))
+            found.append(Empty(rank.number, len(anchors) - with_work, len(anchors)))
+    return found
+
+
+def _idle_after(run: Run, rank: Rank, anchor: Range) -> bool:
+    return not run.traces[rank.process.trace].work_after({rank.lane: anchor.start_ns})
+
+
+def uneven_anchors(group: WindowGroup) -> Uneven | None:
+    """The worst difference among the ranks of one ``pp`` coordinate, where pipelines do as much; else among all ranks.
+
+    None where all ranks have as many.
+    """
+    counts = [(len(track.anchors), number) for number, track in group.tracks.items()]
+    places = grouped((group.tracks[number].rank.coordinates.get("pp"), (count, number)) for count, number in counts)
+    alike = [Uneven(min(own), max(own), alike=True) for own in places.values()]
+    worst = max(alike, key=lambda each: each.apart, default=None)
+    if worst is not None and worst.apart:
+        return worst
+    among_all = Uneven(min(counts), max(counts), alike=False) if counts else None
+    return among_all if among_all is not None and among_all.apart else None
+
+
+SHOWN = 3
+WHY_UNCOUNTED = "communication that runs beside them looks hidden"
+
+
+class Uncounted(NamedTuple):
+    """Time in ns of such kernels by qualified name, how many there are, and the time of all kernels."""
+
+    times_ns: Mapping[str, int]
+    kernels: int
+    whole_ns: int
+    known: frozenset[KnownLibrary]
+
+    @property
+    def share(self) -> Value:
+        """Of the time of all kernels."""
+        return Fraction(sum(self.times_ns.values()), self.whole_ns or 1)
+
+    @property
+    def libraries(self) -> str:
+        """Whose kernels they are."""
+        return ", ".join(sorted({known.library for known in self.known}))
+
+    @property
+    def words(self) -> str:
+        """How many, of whom, how long, and which take longest."""
+        order = sorted(self.times_ns.items(), key=lambda item: (-item[1], item[0]))
+        each = [f"{printable(name, 80)} {round(ns / 1e6, 3)} ms" for name, ns in order[:SHOWN]]
+        more = [f"{len(order) - SHOWN} more"] if len(order) > SHOWN else []
+        count = "counts" if self.kernels == 1 else "count"
+        who = f"{counted(self.kernels, 'kernel')} of {self.libraries} {count} as compute"
+        return f"{who}, {round(float(100 * self.share), 1)} % of the kernel time ({', '.join([*each, *more])})"
+
+    def globs(self, convention: Convention) -> tuple[str, ...]:
+        """What the convention names so far, and them."""
+        return (*convention.communication, *sorted({known.glob for known in self.known}))
+
+    def remedy(self, convention: Convention) -> str:
+        """The line that makes them communication."""
+        key = f"communication: {json.dumps(self.globs(convention), ensure_ascii=False)}"
+        if convention == BUILT_IN.get(convention.name):
+            return f"write convention: {{extends: {convention.name}, {key}}}"
+        return f"write {key} in the convention"
+
+
+def uncounted(group: WindowGroup) -> Uncounted | None:
+    """Such kernels in the windows of a group; None for none."""
+    times: Counter[str] = Counter()
+    found: set[KnownLibrary] = set()
+    kernels = 0
+    for window in group:
+        names, own = window.kernels.names, window.track.uncounted
+        for key in own.keys() & window.by_name.keys() if own else ():
+            ns, count = window.by_name[key]
+            times[qualified_name(names.get(key[1], "") or names[key[0]])] += ns
+            found.add(own[key])
+            kernels += count
+    if not kernels:
+        return None
+    whole = sum(sum(window.durations_ns) for window in group)
+    return Uncounted(times, kernels, whole, frozenset(found))
