@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,10 +24,12 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.library import pair_of, usual_gate
 from pytest_nsys.reports.comparison.tables import Shown, headline
-from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.pictures import Picture
 
 ENDS = {
     Result.NOT_WORSE: Exit.GOOD,

@@ -29,7 +29,7 @@ from pytest_nsys.reports.text import explanation, rows_to_show
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 if TYPE_CHECKING:
-    from pytest_nsys.reports.page.drawn import Pictures
+    from pytest_nsys.reports.page.pictures import Pictures
 
 
 class GateFileNode(pytest.File):

@@ -17,8 +17,7 @@ from pytest_nsys.core.model import label_words
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
-from pytest_nsys.reports.page.drawn import Pictures
-from pytest_nsys.reports.page.pictures import pictures_of, series_of
+from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg
 from pytest_nsys.reports.page.session_page import session_page, worst_first
 from pytest_nsys.reports.session.digest import Digest, name_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,7 +23,6 @@ from pytest_nsys.plugin.left_out import Account, Selection
 from pytest_nsys.plugin.session import named_traces, session_of, usage_errors
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.changed_baselines import change_sentences
-from pytest_nsys.reports.page.drawn import Pictures
 from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,
@@ -37,6 +36,9 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import append, write_whole
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.pictures import Pictures
 
 ANNOTATE = "nsys_annotate"
 LEAST_ROOM = 16 * 1024

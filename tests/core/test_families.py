@@ -19,7 +19,7 @@ from pytest_nsys.core.families import MAXTEXT, NVIDIA, OTHER, TABLES, Family, cl
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.shape import StepShape
+from pytest_nsys.samples.step import StepShape
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
 from tests.support.samples.formats import write_step
 

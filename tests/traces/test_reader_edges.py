@@ -29,11 +29,10 @@ from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
 from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
 from pytest_nsys.traces.messages import without_names
-from pytest_nsys.traces.nsys.collectives import BYTES, Launch, _Calls
+from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
 from pytest_nsys.traces.nsys.copies import _launches
 from pytest_nsys.traces.nsys.export_cache import _lock
-from pytest_nsys.traces.nsys.payloads import PayloadRow
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.samples.shape import Regression, StepShape
+from pytest_nsys.samples.step import Regression, StepShape
 from tests.support.gates import Project
 from tests.support.reports import report_of
 from tests.support.samples.formats import KINETO_CLOCK_NS, Format, write_step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.model import Note, counted
 from pytest_nsys.core.units import format_apart, format_value
@@ -13,7 +13,6 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes, signed
-from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
@@ -26,6 +25,9 @@ from pytest_nsys.reports.text import (
     window_lines,
 )
 from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.pictures import Picture
 
 SHOWN_ROWS = 20
 LONGEST_NOTE = 400

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, TypedDict
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Scope
@@ -21,9 +21,41 @@ from pytest_nsys.core.exact import exact_text
 from pytest_nsys.core.model import Label, Value, label_words, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
-from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.text import rows_to_show
 from pytest_nsys.stored.baselines.baseline_file import series_id
+
+
+class Picture(TypedDict):
+    """The window of one rank; the same ``key`` is the same picture. ``head`` is None where it was handed over before,
+    ``why`` says why there is none at all.
+    """
+
+    key: str
+    rank: int
+    base: Timeline | None
+    head: Timeline | None
+    why: str
+
+
+class Spread(TypedDict):
+    """The values of one row over the steady windows, as (index of the anchor, value as text); ``median`` is the anchor
+    that the default window is. ``why`` there are none. ``limit`` is that of the row, as text.
+    """
+
+    row: str
+    limit: str | None
+    values: list[list[Any]]
+    median: int
+    why: str
+
+
+class Pictures(TypedDict):
+    """All that is drawn of one assertion. ``series`` names its worst row in a history, None where that has none."""
+
+    windows: list[Picture]
+    spread: Spread | None
+    series: dict[str, Any] | None
+
 
 MOST_RANKS = 8
 MOST_STEADY_KERNELS = 200_000

@@ -11,21 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.model import Step, counted
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import labels_words, part_cells, shared_words, signed
-from pytest_nsys.reports.page.drawn import Picture, Pictures, Spread
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, percent, timeline_view
-from pytest_nsys.reports.row_table import row_table
 from pytest_nsys.reports.session.digest import Digest, name_of, ordered_states, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import notes_of, state, steps_of
+from pytest_nsys.reports.session.record import notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Table, number, table_of
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""

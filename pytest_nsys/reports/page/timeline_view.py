@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.core.model import counted
 from pytest_nsys.core.units import NANOSECONDS, format_value
-from pytest_nsys.reports.page.drawn import Picture
 from pytest_nsys.reports.tables import Column, number
+
+if TYPE_CHECKING:
+    from pytest_nsys.reports.page.pictures import Picture
 
 HEIGHT = 20
 BODY = (4, 12)

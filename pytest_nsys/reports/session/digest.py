@@ -19,7 +19,7 @@ from pytest_nsys.reports.session.record import state
 
 if TYPE_CHECKING:
     from pytest_nsys.gates.gate_changes import GateChanges
-    from pytest_nsys.reports.page.drawn import Pictures
+    from pytest_nsys.reports.page.pictures import Pictures
 
 NOTHING_JUDGED = "nothing judged"
 STATES = (*map(str, Outcome), "warned", "waived", "xfailed")

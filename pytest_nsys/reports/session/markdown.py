@@ -13,10 +13,9 @@ from typing import Any
 from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words, signed
-from pytest_nsys.reports.row_table import NO_VALUE, coordinates, row_table
 from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
-from pytest_nsys.reports.session.record import notes_of, state, steps_of
+from pytest_nsys.reports.session.record import NO_VALUE, coordinates, notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 
 AT_MOST_BYTES = 900 * 1024

@@ -20,7 +20,7 @@ from pytest_nsys.samples.export import Export
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import Cell
-from pytest_nsys.samples.shape import Regression, StepShape
+from pytest_nsys.samples.step import Regression, StepShape
 
 KINETO_CLOCK_NS = 4_458_676_522_690_655_001
 """Where the clock of torch.profiler stands at the zero of the others: times of 19 digits, which no float holds."""

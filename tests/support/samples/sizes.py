@@ -10,7 +10,7 @@ from pytest_nsys.samples import schema
 from pytest_nsys.samples.dualpipe import put_rank
 from pytest_nsys.samples.export import Export
 from pytest_nsys.samples.schema import Cell
-from pytest_nsys.samples.shape import StepShape
+from pytest_nsys.samples.step import StepShape
 
 
 def with_kernels(shape: StepShape, kernels: int) -> StepShape:
