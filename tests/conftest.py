@@ -23,7 +23,7 @@ from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project
 from tests.support.quick_python import import_everything, quick_python
 
-pytest_plugins = ["pytester", "tests.support.marks"]
+pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
 
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", steady, max_examples=40)

@@ -13,24 +13,22 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DOMAIN_CREATE, MARK, TraceBuilder
 from tests.support.measure import SETUP, notes, rows, windows
+from tests.support.one_process import OneProcess
 
 NCCL = "ncclDevKernel_SendRecv"
 
 
-def test_window_without_kernel_is_an_error_and_without_communication_no_data(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_window_without_kernel_is_an_error_and_without_communication_no_data(gpu: OneProcess) -> None:
     gpu.range("step 0", 100, 200)
     gpu.kernel("gemm", 120, 160, launch_ns=110)
     gpu.kernel(NCCL, 130, 140, launch_ns=111)  # a barrier: it shares the stream
     gpu.range("step 1", 300, 400)
-    path = trace.write(tmp_path / "trace.sqlite")
 
     with pytest.raises(NothingMeasured, match=r"'step 1' .* holds no kernel"):
-        rows(path, "exposed_ns")
+        rows(gpu, "exposed_ns")
     for metric in ("exposed_ns", "overlap", "wall_exposed_ns", "stage_wall_exposed_ns", "wall_overlap"):
-        assert rows(path, metric, window="first") == {}
-    assert rows(path, "barrier_ns", window="first") == {0: 10}
+        assert rows(gpu, metric, window="first") == {}
+    assert rows(gpu, "barrier_ns", window="first") == {0: 10}
 
 
 def test_equal_starts_have_a_stable_median(tmp_path: Path) -> None:
@@ -48,47 +46,37 @@ def test_equal_starts_have_a_stable_median(tmp_path: Path) -> None:
     assert turned == tied
 
 
-def test_stage_is_found_behind_more_than_256_younger_ranges(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_stage_is_found_behind_more_than_256_younger_ranges(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.range("layer00_stage2_f", 10, 990)
     for i in range(300):
         gpu.range("layer01_stage1_f", 20 + i, 21 + i)
     gpu.kernel(NCCL, 910, 940, launch_ns=900, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
 
-    assert rows(path, "comm_ns") == {(0, "stage2_f"): 30}
+    assert rows(gpu, "comm_ns") == {(0, "stage2_f"): 30}
 
 
-def test_shorter_range_of_another_thread_wins_and_its_share_is_told(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process(thread=1)
+def test_shorter_range_of_another_thread_wins_and_its_share_is_told(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.range("layer00_stage2_f", 100, 900)
     gpu.range("layer00_stage4_b", 400, 600, thread=2)
     gpu.kernel(NCCL, 210, 220, launch_ns=200, stream=28)
     gpu.kernel(NCCL, 510, 540, launch_ns=500, stream=28)  # claimed by both threads
     gpu.kernel(NCCL, 710, 720, launch_ns=700, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
-
-    assert rows(path, "comm_ns") == {(0, "stage2_f"): 20, (0, "stage4_b"): 30}
+    assert rows(gpu, "comm_ns") == {(0, "stage2_f"): 20, (0, "stage4_b"): 30}
     told = "33.3 % of 3 launches lie inside ranges of two threads: the shorter range was taken"
-    assert told in notes(path, "comm_ns")
+    assert told in notes(gpu, "comm_ns")
 
 
-def test_stage_is_found_around_operator_ranges(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_stage_is_found_around_operator_ranges(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.range("layer05_stage5_f_layer06_stage1_f", 100, 500)
     gpu.range("aten::linear, seq = 7", 150, 300)
     gpu.range("nccl:all_to_all stage4_b", 180, 290)  # NCCL's own range says nothing, whatever it is called
     gpu.range("aten::mm", 190, 280)
     gpu.kernel(NCCL, 250, 260, launch_ns=200, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
 
-    assert rows(path, "comm_ns") == {(0, "stage1_f"): 10}
+    assert rows(gpu, "comm_ns") == {(0, "stage1_f"): 10}
 
 
 def test_setup_label_is_found_by_its_grammar(tmp_path: Path) -> None:
@@ -149,88 +137,71 @@ def test_shared_and_repeated_correlations_give_one_launch_per_kernel(tmp_path: P
 
 
 @pytest.mark.parametrize(("device", "context"), [(0, 2), (1, 1)])
-def test_stream_number_shared_by_contexts_or_devices_is_two_streams(tmp_path: Path, device: int, context: int) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_stream_number_shared_by_contexts_or_devices_is_two_streams(gpu: OneProcess, device: int, context: int) -> None:
     gpu.range(SETUP.format(0, 0), 1, 2)  # one rank, also over two devices
     gpu.range("step", 100, 900)
     gpu.range("layer00_stage2_f", 100, 300)
     gpu.kernel("gemm", 310, 340, launch_ns=110, stream=7, device=0, context=1)
     gpu.kernel(NCCL, 330, 350, launch_ns=120, stream=7, device=device, context=context)
-    path = trace.write(tmp_path / "trace.sqlite")
 
-    assert rows(path, "compute_streams") == {0: 1}
-    assert rows(path, "comm_streams")[0, "ep_a2a"] == 1
-    assert rows(path, "exposed_ns") == {(0, "stage2_f"): 10}
-    assert rows(path, "barrier_ns") == {0: 0}
+    assert rows(gpu, "compute_streams") == {0: 1}
+    assert rows(gpu, "comm_streams")[0, "ep_a2a"] == 1
+    assert rows(gpu, "exposed_ns") == {(0, "stage2_f"): 10}
+    assert rows(gpu, "barrier_ns") == {0: 0}
 
 
 @pytest.mark.parametrize("name", ["NCCLxKernel", "Ncclkernel", "ampere_nccl_like"])
-def test_only_nccl_in_lower_case_communicates(tmp_path: Path, name: str) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_only_nccl_in_lower_case_communicates(gpu: OneProcess, name: str) -> None:
     gpu.range("step", 100, 900)
     gpu.range("layer00_stage2_f", 100, 300)
     gpu.kernel(name, 310, 340, launch_ns=110, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
 
-    assert rows(path, "compute_ns") == {0: 30}
-    assert set(rows(path, "comm_streams").values()) == {0}
-    assert rows(path, "comm_ns") == {}
+    assert rows(gpu, "compute_ns") == {0: 30}
+    assert set(rows(gpu, "comm_streams").values()) == {0}
+    assert rows(gpu, "comm_ns") == {}
 
 
-def test_concurrent_communication_is_summed_by_exposed_and_counted_once_by_wall(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_concurrent_communication_is_summed_by_exposed_and_counted_once_by_wall(gpu: OneProcess) -> None:
     gpu.range("step", 0, 900)
     gpu.range("layer00_stage2_f", 10, 300)
     gpu.kernel("gemm", 400, 450, launch_ns=20, stream=7)
     gpu.kernel(NCCL, 420, 500, launch_ns=30, stream=28)
     gpu.kernel(NCCL, 420, 480, launch_ns=40, stream=32)
-    path = trace.write(tmp_path / "trace.sqlite")
 
-    assert rows(path, "exposed_ns") == {(0, "stage2_f"): 50 + 30}
-    assert rows(path, "stage_wall_exposed_ns") == {(0, "stage2_f"): 50}
-    assert rows(path, "wall_exposed_ns") == {0: 50}
+    assert rows(gpu, "exposed_ns") == {(0, "stage2_f"): 50 + 30}
+    assert rows(gpu, "stage_wall_exposed_ns") == {(0, "stage2_f"): 50}
+    assert rows(gpu, "wall_exposed_ns") == {0: 50}
 
 
-def test_communication_of_no_length_gives_no_row_and_no_division(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_communication_of_no_length_gives_no_row_and_no_division(gpu: OneProcess) -> None:
+    stages = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns")
     gpu.range("step", 0, 900)
     gpu.range("layer00_stage2_f", 10, 100)
     gpu.range("layer00_stage4_f", 110, 200)
     gpu.kernel("gemm", 400, 450, launch_ns=20)
     gpu.kernel(NCCL, 440, 440, launch_ns=120, stream=32)  # all that stage4_f communicates
-    only_empty = trace.write(tmp_path / "empty.sqlite")
+    for metric in (*stages, "wall_exposed_ns", "wall_overlap", "wall_exposed_all_ns", "wall_overlap_all"):
+        assert rows(gpu, metric) == {}, metric
     gpu.kernel(NCCL, 430, 430, launch_ns=30, stream=28)
     gpu.kernel(NCCL, 440, 460, launch_ns=40, stream=28)
-    both = trace.write(tmp_path / "both.sqlite")
-
-    stages = ("comm_ns", "exposed_ns", "overlap", "overlap_min", "overlap_max", "stage_wall_exposed_ns")
-    for metric in (*stages, "wall_exposed_ns", "wall_overlap", "wall_exposed_all_ns", "wall_overlap_all"):
-        assert rows(only_empty, metric) == {}, metric
     for metric in stages:
-        assert rows(both, metric).keys() == {(0, "stage2_f")}, metric
-    assert rows(both, "overlap_min") == rows(both, "overlap_max")
-    assert rows(both, "launches") == {(0, "stage2_f"): 3, (0, "stage4_f"): 1}
+        assert rows(gpu, metric).keys() == {(0, "stage2_f")}, metric
+    assert rows(gpu, "overlap_min") == rows(gpu, "overlap_max")
+    assert rows(gpu, "launches") == {(0, "stage2_f"): 3, (0, "stage4_f"): 1}
 
 
-def test_kernels_of_a_cuda_graph_count_once_under_the_stage_of_its_launch(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_kernels_of_a_cuda_graph_count_once_under_the_stage_of_its_launch(gpu: OneProcess) -> None:
     gpu.range("step", 0, 900)
     gpu.range("layer00_stage2_f", 10, 100)
     gpu.range("layer00_stage3_f", 300, 600)
     graph = gpu.kernel("gemm", 310, 350, launch_ns=50, graph_node=1)
     gpu.kernel("gemm", 360, 400, correlation=graph, graph_node=2)
     gpu.kernel(NCCL, 390, 420, correlation=graph, graph_node=3, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
 
     for mode in ("contained", "launched"):
-        assert rows(path, "launches", kernels=mode) == {(0, "stage2_f"): 3}
-        assert rows(path, "exposed_ns", kernels=mode) == {(0, "stage2_f"): 20}
-    assert "3 kernels came from CUDA graphs: their stage is that of the graph's launch" in notes(path, "launches")
+        assert rows(gpu, "launches", kernels=mode) == {(0, "stage2_f"): 3}
+        assert rows(gpu, "exposed_ns", kernels=mode) == {(0, "stage2_f"): 20}
+    assert "3 kernels came from CUDA graphs: their stage is that of the graph's launch" in notes(gpu, "launches")
 
 
 def test_every_schema_version_gives_the_same_numbers(tmp_path: Path) -> None:

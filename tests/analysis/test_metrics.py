@@ -13,14 +13,15 @@ from pytest_nsys.analysis.structure import fingerprint
 from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.core.model import Value
-from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import OF_SIZES, STEP, captures, notes, rows
+from tests.support.one_process import OneProcess
 
 NCCL = "ncclDevKernel_SendRecv"
 
 
 @pytest.fixture
-def timeline(tmp_path: Path) -> Path:
+def timeline(gpu: OneProcess) -> OneProcess:
     """One step of two stages:
 
     ==========  ==================  ====================
@@ -29,8 +30,6 @@ def timeline(tmp_path: Path) -> Path:
     stream 32   all-to-all of stage4_f [170, 210), without a stage [250, 270)
     ==========  ==================  ====================
     """
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("step", 0, 400)
     gpu.range("layer00_stage2_f", 10, 20)
     gpu.range("layer00_stage4_f", 30, 40)
@@ -42,7 +41,7 @@ def timeline(tmp_path: Path) -> Path:
     gpu.kernel(NCCL, 170, 210, launch_ns=33, stream=32)
     gpu.kernel(NCCL, 250, 270, launch_ns=70, stream=32)
     gpu.api("cudaStreamSynchronize_v3020", 80, 90)
-    return trace.write(tmp_path / "trace.sqlite")
+    return gpu
 
 
 STAGES = ("none", "stage2_f", "stage4_f")
@@ -115,7 +114,7 @@ EXPECTED: dict[str, dict[object, Value]] = {
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_metric(timeline: Path, metric: str) -> None:
+def test_metric(timeline: OneProcess, metric: str) -> None:
     assert rows(timeline, metric) == EXPECTED[metric]
 
 
@@ -132,7 +131,7 @@ def test_metric_says_of_itself_what_users_must_know(metric: Metric) -> None:
     assert good or metric.better is not Better.HIGHER
 
 
-def test_values_are_integers_and_exact_fractions(timeline: Path) -> None:
+def test_values_are_integers_and_exact_fractions(timeline: OneProcess) -> None:
     for metric in METRICS:
         for value in rows(timeline, metric).values():
             assert type(value) is int or (isinstance(value, Fraction) and value.denominator > 1), metric
@@ -187,10 +186,9 @@ def test_row_that_one_capture_lacks_is_missing(tmp_path: Path) -> None:
 # -- overlap tax
 
 
-def taxed(tmp_path: Path) -> Path:
+@pytest.fixture
+def taxed(gpu: OneProcess) -> OneProcess:
     """gemm takes 10, 20 and 12 ns alone, 50 and 30 under communication; gelu never runs alone."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("step", 0, 400)
     gpu.range("layer00_stage2_f", 10, 20)
     for start, end in ((100, 110), (120, 140), (160, 172)):
@@ -200,41 +198,35 @@ def taxed(tmp_path: Path) -> Path:
     gpu.kernel(NCCL, 240, 270, launch_ns=12, stream=28)
     gpu.kernel("gemm", 300, 330, launch_ns=31)
     gpu.kernel(NCCL, 329, 340, launch_ns=31, stream=28)
-    return trace.write(tmp_path / "trace.sqlite")
+    return gpu
 
 
-def test_overlap_tax_is_the_length_over_the_median_alone(tmp_path: Path) -> None:
-    path = taxed(tmp_path)
-    assert rows(path, "overlap_tax_ns") == {(0, "none"): 30 - 12, (0, "stage2_f"): 50 - 12}
+def test_overlap_tax_is_the_length_over_the_median_alone(taxed: OneProcess) -> None:
+    assert rows(taxed, "overlap_tax_ns") == {(0, "none"): 30 - 12, (0, "stage2_f"): 50 - 12}
 
 
-def test_overlap_tax_tells_the_share_of_kernels_without_a_sample_alone(tmp_path: Path) -> None:
-    path = taxed(tmp_path)
+def test_overlap_tax_tells_the_share_of_kernels_without_a_sample_alone(taxed: OneProcess) -> None:
     told = "overlap_tax_ns leaves out 33.3 % of 3 compute kernels under communication"
-    assert any(note.startswith(told) for note in notes(path, "overlap_tax_ns"))
-    assert not any("overlap_tax_ns" in note for note in notes(path, "compute_ns"))
+    assert any(note.startswith(told) for note in notes(taxed, "overlap_tax_ns"))
+    assert not any("overlap_tax_ns" in note for note in notes(taxed, "compute_ns"))
 
 
-def test_barrier_is_communication_to_a_kernel_of_another_stream(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_barrier_is_communication_to_a_kernel_of_another_stream(gpu: OneProcess) -> None:
     gpu.range("step", 0, 400)
     gpu.kernel("gemm", 100, 110, launch_ns=10)
     gpu.kernel("gemm", 200, 240, launch_ns=10)
     gpu.kernel("gelu", 150, 160, launch_ns=10, stream=8)
     gpu.kernel(NCCL, 230, 260, launch_ns=10, stream=8)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "barrier_ns") == {0: 30}
-    assert rows(path, "overlap_tax_ns") == {(0, "none"): 40 - 10}
+    assert rows(gpu, "barrier_ns") == {0: 30}
+    assert rows(gpu, "overlap_tax_ns") == {(0, "none"): 40 - 10}
 
 
-def test_overlap_tax_takes_its_samples_from_the_whole_run(tmp_path: Path) -> None:
-    path = taxed(tmp_path)
-    assert rows(path, "overlap_tax_ns", window="195:290") == {(0, "stage2_f"): 50 - 12}
-    assert rows(path, "overlap_tax_ns", window="195:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
+def test_overlap_tax_takes_its_samples_from_the_whole_run(taxed: OneProcess) -> None:
+    assert rows(taxed, "overlap_tax_ns", window="195:290") == {(0, "stage2_f"): 50 - 12}
+    assert rows(taxed, "overlap_tax_ns", window="195:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
     # A kernel that the window cuts is taxed for its whole length, as long as it is overlapped inside.
-    assert rows(path, "overlap_tax_ns", window="245:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
-    assert rows(path, "overlap_tax_ns", window="195:240", kernels="clipped") == {}
+    assert rows(taxed, "overlap_tax_ns", window="245:290", kernels="clipped") == {(0, "stage2_f"): 50 - 12}
+    assert rows(taxed, "overlap_tax_ns", window="195:240", kernels="clipped") == {}
 
 
 # -- typicality and period
@@ -249,47 +241,40 @@ def test_overlap_tax_takes_its_samples_from_the_whole_run(tmp_path: Path) -> Non
         ((50, 20, 47, 10, 50), {0: Fraction(27, 10)}),
     ],
 )
-def test_window_typicality(tmp_path: Path, lengths: tuple[int, ...], expected: dict[object, Value]) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_window_typicality(gpu: OneProcess, lengths: tuple[int, ...], expected: dict[object, Value]) -> None:
     for i, length in enumerate(lengths):
         gpu.range("step", 100 * i, 100 * i + length)
         gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "window_typicality") == expected
+    assert rows(gpu, "window_typicality") == expected
 
 
-def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_untypical_window_is_told_and_an_explicit_one_has_no_typicality(gpu: OneProcess) -> None:
     for i, length in enumerate((50, 50, 20, 21, 90, 22, 20, 50, 50)):
         gpu.range("step", 100 * i, 100 * i + length)
         gpu.kernel("gemm", 100 * i + 1, 100 * i + 2, launch_ns=100 * i)
-    path = trace.write(tmp_path / "trace.sqlite")
     assert "rank 0: the window is untypical, 69 MAD from the steady median" in [
-        note.replace(".0 MAD", " MAD") for note in notes(path, "compute_ns")
+        note.replace(".0 MAD", " MAD") for note in notes(gpu, "compute_ns")
     ]
-    assert rows(path, "window_typicality", window="0:100") == {}
+    assert rows(gpu, "window_typicality", window="0:100") == {}
 
 
-def periods(tmp_path: Path, *lengths: int) -> Path:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def periods(gpu: OneProcess, *lengths: int) -> OneProcess:
     at = 0
     for length in (*lengths, 1_000):
         gpu.range("step", at, at + 5)
         gpu.kernel("gemm", at + 1, at + 2, launch_ns=at)
         at += length
-    return trace.write(tmp_path / "trace.sqlite")
+    return gpu
 
 
-def test_period_quantiles_are_nearest_ranks_over_the_steady_anchors(tmp_path: Path) -> None:
-    path = periods(tmp_path, 900, 900, 40, 10, 30, 20, 900)  # 8 anchors, steady: 2 … 5
-    assert rows(path, "period_ns") == {(0, "p50"): 20, (0, "p90"): 40, (0, "p99"): 40}
-    assert rows(path, "anchors") == {0: 8}
+def test_period_quantiles_are_nearest_ranks_over_the_steady_anchors(gpu: OneProcess) -> None:
+    periods(gpu, 900, 900, 40, 10, 30, 20, 900)  # 8 anchors, steady: 2 … 5
+    assert rows(gpu, "period_ns") == {(0, "p50"): 20, (0, "p90"): 40, (0, "p99"): 40}
+    assert rows(gpu, "anchors") == {0: 8}
 
 
-def test_last_anchor_has_no_period_to_count(tmp_path: Path) -> None:
-    assert rows(periods(tmp_path, 10, 30), "period_ns") == {(0, "p50"): 10, (0, "p90"): 30, (0, "p99"): 30}
+def test_last_anchor_has_no_period_to_count(gpu: OneProcess) -> None:
+    assert rows(periods(gpu, 10, 30), "period_ns") == {(0, "p50"): 10, (0, "p90"): 30, (0, "p99"): 30}
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(1, 1), (10, 1), (11, 2), (50, 5), (90, 9), (91, 10), (99, 10)])
@@ -305,40 +290,32 @@ def test_of_many_values_a_percentile_is_the_smallest_that_so_many_do_not_exceed(
 # -- streams
 
 
-def test_stream_number_that_two_contexts_share_is_spelt_out(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_stream_number_that_two_contexts_share_is_spelt_out(gpu: OneProcess) -> None:
     gpu.range("step", 0, 400)
     gpu.kernel("gemm", 100, 110, launch_ns=12, stream=7, context=1)
     gpu.kernel("gemm", 100, 120, launch_ns=12, stream=7, context=2)
     gpu.kernel("gemm", 100, 130, launch_ns=12, stream=8, context=2)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "stream_compute_ns") == {(0, "0/1/7"): 10, (0, "0/2/7"): 20, (0, 8): 30}
+    assert rows(gpu, "stream_compute_ns") == {(0, "0/1/7"): 10, (0, "0/2/7"): 20, (0, 8): 30}
 
 
-def test_all_communication_being_barrier_is_told(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_all_communication_being_barrier_is_told(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.kernel("gemm", 100, 200, launch_ns=12)
     gpu.kernel(NCCL, 200, 300, launch_ns=13)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "comm_streams") == ZEROS
+    assert rows(gpu, "comm_streams") == ZEROS
     told = "0 communication streams, all communication is barrier: 1 kernels on compute streams"
-    assert any(note.startswith(told) for note in notes(path, "comm_streams"))
+    assert any(note.startswith(told) for note in notes(gpu, "comm_streams"))
 
 
 # -- calls
 
 
-def syncs(tmp_path: Path, *calls: tuple[str, int]) -> Value:
-    trace = TraceBuilder()
-    gpu: Process = trace.process()
+def syncs(gpu: OneProcess, *calls: tuple[str, int]) -> Value:
     gpu.range("step", 100, 200)
     gpu.kernel("gemm", 110, 120, launch_ns=105)
     for name, start in calls:
         gpu.api(name, start, start + 5)
-    return rows(trace.write(tmp_path / "trace.sqlite"), "syncs")[0]
+    return rows(gpu, "syncs")[0]
 
 
 @pytest.mark.parametrize(
@@ -358,61 +335,54 @@ def syncs(tmp_path: Path, *calls: tuple[str, int]) -> Value:
         ("cudaMalloc", False),
     ],
 )
-def test_sync_is_what_makes_the_cpu_wait(tmp_path: Path, call: str, counts: bool) -> None:
-    assert syncs(tmp_path, (call, 150)) == int(counts)
+def test_sync_is_what_makes_the_cpu_wait(gpu: OneProcess, call: str, counts: bool) -> None:
+    assert syncs(gpu, (call, 150)) == int(counts)
 
 
-def test_syncs_of_the_window_only(tmp_path: Path) -> None:
+def test_syncs_of_the_window_only(gpu: OneProcess) -> None:
     calls = [("cudaDeviceSynchronize", start) for start in (50, 99, 100, 150, 200, 201)]
-    assert syncs(tmp_path, *calls) == 3
+    assert syncs(gpu, *calls) == 3
 
 
-def test_sync_that_is_recorded_twice_counts_once(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_sync_that_is_recorded_twice_counts_once(gpu: OneProcess) -> None:
     gpu.range("step", 100, 200)
     gpu.kernel("gemm", 110, 120, launch_ns=105)
     first = gpu.api("cudaStreamSynchronize_v3020", 150, 160)
     gpu.api("cudaStreamSynchronize_v3020", 150, 160, event_class=67, correlation=first)
     gpu.api("cuStreamSynchronize", 151, 159, event_class=1, correlation=first)
     gpu.api("cudaStreamSynchronize_v3020", 170, 175)
-    other = trace.process(pid=101)
+    other = gpu.trace.process(pid=101)
     other.range("step", 100, 200)
     other.kernel("gemm", 110, 120, launch_ns=105)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "syncs") == {0: 2, 1: 0}
+    assert rows(gpu, "syncs") == {0: 2, 1: 0}
 
 
 # -- counts of kernels
 
 
-def test_kernel_without_a_launch_row_is_looked_up_at_its_start_and_its_share_told(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_kernel_without_a_launch_row_is_looked_up_at_its_start_and_its_share_told(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.range("layer00_stage3_f", 100, 200)
     gpu.kernel("gemm", 150, 160, launch=False)
     gpu.kernel("gemm", 170, 190, launch_ns=50)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "launches") == {(0, "none"): 1, (0, "stage3_f"): 1}
+    assert rows(gpu, "launches") == {(0, "none"): 1, (0, "stage3_f"): 1}
     told = "50.0 % of 2 kernels around the windows have no launch row: their stage was looked up at their GPU start"
-    assert told in notes(path, "launches")
+    assert told in notes(gpu, "launches")
 
 
-def test_gap_is_between_kernels_of_all_compute_streams(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_gap_is_between_kernels_of_all_compute_streams(gpu: OneProcess) -> None:
     gpu.range("step", 0, 1_000)
     gpu.kernel("gemm", 100, 200, launch_ns=5)
     gpu.kernel("gemm", 150, 260, launch_ns=5, stream=8)
     gpu.kernel(NCCL, 200, 900, launch_ns=5, stream=28)
     gpu.kernel("gemm", 300, 310, launch_ns=5)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "gpu_gap_ns") == {0: 40}
+    assert rows(gpu, "gpu_gap_ns") == {0: 40}
     for at in (50, 280, 700):
         gpu.kernel("empty", at, at, launch_ns=5)
-    assert rows(trace.write(tmp_path / "zero.sqlite"), "gpu_gap_ns") == {0: 40}
+    assert rows(gpu, "gpu_gap_ns") == {0: 40}
 
 
-def test_metrics_of_a_convention_without_stages_stand_under_none(timeline: Path) -> None:
+def test_metrics_of_a_convention_without_stages_stand_under_none(timeline: OneProcess) -> None:
     plain = replace(STEP, stage=None, purposes=())
     assert rows(timeline, "exposed_ns", convention=plain) == {(0, "none"): 60}
     assert rows(timeline, "comm_streams", convention=plain) == {(0, "mixed"): 0, (0, "unknown"): 2}

@@ -9,6 +9,7 @@ import pytest
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, captures, notes, rows
+from tests.support.one_process import OneProcess
 
 LABEL = "rank={rank}; pp={rank}/{sizes} dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 SWAP = "several processes use the same device id: the order of ranks may swap between two runs"
@@ -52,12 +53,10 @@ def test_files_are_joined_by_their_labels(tmp_path: Path) -> None:
     assert not any("numbered by" in note or "mesh" in note for note in notes(tmp_path, "compute_ns"))
 
 
-def test_label_makes_all_devices_of_its_process_one_rank(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_label_makes_all_devices_of_its_process_one_rank(gpu: OneProcess) -> None:
     work(gpu, 10, *label(0, 1))
     gpu.kernel("gemm", 300, 305, launch_ns=111, device=1)
-    assert rows(trace.write(tmp_path / "t.sqlite"), "compute_ns") == {0: 15}
+    assert rows(gpu, "compute_ns") == {0: 15}
 
 
 def test_repeat_of_a_label_is_fine(tmp_path: Path) -> None:
@@ -188,11 +187,9 @@ def test_range_that_only_looks_like_a_label_is_none(tmp_path: Path) -> None:
         assert rows(path, "compute_ns") == {0: 10}
 
 
-def test_label_that_was_never_closed_is_a_label(tmp_path: Path) -> None:
+def test_label_that_was_never_closed_is_a_label(gpu: OneProcess) -> None:
     """A capture range that ends the profiler inside the label leaves its range open."""
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range(SETUP.format(1, 1), 1, None)
     gpu.range("step", 100, 900)
     gpu.kernel("gemm", 200, 210)
-    assert rows(trace.write(tmp_path / "open.sqlite"), "compute_ns") == {1: 10}
+    assert rows(gpu, "compute_ns") == {1: 10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span, Stream, Window
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, STEP, notes, rows, windows
+from tests.support.one_process import OneProcess
 from tests.support.windows import track_of
 
 
@@ -127,27 +129,24 @@ def test_period_ends_at_the_next_start(tmp_path: Path) -> None:
     assert rows(path, "window_ns", window="1", convention=by_convention, span="range") == {0: 90}
 
 
-def test_launched_by_any_thread_counts_and_both_edges_of_a_range_belong_to_it(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process(thread=1)
+def test_launched_by_any_thread_counts_and_both_edges_of_a_range_belong_to_it(gpu: OneProcess) -> None:
     gpu.range("step", 100, 200)
     for i, launch_ns in enumerate((99, 100, 150, 200, 201)):
         gpu.kernel("gemm", 1_000 + 20 * i, 1_010 + 20 * i, launch_ns=launch_ns, thread=i)
     gpu.kernel("gemm", 150, 160, launch=False)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "launches", kernels="launched") == {(0, "none"): 3}
-    assert rows(path, "window_ns", kernels="launched") == {0: 1_070 - 1_020}
+    assert rows(gpu, "launches", kernels="launched") == {(0, "none"): 3}
+    assert rows(gpu, "window_ns", kernels="launched") == {0: 1_070 - 1_020}
 
 
 # -- where there is none
 
 
-def why(path: Path, *, window: str = "median", span: str | None = None, kernels: str | None = None) -> str:
+def why(path: os.PathLike[str], *, window: str = "median", span: str | None = None, kernels: str | None = None) -> str:
     """The error, which is one line."""
     with pytest.raises(NothingMeasured) as error:
         rows(path, "busy_ns", window=window, span=span, kernels=kernels)
     (line,) = str(error.value).splitlines()
-    assert line.startswith(f"{path}: rank 0")
+    assert line.startswith(f"{os.fspath(path)}: rank 0")
     return line
 
 
@@ -169,23 +168,19 @@ def test_no_anchor_shows_the_most_frequent_names(tmp_path: Path) -> None:
         rows(path, "busy_ns", convention=BUILT_IN["generic"])
 
 
-def test_no_anchor_names_the_convention_that_has_one(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_no_anchor_names_the_convention_that_has_one(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 10, 20, launch_ns=5)
     gpu.range("ProfilerStep#7", 1, 90)
-    path = trace.write(tmp_path / "trace.sqlite")
     kineto = "Set convention: kineto, which has an anchor for it (in a command --convention kineto), or use window run"
-    assert why(path).endswith(kineto)
+    assert why(gpu).endswith(kineto)
     with pytest.raises(NothingMeasured, match=r"no range matches the anchor 'chunk'.*Set convention: \{anchor: …\}"):
-        rows(path, "busy_ns", window="chunk", convention=BUILT_IN["kineto"])
+        rows(gpu, "busy_ns", window="chunk", convention=BUILT_IN["kineto"])
 
 
 @pytest.mark.parametrize("kernels", ["contained", "clipped", "launched"])
-def test_no_anchor_is_said_in_every_mode(tmp_path: Path, kernels: str) -> None:
-    trace = TraceBuilder()
-    trace.process().kernel("gemm", 10, 20, launch_ns=5)
-    assert "no range matches the anchor" in why(trace.write(tmp_path / "trace.sqlite"), kernels=kernels)
+def test_no_anchor_is_said_in_every_mode(gpu: OneProcess, kernels: str) -> None:
+    gpu.kernel("gemm", 10, 20, launch_ns=5)
+    assert "no range matches the anchor" in why(gpu, kernels=kernels)
 
 
 def test_index_beyond_the_last_anchor(tmp_path: Path) -> None:
@@ -498,12 +493,10 @@ def test_streams_stand_with_those_that_compute_first_and_by_what_tells_them_apar
     assert [each.computes for each in found] == [True, True, True, False, False]
 
 
-def test_what_no_window_can_hold_is_told(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
-    process.range("step", 0, 100)
-    process.kernel("gemm", 10, 20, launch_ns=5)
+def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 10, 20, launch_ns=5)
     for start in (30, 40):
-        process.graph_trace(start, start + 5, launch_ns=6)
-    told = notes(trace.write(tmp_path / "alone.sqlite"), "busy_ns")
+        gpu.graph_trace(start, start + 5, launch_ns=6)
+    told = notes(gpu, "busy_ns")
     assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 
 from pytest_nsys.core.conventions import BUILT_IN, Convention, ConventionMistake, CopyKind, Purpose, like
 from pytest_nsys.core.families import Family
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.measure import rows, windows
+from tests.support.one_process import OneProcess
 
 PITHTRAIN, GENERIC = BUILT_IN["pithtrain"], BUILT_IN["generic"]
 
@@ -41,26 +40,22 @@ PITHTRAIN, GENERIC = BUILT_IN["pithtrain"], BUILT_IN["generic"]
     ],
 )
 @pytest.mark.parametrize("registered", [False, True], ids=["inline", "registered"])
-def test_only_percent_is_a_wildcard(tmp_path: Path, pattern: str, name: str, matches: bool, registered: bool) -> None:
+def test_only_percent_is_a_wildcard(gpu: OneProcess, pattern: str, name: str, matches: bool, registered: bool) -> None:
     assert like(pattern)(name) is matches
 
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.kernel("gemm", 1, 2, launch_ns=0)
     gpu.range(name, 10, 20, registered=registered)
     gpu.range(pattern, 30, 40)  # a name matches itself
-    found = windows(trace.write(tmp_path / "trace.sqlite"), "first", convention=replace(GENERIC, anchor=pattern))
+    found = windows(gpu, "first", convention=replace(GENERIC, anchor=pattern))
     assert found[0].name == (name if matches else pattern)
 
 
 @pytest.mark.parametrize("name", ["a [1]* of 3?", "a [1]*"])
-def test_characters_of_globs_are_themselves_behind_a_leading_wildcard(tmp_path: Path, name: str) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_characters_of_globs_are_themselves_behind_a_leading_wildcard(gpu: OneProcess, name: str) -> None:
     gpu.kernel("gemm", 1, 2, launch_ns=0)
     gpu.range("a 1", 5, 8)
     gpu.range(name, 10, 20)
-    (window,) = windows(trace.write(tmp_path / "trace.sqlite"), convention=replace(GENERIC, anchor="%[1%"))
+    (window,) = windows(gpu, convention=replace(GENERIC, anchor="%[1%"))
     assert (window.name, window.count) == (name, 1)
 
 
@@ -139,23 +134,20 @@ def test_purpose_by_range_wins_over_one_by_stage_and_the_first_of_a_kind_wins() 
 # -- communication kernels
 
 
-def test_communication_globs_are_held_against_the_demangled_name(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_communication_globs_are_held_against_the_demangled_name(gpu: OneProcess) -> None:
     gpu.range("step", 0, 900)
     gpu.kernel("dispatch", 10, 20, launch_ns=1, stream=20, demangled="void deep_ep::intranode::dispatch<8>(int*)")
     gpu.kernel("deep_ep_like", 10, 22, launch_ns=1, stream=21, demangled="void other::kernel()")
     gpu.kernel("ncclKernel", 10, 24, launch_ns=1, stream=22, demangled="void renamed()")
     gpu.kernel("renamed", 10, 26, launch_ns=1, stream=23, demangled="ncclDevKernel()")
-    path = trace.write(tmp_path / "trace.sqlite")
 
     plain = Convention("own", anchor="step")
-    assert rows(path, "compute_ns", convention=plain) == {0: 10 + 12 + 16}
+    assert rows(gpu, "compute_ns", convention=plain) == {0: 10 + 12 + 16}
     deep_ep = replace(plain, communication=("*deep_ep::*", "nothing"))
-    assert rows(path, "compute_ns", convention=deep_ep) == {0: 12 + 16}
-    assert rows(path, "comm_ns", convention=deep_ep) == {(0, "none"): 10 + 14}
+    assert rows(gpu, "compute_ns", convention=deep_ep) == {0: 12 + 16}
+    assert rows(gpu, "comm_ns", convention=deep_ep) == {(0, "none"): 10 + 14}
     case = replace(plain, communication=("*DEEP_EP*",))
-    assert rows(path, "compute_ns", convention=case) == {0: 10 + 12 + 16}
+    assert rows(gpu, "compute_ns", convention=case) == {0: 10 + 12 + 16}
 
 
 # -- fingerprint and mistakes
@@ -213,18 +205,15 @@ def test_expression_that_cannot_be_meant(given: dict[str, str], key: str, what: 
     assert mistake.value.key == key
 
 
-def test_generic_names_nothing(tmp_path: Path) -> None:
+def test_generic_names_nothing(gpu: OneProcess) -> None:
     assert GENERIC.purpose_names == ("mixed", "unknown")
     assert GENERIC.contexts()("layer00_stage2_f") is None
     assert GENERIC.setup_of("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=1") is None
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
     gpu.range("layer00_stage2_f", 5, 20)
     gpu.kernel("gemm", 30, 40, launch_ns=10)
     gpu.kernel("ncclKernel", 40, 50, launch_ns=10, stream=28)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "comm_ns", convention=GENERIC, window="run") == {(0, "none"): 10}
+    assert rows(gpu, "comm_ns", convention=GENERIC, window="run") == {(0, "none"): 10}
 
 
 # -- setup labels
@@ -263,13 +252,10 @@ def test_setup_label_states_what_its_expression_names() -> None:
         (r"100% rank (?P<rank>\d+)", "100% rank 1"),
     ],
 )
-def test_setup_label_is_found_whatever_its_expression_starts_with(tmp_path: Path, setup: str, label: str) -> None:
+def test_setup_label_is_found_whatever_its_expression_starts_with(gpu: OneProcess, setup: str, label: str) -> None:
     own = Convention("own", anchor="step", setup=setup)
-    trace = TraceBuilder()
-    gpu = trace.process()
     gpu.range("range 1", 1, 2)
     gpu.range(label, 3, 4)
     gpu.range("step", 10, 90)
     gpu.kernel("gemm", 30, 40, launch_ns=20)
-    path = trace.write(tmp_path / "trace.sqlite")
-    assert rows(path, "compute_ns", convention=own) == {1: 10}
+    assert rows(gpu, "compute_ns", convention=own) == {1: 10}

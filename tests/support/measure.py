@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,17 +32,19 @@ OF_SIZES = (
 
 
 @contextmanager
-def captures(*captures: Path, convention: Convention = STEP, workload: Workload | None = None) -> Iterator[Captures]:
+def captures(
+    *captures: os.PathLike[str], convention: Convention = STEP, workload: Workload | None = None
+) -> Iterator[Captures]:
     """Captures of one run each, closed at the end."""
     library = CaptureCache()
     try:
-        yield library.captures([str(path) for path in captures], Path(), convention, workload)
+        yield library.captures([os.fspath(path) for path in captures], Path(), convention, workload)
     finally:
         library.close()
 
 
 def rows(
-    trace: Path,
+    trace: os.PathLike[str],
     metric: str,
     *,
     convention: Convention = STEP,
@@ -60,7 +63,9 @@ def rows_of(run: Captures, metric: str, spec: WindowSpec) -> Mapping[object, Val
     return {_key(row.labels): row.value for row in run.rows(METRICS[metric], spec).rows}
 
 
-def windows(trace: Path, window: str = "median", *, convention: Convention = STEP, span: str = "range") -> list[Window]:
+def windows(
+    trace: os.PathLike[str], window: str = "median", *, convention: Convention = STEP, span: str = "range"
+) -> list[Window]:
     """The windows that a window spec gives, of every rank, in order; kernels need not be in them."""
     with captures(trace, convention=convention) as run:
         (capture,) = run.runs
@@ -69,7 +74,7 @@ def windows(trace: Path, window: str = "median", *, convention: Convention = STE
 
 
 def notes(
-    trace: Path,
+    trace: os.PathLike[str],
     *metrics: str,
     convention: Convention = STEP,
     window: str = "median",

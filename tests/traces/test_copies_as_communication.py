@@ -31,6 +31,7 @@ from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import MS, Project
 from tests.support.measure import captures, rows
+from tests.support.one_process import OneProcess
 from tests.support.samples.nccl import NcclRanges
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
@@ -147,19 +148,16 @@ def test_without_a_launch_they_are_where_they_ran(tmp_path: Path, write: Write) 
     assert any("33.3 % of 3 kernels that ran during the windows have no launch row" in note.text for note in notes)
 
 
-def test_devices_and_contexts_of_one_labelled_process(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_devices_and_contexts_of_one_labelled_process(gpu: OneProcess) -> None:
     gpu.range("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
     gpu.range("step", 10, 10_000)
     for device in (0, 1):
         gpu.kernel("gemm", 1_000, 2_000, device=device, launch_ns=400)
         gpu.memcpy(3_000, 3_100 + device, kind=10, device=device, context=1, launch_ns=500)
         gpu.memcpy(4_000, 4_010 + device, kind=10, device=device, context=2, launch_ns=500)
-    path = trace.write(tmp_path / "run.sqlite")
     labelled = replace(BUILT_IN["pithtrain"], anchor="step%", copies=(CopyKind.PEER,))
-    assert rows(path, "barrier_ns", convention=labelled) == {0: 201}
-    assert rows(path, "comm_ns", convention=labelled) == {(0, "none"): 21}
+    assert rows(gpu, "barrier_ns", convention=labelled) == {0: 201}
+    assert rows(gpu, "comm_ns", convention=labelled) == {(0, "none"): 21}
 
 
 def test_processes_and_devices_without_labels_keep_to_themselves(tmp_path: Path) -> None:
@@ -257,14 +255,12 @@ def test_a_collective_of_the_copy_engines_is_launched_inside_a_range_of_nccl(
     }
 
 
-def test_a_range_of_nccl_that_was_never_closed_takes_no_copy(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_a_range_of_nccl_that_was_never_closed_takes_no_copy(gpu: OneProcess) -> None:
     gpu.range("step", 0, 10_000)
     gpu.range("ncclAllGather", 10, None)
     gpu.kernel("gemm", 1_000, 3_000, launch_ns=400)
     gpu.memcpy(4_000, 5_000, kind=8, stream=28, launch_ns=500)
-    assert rows(trace.write(tmp_path / "run.sqlite"), "comm_ns", convention=COLLECTIVE) == {}
+    assert rows(gpu, "comm_ns", convention=COLLECTIVE) == {}
 
 
 def test_a_copy_is_no_collective_with_a_size(tmp_path: Path) -> None:

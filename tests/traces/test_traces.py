@@ -23,6 +23,7 @@ from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.traces import sqlite_file
 from tests.support.measure import OF_SIZES, captures, rows, rows_of
+from tests.support.one_process import OneProcess
 
 PICKS = ("median", "contained"), ("steady", "clipped"), ("1", "launched"), ("run", "contained")
 
@@ -132,18 +133,15 @@ def test_reading_leaves_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("low", [1, -(1 << 40), 1 << 62])
 @pytest.mark.parametrize("apart", [1, 1_000_003, 1 << 50])
-def test_correlation_ids_of_any_size_and_distance(tmp_path: Path, low: int, apart: int) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_correlation_ids_of_any_size_and_distance(gpu: OneProcess, low: int, apart: int) -> None:
     gpu.range("step", 0, 9_000)
     for i in range(1, 5):
         gpu.range(f"layer00_stage{i}_f", 100 * i, 100 * i + 50)
         launch_ns, correlation = 100 * i + 10, low + apart * i
         gpu.kernel("ncclKernel", 5_000 + 20 * i, 5_010 + 20 * i, launch_ns=launch_ns, correlation=correlation)
         gpu.api("cudaMalloc", 7_000, 7_010, correlation=correlation + 1)  # a neighbour that launched nothing
-    path = trace.write(tmp_path / "trace.sqlite")
     for mode in ("contained", "launched"):
-        assert rows(path, "comm_ns", kernels=mode) == {(0, f"stage{i}_f"): 10 for i in range(1, 5)}
+        assert rows(gpu, "comm_ns", kernels=mode) == {(0, f"stage{i}_f"): 10 for i in range(1, 5)}
 
 
 def test_kernel_and_call_without_correlation_are_never_joined(tmp_path: Path) -> None:
@@ -198,13 +196,13 @@ def test_range_without_any_name_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("event_type", "is_range"), [(59, 1), (60, 1), (70, 1), (71, 1), (34, 0), (75, 0), (33, 0)])
-def test_ranges_are_pushed_or_started_ones_recorded_or_imported(tmp_path: Path, event_type: int, is_range: int) -> None:
-    trace = TraceBuilder()
-    gpu = trace.process()
+def test_ranges_are_pushed_or_started_ones_recorded_or_imported(
+    gpu: OneProcess, event_type: int, is_range: int
+) -> None:
     gpu.range("step", 100, 900)
     gpu.range("step", 100, 900, event_type=event_type)
     gpu.kernel("gemm", 110, 120, launch_ns=105)
-    assert rows(trace.write(tmp_path / "trace.sqlite"), "anchors") == {0: 1 + is_range}
+    assert rows(gpu, "anchors") == {0: 1 + is_range}
 
 
 # -- schemas that are not nsys's own
