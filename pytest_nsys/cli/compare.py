@@ -129,7 +129,7 @@ def compare(
 
 def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
     """Raises UsageMistake where no windows can be written into the folder."""
-    from pytest_nsys.plugin.failed_windows import check_folder
+    from pytest_nsys.plugin.artifacts import check_folder
 
     if not folder.strip():
         raise UsageMistake("--artifacts is empty: write --artifacts=DIR")
@@ -138,7 +138,7 @@ def _check_artifacts(folder: str, traces: Sequence[Path]) -> None:
 
 def _keep_windows(folder: Path, judged: Sequence[tuple[Pair, Verdict]]) -> None:
     """Write the windows of what failed, and say where, beside the report."""
-    from pytest_nsys.plugin.failed_windows import has_failed, write_window
+    from pytest_nsys.plugin.artifacts import has_failed, write_window
 
     for pair, verdict in judged:
         if has_failed(verdict):

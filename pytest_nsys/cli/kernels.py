@@ -15,7 +15,7 @@ from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, amount, measuring, traces_argument
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
-from pytest_nsys.core.families import TABLES, Families, names_of
+from pytest_nsys.core.families import TABLES, names_of
 from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.workload import Workload
@@ -65,7 +65,9 @@ def _print(
     asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec, family: str | None
 ) -> None:
     (run,) = captures.runs
-    _check_family(family, captures.convention.families)
+    table = captures.convention.families
+    if family is not None and family not in (known := names_of(table)):
+        raise UsageMistake(f"no family '{printable(family, 60)}'{hint(family, [*map(printable, known)], 'there are')}")
     (together,) = run.measured(spec).together()
     sums = FamilySums(together)
     if family is not None and not sums.families.get(family, Usage()).launches:
@@ -73,7 +75,8 @@ def _print(
     told = (Note(text) for facts in run.facts for text in facts.notes)
     notes = [*run.rank_notes, *about_uncounted(run.measured(spec)), *told, *_about_steps(sums, spec)]
     lines = note_lines(dict.fromkeys(notes))
-    report = KernelReport(sums, str(spec), _name_of(captures.convention.families), family)
+    name = next((name for name, known in TABLES.items() if known == table), "its own")
+    report = KernelReport(sums, str(spec), name, family)
     click.echo(report.text(asked.format, {"traces": list(traces), "notes": lines}), nl=False)
     print_notes(lines)
 
@@ -84,13 +87,3 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
             f"steps are the {counted(sums.steps, 'anchor')} of each rank, and kernels outside of them are counted with "
             "them: --steps says otherwise"
         )
-
-
-def _check_family(family: str | None, table: Families) -> None:
-    known = names_of(table)
-    if family is not None and family not in known:
-        raise UsageMistake(f"no family '{printable(family, 60)}'{hint(family, [*map(printable, known)], 'there are')}")
-
-
-def _name_of(table: Families) -> str:
-    return next((name for name, known in TABLES.items() if known == table), "its own")

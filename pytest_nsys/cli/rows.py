@@ -36,7 +36,9 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
     selectors = selectors_of(where)
     with asked.captures(traces, metrics=[metric.name for metric in metrics]) as (captures, spec):
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
-        _check_dimensions(captures, metrics, selectors)
+        axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
+        for metric in metrics:
+            check_dimensions(metric.name, metric.dimensions, axes, selectors)
         found, absent = _selected(captures, metrics, spec, ranks, selectors)
         notes = [Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
         definition = max(metric.definition for metric in metrics)
@@ -44,12 +46,6 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
         columns, cells = _columns(metrics, found)
         json_rows = [{**row.labels, row.metric: json_value(_measure(row), CellKind.NUMBER)} for row in found]
         print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
-
-
-def _check_dimensions(captures: Captures, metrics: Sequence[Metric], selectors: Mapping[str, Selector]) -> None:
-    axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
-    for metric in metrics:
-        check_dimensions(metric.name, metric.dimensions, axes, selectors)
 
 
 def _selected(

@@ -1,25 +1,36 @@
-"""``--nsys-artifacts DIR``: what does a pytest session leave of each failed assertion? Its window, as a small trace.
+"""``--nsys-artifacts DIR``: what is left of each failed assertion? The worst rank's window, of base and of head.
 
 The process that judges writes the file, so that under xdist nothing large crosses; the controller says where they are.
+A name is made of the gate file and the assertion; where it had to be changed to be safe on every file system, a few
+digits of a hash keep it unique. The same assertion always gets the same name.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from pytest_nsys.core.errors import NsysError
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.cutting import RunCut, cut
+from pytest_nsys.core.errors import NsysError, UsageMistake
+from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import counted, printable
-from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.plugin.failed_windows import check_folder, has_failed, write_window
-from pytest_nsys.plugin.session import NsysSession, named_traces, session_of, usage_errors
+from pytest_nsys.gates.assertion import GateFile, spec_for
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.plugin.session import NsysSession, named_traces, session_of
 from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+from pytest_nsys.reports.targets import check_target
+from pytest_nsys.reports.text import rows_to_show
+from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -35,14 +46,13 @@ class Artifact(NamedTuple):
 
 
 def start(config: pytest.Config) -> None:
-    """Have windows kept. Raises UsageError where that cannot be, or would lay them among the traces."""
+    """Have windows kept. Raises UsageMistake where that cannot be, or would lay them among the traces."""
     folder = path_of(config, SETTING)
     if folder is None or hasattr(config, "workerinput"):
         return
     given = config.getoption(SETTING)
     shown = f"--nsys-artifacts={given}" if given is not None else f"nsys_artifacts={config.getini(SETTING)}"
-    with usage_errors():
-        check_folder(printable(shown), folder, named_traces(config))
+    check_folder(printable(shown), folder, named_traces(config))
     config.pluginmanager.register(Artifacts(session_of(config)), "nsys-artifacts")
 
 
@@ -87,3 +97,73 @@ class Artifacts:
         for artifact in self.found.values():
             if artifact.lost:
                 terminalreporter.line(f"nsys: window not written: {artifact.lost}", red=True)
+
+
+SUFFIX = ".json.gz"
+LONGEST_PART = 60
+HASH_DIGITS = 8
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+|__+")
+
+
+def file_name(gate: str, assertion: str) -> str:
+    """``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
+    plain = gate.removesuffix(GATE_SUFFIX)
+    safe = f"{_safe(plain)}__{_safe(assertion)}"
+    if safe != f"{plain}__{assertion}".lower():  # file systems may not tell capitals apart
+        safe += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]
+    return safe + SUFFIX
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("-", text)[:LONGEST_PART].strip("-._") or "x"
+
+
+def has_failed(verdict: Verdict) -> bool:
+    """Whether a window is to be kept: of what fails, not of what may (``severity: warn``, ``xfail``)."""
+    return verdict.outcome is Outcome.FAILED and not verdict.good and verdict.assertion.xfail is None
+
+
+def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -> list[RunCut]:
+    """The window of the rank that is worst, of all ranks where no one rank is, in the first capture of each side.
+
+    Raises NsysError where it cannot be cut.
+    """
+    worst = next(iter(rows_to_show(verdict)), None)
+    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+    ranks = frozenset([rank]) if isinstance(rank, int) else None
+    spec = spec_for(head.convention, verdict.assertion)
+    if base is None:
+        return [cut(head.runs[0], spec, ranks)]
+    before = base.runs[0]
+    known = {each.number for each in before.ranks}
+    if ranks is not None and not ranks <= known:
+        return [cut(head.runs[0], spec, ranks, HEAD)]
+    return [cut(before, spec, ranks, BASE), cut(head.runs[0], spec, ranks, HEAD)]
+
+
+def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
+    """Raises UsageMistake where a folder, which may be new, takes no files, or where traces lie that are read."""
+    standing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not standing.is_dir():
+        raise UsageMistake(f"{shown}: {printable(str(standing))} is no folder: give another one")
+    if not os.access(standing, os.W_OK | os.X_OK):
+        raise UsageMistake(f"{shown}: cannot be written: permission denied")
+    if folder.resolve() in {path.resolve().parent for path in traces}:
+        raise UsageMistake(
+            f"{shown}: the traces lie in it, and windows among them would be taken for more: give another"
+        )
+
+
+def write_window(folder: Path, gate: str, verdict: Verdict, head: Captures, base: Captures | None = None) -> Path:
+    """Write the windows of a failed assertion in place of an earlier file; the file.
+
+    Raises UsageMistake where it would replace something else, NsysError where nothing can be cut, OSError.
+    """
+    path = folder / file_name(gate, verdict.assertion.name)
+    read = [(trace, "is one of the traces") for side in (head, base) if side is not None for trace in side.paths]
+    check_folder(str(folder), folder, [trace for trace, _ in read])
+    check_target(str(path), path, read, cut=True)
+    text = chrome_trace(windows_of(verdict, head, base))
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, packed(text, path))
+    return path

@@ -6,6 +6,7 @@ a hook needs, when the hook needs it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -63,9 +64,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, refuse what cannot be meant before anything runs, and start what is asked for."""
     config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml) on an Nsight Systems trace")
     _refuse_stray_traces(config)
-    found = check(config)
-    for module in dict.fromkeys(setting.starts for setting in found if setting.starts):
-        import_module(f"pytest_nsys.plugin.{module}").start(config)
+    with _usage_errors():
+        found = check(config)
+        for module in dict.fromkeys(setting.starts for setting in found if setting.starts):
+            import_module(f"pytest_nsys.plugin.{module}").start(config)
+
+
+@contextlib.contextmanager
+def _usage_errors() -> Generator[None]:
+    """A UsageMistake inside becomes pytest's own usage error."""
+    try:
+        yield
+    except Exception as error:
+        from pytest_nsys.core.errors import UsageMistake
+
+        if not isinstance(error, UsageMistake):
+            raise
+        raise pytest.UsageError(str(error)) from error
 
 
 def _refuse_stray_traces(config: pytest.Config) -> None:
@@ -87,11 +102,11 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if not calibrating and not config.getoption("nsys_update_only"):
         return
     from pytest_nsys.plugin.items import GateItem
-    from pytest_nsys.plugin.session import session_of, usage_errors
+    from pytest_nsys.plugin.session import session_of
 
     gates = {item.path: item.gate for item in items if isinstance(item, GateItem)}
     if gates and not session.testsfailed:  # a mistake in a gate file is told first
-        with usage_errors():
+        with _usage_errors():
             session_of(config).refreshing.check_only(gates.values())
     if calibrating:
         others = [i for i in items if not isinstance(i, GateItem) or not session_of(config).updates(i.assertion)]
@@ -168,7 +183,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collection_finish
     """
     if given(session.config, "nsys_gate_changes"):
-        from pytest_nsys.plugin.gate_guard import guard
+        from pytest_nsys.plugin.branch import guard
 
         guard(session)
 

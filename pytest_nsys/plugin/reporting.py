@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Account, Selection
-from pytest_nsys.plugin.session import named_traces, session_of, usage_errors
+from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.changed_baselines import change_sentences
 from pytest_nsys.reports.session.digest import (
@@ -52,7 +52,9 @@ NO_ROOM = b"\n**Performance gate: the summary is left out, for want of room.**\n
 
 
 def start(config: pytest.Config) -> None:
-    """Gather verdicts for the reports that are asked for. Raises UsageError where one cannot be written.
+    """Gather verdicts for the reports that are asked for.
+
+    Raises UsageError, UsageMistake where one cannot be written, or would replace what is read, or another report.
 
     A session that only collects judges nothing: it leaves the reports of the last one alone.
     """
@@ -64,17 +66,11 @@ def start(config: pytest.Config) -> None:
         return
     writers = [setting for setting in SETTINGS.values() if setting.writes]
     targets = [(setting, path) for setting in writers if (path := _target(config, setting)) is not None]
-    _check_targets(config, targets)
-    config.pluginmanager.register(Reporting(config, targets, selection), "nsys-reporting")
-
-
-def _check_targets(config: pytest.Config, targets: Sequence[tuple[Setting, Path]]) -> None:
-    """Raises UsageError where a report would replace what is read, or another report."""
     others = list(_read_and_written(config))
-    with usage_errors():
-        for setting, path in targets:
-            check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
-            others.append((path, f"is the file of {setting.option} as well"))
+    for setting, path in targets:
+        check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
+        others.append((path, f"is the file of {setting.option} as well"))
+    config.pluginmanager.register(Reporting(config, targets, selection), "nsys-reporting")
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
@@ -139,7 +135,11 @@ class Reporting:
                 kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
             keep(self.records, report.nodeid, kept)
             self._keep_pictures(report)
-        elif report.failed and _of_gate_file(report.nodeid) and report.nodeid not in self.records:
+        elif (
+            report.failed
+            and report.nodeid.partition("::")[0].endswith(GATE_SUFFIX)
+            and report.nodeid not in self.records
+        ):
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
@@ -259,10 +259,6 @@ class Reporting:
                 terminalreporter.line(f"nsys: left out: {file}: {left_out_words(group)}", yellow=True)
         for line in self.annotations:
             terminalreporter.line(line)
-
-
-def _of_gate_file(nodeid: str) -> bool:
-    return nodeid.partition("::")[0].endswith(GATE_SUFFIX)
 
 
 def _reason(text: str) -> str:

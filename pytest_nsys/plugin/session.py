@@ -21,23 +21,27 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures, Request
+from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.model import Trace, folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
+from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
-from pytest_nsys.stored.baselines.store import BaselineStore, store_of
-from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace
+from pytest_nsys.stored.baselines.store import AtMergeBase, BaselineStore, Snapshots, store_of
+from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
 
 if TYPE_CHECKING:
     from pytest_nsys.plugin.branch import Branch
     from pytest_nsys.plugin.refreshing import Refreshing
-    from pytest_nsys.stored.baselines.store import Snapshots
 
 BASELINES = "baselines"
+OF_THE_WHOLE_RUN = ("kernels", "collectives")
+"""Commands that measure the whole run where they are given no window."""
+
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
@@ -246,7 +250,7 @@ class NsysSession:
 
     def store(self, gate: GateFile) -> BaselineStore:
         """Where the baselines of a gate file lie."""
-        files = self.snapshots.seen_by(gate.path) if self.snapshots is not None else None
+        files = AtMergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
 
     def prune_command(self, gate: GateFile) -> str:
@@ -265,15 +269,27 @@ class NsysSession:
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was."""
-        from pytest_nsys.plugin.next_command import look_command, usual_of
-
         source = self.source(gate)
         value = source.values[0]
         if source.base != self.here:
             value = self.shown(source.base / value)
         if value not in self._usual:  # the file is looked at for it
             self._usual[value] = usual_of(value, self.here)
-        return look_command(command, value, self._usual[value], self.shown(gate.path), gate, assertion, rank)
+        words = ["pytest-nsys", command, value]
+        words += ["--rank", str(rank)] if rank is not None else []
+        if gate.convention != self._usual[value]:
+            words += ["--convention", self.shown(gate.path)]
+        of_the_run = command in OF_THE_WHOLE_RUN
+        one_window = of_the_run or command == "pipeline"
+        window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
+        words += ["--window", window] if of_the_run or window != MEDIAN else []
+        words += options_of(gate.workload, command)
+        words += ["--gate", self.shown(gate.path)] if command == "pipeline" else []
+        if assertion.span not in (None, gate.convention.span):
+            words += ["--span", str(assertion.span)]
+        if assertion.kernels not in (None, gate.convention.kernels):
+            words += ["--kernels", str(assertion.kernels)]
+        return shlex.join(words)
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
@@ -297,6 +313,13 @@ def named_traces(config: pytest.Config) -> Iterator[Path]:
         yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
 
 
+def usual_of(trace: str, base: Path) -> Convention | None:
+    """What a command takes where it is given no convention; None where the files cannot be looked at any more."""
+    with contextlib.suppress(NsysError):
+        return BUILT_IN[usual_convention(find_traces(trace, base)[0])]
+    return None
+
+
 def plain(path: Path) -> Path:
     """Without ``..``: a gate file's place is told from where the folder lies, not from how its path was typed."""
     return Path(os.path.normpath(path))
@@ -314,12 +337,3 @@ def session_of(config: pytest.Config) -> NsysSession:
         config.stash[SESSION] = NsysSession(config)
         config.add_cleanup(config.stash[SESSION].library.close)
     return config.stash[SESSION]
-
-
-@contextlib.contextmanager
-def usage_errors() -> Iterator[None]:
-    """A UsageMistake inside becomes pytest's own usage error."""
-    try:
-        yield
-    except UsageMistake as mistake:
-        raise pytest.UsageError(str(mistake)) from mistake

@@ -83,7 +83,7 @@ def workers(config: pytest.Config) -> bool:
 
 
 def check(config: pytest.Config) -> list[Setting]:
-    """The settings that are given. Raises pytest.UsageError for what cannot be meant."""
+    """The settings that are given. Raises pytest.UsageError, UsageMistake for what cannot be meant."""
     found = [s for s in SETTINGS.values() if config.getoption(s.name) not in (None, False) or given(config, s.name)]
     for setting in found:
         option = config.getoption(setting.name)
@@ -103,18 +103,16 @@ def _is_unicode(text: str) -> bool:
 
 
 def _check_traces(config: pytest.Config, setting: Setting) -> None:
-    from pytest_nsys.plugin.session import usage_errors
     from pytest_nsys.traces.opening import find_traces
 
     here, values = config.invocation_params.dir, config.getoption(setting.name)
     if not values:
         return  # what the ini file says is an error of the items
-    with usage_errors():
-        for value in values:
-            if workers(config) and not _is_unicode(value):  # xdist hands options on as text
-                what = "the path is no UTF-8, which workers cannot take: leave -n out"
-                raise pytest.UsageError(f"{setting.option}: {what}")
-            find_traces(value, here)
+    for value in values:
+        if workers(config) and not _is_unicode(value):  # xdist hands options on as text
+            what = "the path is no UTF-8, which workers cannot take: leave -n out"
+            raise pytest.UsageError(f"{setting.option}: {what}")
+        find_traces(value, here)
     # Reports name traces so, and leave the machine: its folders need not.
     setattr(config.option, setting.name, [_from(here, value) for value in values])
 
@@ -128,7 +126,6 @@ def _from(folder: Path, value: str) -> str:
 
 def _check_against(config: pytest.Config, setting: Setting) -> None:
     from pytest_nsys.analysis.capture_cache import check_two_runs
-    from pytest_nsys.plugin.session import usage_errors
     from pytest_nsys.traces.opening import find_traces
 
     if config.getoption("nsys_baseline_ref") and not given(config, "nsys_gate_changes"):
@@ -139,17 +136,14 @@ def _check_against(config: pytest.Config, setting: Setting) -> None:
     _check_traces(config, setting)
     here, now, before = config.invocation_params.dir, config.getoption("nsys_trace"), config.getoption(setting.name)
     if now:
-        with usage_errors():
-            check_two_runs(*([path for value in run for path in find_traces(value, here)] for run in (now, before)))
+        check_two_runs(*([path for value in run for path in find_traces(value, here)] for run in (now, before)))
 
 
 def _check_executor(config: pytest.Config, setting: Setting) -> None:
-    from pytest_nsys.plugin.session import usage_errors
     from pytest_nsys.tools.executors import check_executor
 
     option = config.getoption(setting.name)
-    with usage_errors():
-        check_executor(config.getini(setting.name) if option is None else option)
+    check_executor(config.getini(setting.name) if option is None else option)
 
 
 def _check_ref(config: pytest.Config, setting: Setting) -> None:

@@ -100,6 +100,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     spec = spec_for(context.captures.convention, assertion)
     measured = context.measure(assertion)
     reference = context.reference(assertion)
+    held = reference if isinstance(reference, Reference) else None
     judged = _judged(assertion, context, measured, reference)
     bad = judged.outcome is Outcome.FAILED
     before = context.past.here(assertion) if bad and context.past is not None and assertion.fail_after > 1 else None
@@ -119,17 +120,17 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
-            *_of(reference),
+            *(held.warnings if held else ()),
             *context.captures.outlying(metric, spec),
         ),
         notes=(
             *context.captures.notes(spec, metric),
             *context.disagreements,
-            *(reference.notes if isinstance(reference, Reference) else ()),
+            *(held.notes if held else ()),
         ),
         next_step=context.refresh if assertion.reads_stored else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
-        compared_with=reference.origin if isinstance(reference, Reference) else "",
+        compared_with=held.origin if held else "",
         details=Red(assertion, judgement, context.captures, source).lines(),
         causes=_causes(assertion, judgement, context, source) if source is not None else (),
         delayed=waits,
@@ -154,10 +155,6 @@ def _judged(
         return judgement
     ruled = context.captures.rows(METRICS["serialization"], spec_for(context.captures.convention, assertion))
     return with_rule(judgement, {tuple(labels.items()): value for labels, value in ruled.labelled()})
-
-
-def _of(reference: Reference | NotComparable | None) -> tuple[str, ...]:
-    return reference.warnings if isinstance(reference, Reference) else ()
 
 
 _SIDE: Mapping[Comparator | None, str] = {

@@ -40,7 +40,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     spelled,
     stale,
 )
-from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
+from pytest_nsys.stored.baselines.store import AtMergeBase, BaselineStore, WorkTree
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
@@ -192,8 +192,6 @@ class StoredBaseline(ReferenceSource):
         No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
         branch would be its own judge as soon as it touched the window.
         """
-        from pytest_nsys.stored.baselines.store import AtMergeBase
-
         assert isinstance(self.store.files, AtMergeBase)
         text = self.store.files.snapshot.gate_file(self.gate.path)
         try:

@@ -170,7 +170,7 @@ def _moved(m: Remeasured) -> dict[RowLabels, Value]:
 def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
     """Whether a row moved by more than an assertion that reads it can see: max(T, B)."""
     assert m.stored is not None
-    readers = [reader for reader in m.readers if _reads(m, reader, labels)] or m.readers
+    readers = [reader for reader in m.readers if meant(m.table({labels: 0}), reader.where)] or m.readers
     for reader in readers:
         limit, together = reader.require.limit, len(meant(m.table(m.now), reader.where)) or 1
         assert isinstance(limit, FromBaseline)
@@ -179,10 +179,6 @@ def _has_moved(m: Remeasured, labels: RowLabels, value: Value) -> bool:
         if distance(m.middles[labels], value) > max(tolerance, noise or 0):
             return True
     return False
-
-
-def _reads(m: Remeasured, reader: Assertion, labels: RowLabels) -> bool:
-    return bool(meant(m.table({labels: 0}), reader.where))
 
 
 def _beyond(row: JudgedRow) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.gates.convention_keys import convention_for
-from pytest_nsys.plugin.next_command import usual_of
+from pytest_nsys.plugin.session import usual_of
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.bad_traces import AT, good
 from tests.support.gates import Project
@@ -100,6 +100,6 @@ def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeyp
         looked.append(trace)
         return usual_of(trace, base)
 
-    monkeypatch.setattr("pytest_nsys.plugin.next_command.usual_of", watched)
+    monkeypatch.setattr("pytest_nsys.plugin.session.usual_of", watched)
     assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
     assert looked == ["run.json"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.plugin.failed_windows import file_name
+from pytest_nsys.plugin.artifacts import file_name
 from pytest_nsys.traces.chrome.writers import open_json
 from tests.support.chrome import Chrome, chrome, nanoseconds
 from tests.support.commands import run

@@ -294,10 +294,6 @@ def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
 
 def spelled(sid: SeriesId) -> str:
     """A series in words: ``exposed_ns (window median, span range, kernels contained)``."""
-    definition = f"definition {sid.definition}, " if _redefined(sid) else ""
+    redefined = sid.metric not in METRICS or METRICS[sid.metric].definition != sid.definition
+    definition = f"definition {sid.definition}, " if redefined else ""
     return printable(f"{sid.metric} ({definition}window {sid.window}, span {sid.span}, kernels {sid.kernels})")
-
-
-def _redefined(sid: SeriesId) -> bool:
-    """Whether the metric is not, or is no longer, defined as it was for this series."""
-    return sid.metric not in METRICS or METRICS[sid.metric].definition != sid.definition

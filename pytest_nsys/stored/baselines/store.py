@@ -203,10 +203,6 @@ class Snapshots:
             raise known
         return known
 
-    def seen_by(self, gate: Path) -> AtMergeBase:
-        """The baselines of a gate file."""
-        return AtMergeBase(gate, self)
-
 
 @dataclass
 class AtMergeBase:
