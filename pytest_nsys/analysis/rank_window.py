@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.contexts import NO_CONTEXT, Context, look_up
-from pytest_nsys.analysis.trace_kernels import ByName, TraceKernels
+from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, ByName, Context, TraceKernels, look_up
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
 from pytest_nsys.core.exact import median

@@ -1,10 +1,12 @@
-"""What does a window launch, where, and in which order? Counts and fingerprints, which no noise moves.
+"""What does a window launch, where, and in which order? Counts, names and fingerprints, which no noise moves.
 
-Kernels are told apart by their plain name: the short one, without what differs from build to build.
+Kernels are told apart by their plain name: the short one, without what differs from build to build. Two runs that are
+compared are first of all two lists of names: ranks, stages, streams with their purposes, kernels, and how often.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Note, Row, counted, stream_labels
 
@@ -158,3 +161,46 @@ def pageable_copies(window: RankWindow) -> Iterator[Row]:
     pageable = sum(PAGEABLE in (copy.source, copy.target) for copy in copies)
     if pageable or all(copy.source and copy.target for copy in copies):
         yield Row((window.rank.number,), pageable)
+
+
+class ContentKind(enum.StrEnum):
+    """What a name is the name of."""
+
+    RANK = "rank"
+    STAGE = "stage"
+    STREAM = "stream"
+    KERNEL = "kernel"
+
+
+class Item(NamedTuple):
+    """One named thing on one rank."""
+
+    kind: ContentKind
+    name: str
+    rank: int
+
+
+def contents(run: Run, spec: WindowSpec) -> Mapping[Item, int]:
+    """What the windows of every rank hold, with the number of kernels that were launched for it."""
+    found: Counter[Item] = Counter()
+    for rank, windows in run.measured(spec).filled().items():
+        for window in windows:
+            found[Item(ContentKind.RANK, str(rank), rank)] += len(window)
+            for (kind, name), launches in _named(window).items():
+                found[Item(kind, name, rank)] += launches
+    return found
+
+
+def _named(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
+    found: Counter[tuple[ContentKind, str]] = Counter()
+    for stage, members in window.all_by_stage.items():
+        if stage != NO_STAGE:
+            found[ContentKind.STAGE, stage] += len(members)
+    labels = stream_labels(use.stream for use in window.streams)
+    for use in window.streams:
+        name = f"{labels[use.stream]} ({use.purpose})"
+        found[ContentKind.STREAM, name] += use.communication_kernels + use.compute_kernels
+    names = window.kernels.names
+    for (short, full), launches in Counter(zip(window.kernels.name, window.kernels.full_name, strict=True)).items():
+        found[ContentKind.KERNEL, names.get(full) or names[short]] += launches
+    return found

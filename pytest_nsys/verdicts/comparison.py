@@ -15,8 +15,8 @@ from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
-from pytest_nsys.analysis.contents import ContentKind, Item, contents
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, naming

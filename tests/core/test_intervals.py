@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.contexts import NO_CONTEXT, look_up
+from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, look_up
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range

@@ -14,9 +14,8 @@ import pytest
 
 from pytest_nsys.analysis import captures as evaluation
 from pytest_nsys.analysis.circumstances import Key, key_of
-from pytest_nsys.analysis.contents import ContentKind, Item
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.structure import SharedStream
+from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN

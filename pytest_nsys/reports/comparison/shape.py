@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from pytest_nsys.analysis.contents import ContentKind
+from pytest_nsys.analysis.structure import ContentKind
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.shape import Cause, Coordinates, Count, Number, doc, one_of
