@@ -23,7 +23,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Kernels, ProcessId, Range, Rank, Setup, Stream, Window
 from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import MOST_RANKS, MeasuredAs, storable
-from tests.support.explain import explain
+from tests.support.measure import explain
 from tests.support.windows import track_of
 
 A2A = "ncclDevKernel_SendRecv"

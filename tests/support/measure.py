@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.causes import Explanation
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -90,3 +92,10 @@ def notes(
 
 def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:
     return labels[0] if len(labels) == 1 else labels
+
+
+def explain(metric: str, labels: Mapping[str, object], change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
+    """Why a row changed, as the metric's own parts say."""
+    parts = METRICS[metric].explained_by
+    assert parts is not None
+    return parts.explain(labels, change_ns, was, now)

@@ -24,9 +24,8 @@ from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
 from pytest_nsys.traces.chrome.kineto_columns import Columns
-from pytest_nsys.traces.chrome.kineto_content import Content
+from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
-from pytest_nsys.traces.chrome.kineto_facts import memories_of, models_of, setup_of, version_of
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls

@@ -8,8 +8,8 @@ from pytest_nsys.analysis.breakdown import Barrier, Breakdown, Communication, Wa
 from pytest_nsys.analysis.causes import CauseKind
 from pytest_nsys.reports.causes import cause_words
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.explain import explain
 from tests.support.gates import MS, Edit, Project
+from tests.support.measure import explain
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}

@@ -35,9 +35,8 @@ from pytest_nsys.core.model import (
     TraceFacts,
 )
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
-from pytest_nsys.traces.chrome.kineto_content import Content
-from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
-from pytest_nsys.traces.chrome.kineto_facts import (
+from pytest_nsys.traces.chrome.kineto_content import (
+    Content,
     memories_of,
     messages_of,
     models_of,
@@ -45,6 +44,7 @@ from pytest_nsys.traces.chrome.kineto_facts import (
     setup_of_name,
     version_of,
 )
+from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
 from pytest_nsys.traces.copies_as_kernels import NAMES, merged, told_apart
 
