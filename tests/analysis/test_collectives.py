@@ -326,18 +326,6 @@ def test_collectives_of_several_kinds_are_matched_in_the_order_in_which_they_ran
     assert whole(run, "collective_transfer_ns")[1, "mesh_dp", reduce] == 100 + 300
 
 
-@pytest.mark.parametrize("other", ["RRG", "GRR"])
-def test_kinds_that_interleave_differently_over_the_ranks_are_not_matched(tmp_path: Path, other: str) -> None:
-    """By kind there are as many of each on both ranks, and yet the second of one is not the second of the other."""
-    run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds(other, 0, 1_000, 2_000))
-    with captures(run, convention=KINETO) as opened:
-        measured = opened.rows(METRICS["collective_wait_ns"], opened.spec("run"))
-    assert (measured.rows, measured.without) == (
-        (),
-        "group mesh_dp: its ranks have different collectives in their windows",
-    )
-
-
 def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() -> None:
     lags = {
         (0, "dp", "R"): 5,
@@ -392,6 +380,10 @@ def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_
         ([[one(size=4)], [one(size=3), one(size=None)]], "it has 3, 4 ranks, of which 2 are here"),
         ([[one(size=3)] * n for n in (2, 1, 3)], "its ranks have from 1 to 3 collectives in their windows"),
         ([[one("AllGather")], [one("AllReduce")]], "its ranks have different collectives in their windows"),
+        (
+            [[one(), one("AllGather")], [one("AllGather"), one()]],
+            "its ranks have different collectives in their windows",
+        ),
     ],
 )
 def test_only_what_is_the_same_on_all_ranks_of_a_group_is_matched(
@@ -893,10 +885,7 @@ def test_sums_of_a_real_trace() -> None:
 
 @pytest.mark.reference
 def test_real_traces_without_sizes_have_counts_and_times() -> None:
-    from tests.support.reference_data import expected_chrome_traces
-
     for rank in (0, 1):
         name = f"hta_sampled_rank-{rank}.json.gz"
-        assert name in expected_chrome_traces()
         assert whole(REAL / name, "collective_count") == {(rank, "unknown", "SendRecv"): 10}
         assert whole(REAL / name, "busbw") == {}

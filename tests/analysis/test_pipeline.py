@@ -187,15 +187,6 @@ def test_any_pipeline(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[lis
 # -- units of work
 
 
-def test_a_range_is_of_the_unit_that_it_starts_in(tmp_path: Path) -> None:
-    """However far it reaches; before the first anchor and after the last one's start there is no unit."""
-    starts, ranges = even(600, 400)
-    stray = [Named("encode", 500, 900), Named("decode", starts[-1], starts[-1] + 9_000)]
-    crossing = [r._replace(end=r.start + 1_300) if r.name == "encode" else r for r in ranges]
-    path = write(tmp_path / "a.sqlite", starts, *crossing[:-2], *stray)
-    assert values(path, "pipeline_stage_ns") == {("stage0",): 1_300, ("stage1",): 400}
-
-
 def test_several_ranges_make_up_a_stage(tmp_path: Path) -> None:
     starts, ranges = even(300, 400)
     more = [Named("encode tail", s + 500, s + 700) for s in starts]
@@ -512,26 +503,6 @@ def test_the_command_says_whether_the_rule_holds(tmp_path: Path) -> None:
     )
     assert "stage0: encode; stage1: decode; warmup: 10" in said
     assert "pipeline overlap_score >= 0.30: holds on rank 0" in run(0, path, *STATED, "--rank=0", "--format=markdown")
-
-
-def test_the_traces_are_one_run(tmp_path: Path) -> None:
-    paths = []
-    for rank in range(2):
-        trace = TraceBuilder()
-        gpu = trace.process(pid=200 + rank)
-        gpu.range(f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
-        for k in range(7):
-            start = 1_000 + 1_000 * k
-            gpu.range(f"unit {k}", start, start + 900)
-            gpu.kernel("gemm", start + 10, start + 20)
-            gpu.range("encode", start, start + 600)
-            gpu.range("decode", start, start + 500)
-        paths.append(trace.write(tmp_path / f"rank{rank}.sqlite"))
-    said = run(0, *paths, "--anchor=unit %", *STATED[2:], "--warmup=0", "--format=csv")
-    assert [(row["rank"], row["overlap_score"]) for row in csv.DictReader(io.StringIO(said))] == [
-        ("0", "0.2"),
-        ("1", "0.2"),
-    ]
 
 
 def test_the_command_takes_the_gate_file(project: Project) -> None:

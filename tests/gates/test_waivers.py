@@ -11,13 +11,30 @@ import pytest
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
-from pytest_nsys.gates.assertion import Assertion
+from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.gates.waivers import meaning, waive
 from tests.support import gate_files
+from tests.support.gate_files import loaded
 from tests.support.gates import Project
 from tests.support.reports import by_name, report_of
-from tests.support.waivers import ENTRY, FOR, MS, ON_TIME, TOO_LATE, assertion, load
+
+MS = 1_000_000
+ON_TIME = date(2026, 12, 31)
+TOO_LATE = date(2027, 1, 1)
+ENTRY = "ceiling: 3ms, expires: 2026-12-31, reason: a new driver, link: 'https://example.org/12'"
+FOR = "assertions:\n- {id: a, assert: exposed_ns < 2ms, for: {stage: [stage2, stage4]}}\nwaivers:\n"
+
+
+def load(text: str) -> GateFile:
+    return loaded(f"version: 1\n{text}")
+
+
+def assertion(*waivers: str, entry: str = "{id: gate, assert: exposed_ns < 2ms}") -> Assertion:
+    written = "".join(f"- {{assertion: gate, {waiver}}}\n" for waiver in waivers)
+    (found,) = load(f"assertions:\n- {entry}\nwaivers:\n{written}").assertions
+    return found
+
 
 TABLE = Table(("rank", "stage"), [], {0: {"pp": 0, "dp": 0}, 1: {"pp": 1, "dp": 0}})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -433,24 +432,3 @@ def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
     project.result.stdout.fnmatch_lines(
         ["perf/gate.nsys.yaml:7: overlap >= 99%", "*perf/gate.nsys.yaml:10: NsysWarning: 4 of 4 rows*"]
     )
-
-
-def test_records_are_plain_data(project: Project) -> None:
-    """What other plugins get of a verdict: text and numbers on the report."""
-    project.file(
-        "conftest.py",
-        """
-        import json
-
-        def pytest_runtest_logreport(report):
-            if hasattr(report, "nsys"):
-                with open("records.json", "a") as file:
-                    file.write(json.dumps(report.nsys) + "\\n")
-        """,
-    )
-    project.gate("- {id: red, assert: overlap >= 99%}\n- {id: broken, assert: no syncs, window: '99'}")
-    project.trace()
-    project.pytest("--nsys-trace=run.sqlite", code=1)
-    red, broken = map(json.loads, (project.root / "records.json").read_text().splitlines())
-    assert (red["name"], red["outcome"], red["value"], red["limit"]) == ("red", "failed", "80.0%", ">= 99.0%")
-    assert (broken["name"], broken["outcome"]) == ("broken", "error")

@@ -152,16 +152,6 @@ def test_a_file_under_the_name_of_another_key(project: Project, accepted: Path) 
     assert f"error: {accepted}: holds another key than its name says" in said
 
 
-@pytest.mark.usefixtures("accepted")
-def test_rows_that_are_gone_or_new_are_refreshed_away(project: Project) -> None:
-    project.trace(stages=("stage2_f", "stage3_f"))
-    assert "no data: 2 rows of the baseline gone" in project.pytest("--nsys-trace=run.sqlite", code=1)
-    said = project.refresh("--nsys-trace=run.sqlite")
-    assert "exposed_ns rank 0 stage stage3_f: new → 200 us" in said
-    assert "exposed_ns rank 0 stage stage4_f: 200 us → gone" in said
-    project.pytest("--nsys-trace=run.sqlite", code=0)
-
-
 def test_a_link_out_of_the_folder_is_not_read(project: Project, accepted: Path) -> None:
     elsewhere = project.root / "elsewhere.json"
     accepted.rename(elsewhere)

@@ -24,13 +24,3 @@ def expected_figures() -> dict[str, Any]:
         return {}
     traces: dict[str, Any] = json.loads(path.read_text())["traces"]
     return traces
-
-
-def expected_traces() -> dict[str, Any]:
-    """The figures of every real SQLite trace, by file name; empty where they are not at hand."""
-    return {name: figures for name, figures in expected_figures().items() if name.endswith(".sqlite")}
-
-
-def expected_chrome_traces() -> dict[str, Any]:
-    """The figures of every real trace in JSON, by file name; empty where they are not at hand."""
-    return {name: figures for name, figures in expected_figures().items() if name.endswith(".json.gz")}

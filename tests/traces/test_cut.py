@@ -149,13 +149,10 @@ def jax(folder: Path) -> Path:
 
 FORMATS: Mapping[str, Callable[[Path], Path]] = {"pithtrain": nsys, "kineto": kineto, "jax": jax}
 PICKS = (
-    *({"kernels": mode} for mode in ("contained", "clipped", "launched")),
+    {"kernels": "launched"},
     {"window": "first"},
     {"window": "5"},
-    {"window": "steady"},
     {"window": "run"},
-    {"span": "period", "kernels": "launched"},
-    {"span": "period", "kernels": "clipped", "window": "steady"},
     {"window": "layer00.stage%", "kernels": "launched"},
 )
 
