@@ -4,6 +4,9 @@ One process for each rank: the window, its exposed communication, a lane for eac
 the calls of the API, the ranges of each CPU thread. Categories and arguments are those of torch.profiler; times are
 microseconds with three decimals, so that no nanosecond is lost. What no event shows stands in the first member, from
 which :mod:`pytest_nsys.traces.chrome.cut` reads the same ranks and windows again. The same windows give the same bytes.
+
+Spans of one lane never cross: they follow each other, or, of CPU ranges, nest. What crosses goes to a second lane of
+the same name.
 """
 
 from __future__ import annotations
@@ -11,22 +14,37 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
-from pytest_nsys.core.model import OPEN_END_NS, Interval, KernelsMode
-from pytest_nsys.reports.chrome_lanes import Lane, lanes_of, title
+from pytest_nsys.analysis.timeline import exposed_parts, in_order
+from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Collective,
+    Interval,
+    Kernels,
+    KernelsMode,
+    Rank,
+    Stream,
+)
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
-from pytest_nsys.traces.chrome.cut_process import KERNEL, MACHINE_BITS
+from pytest_nsys.traces.chrome.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, MACHINE_BITS, RANGE
 
 PACKED = ".gz"
 PID_BITS = 24
 EXACT_NS = 1 << 52
 """Up to here viewers, which take microseconds for floats, keep every nanosecond."""
 SECOND_NS = 1_000_000_000
+
+WINDOW, EXPOSED = "window", "exposed"
+LAUNCH = "launch"
+"""Name of a launch whose call the trace does not name."""
 
 Json = Any
 
@@ -53,6 +71,8 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
             events += _events(numbered, pid, base_ns, arrows)
     first = sides[-1]
     convention = first.run.convention
+    # Of the whole run: they tell its convention from that of runs without known libraries.
+    libraries = sorted({pair for trace in first.run.traces for pair in trace.library_kernels()})
     cut: Json = {
         "format": FORMAT,
         "measured": str(first.spec),
@@ -61,7 +81,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
         **({"copies": list(convention.copies)} if convention.copies else {}),
-        **({"libraries": libraries} if (libraries := _library_kernels(first)) else {}),
+        **({"libraries": libraries} if libraries else {}),
         "ranges": sorted(
             {p for p in (convention.anchor, convention.setup_pattern, first.spec.anchor) if p is not None}
         ),
@@ -70,11 +90,6 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     }
     listed = ",\n".join(events)
     return without_halves(f'{{"{CUT}":{_json(cut)},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{listed}\n]}}\n')
-
-
-def _library_kernels(side: RunCut) -> list[tuple[str, str]]:
-    """The kernels of the whole run that tell its convention from that of runs without known libraries."""
-    return sorted({pair for trace in side.run.traces for pair in trace.library_kernels()})
 
 
 def _json(value: Json) -> str:
@@ -87,22 +102,13 @@ def _bases(sides: Sequence[RunCut]) -> list[int]:
     Nothing of a trace whose times are small, so that they are those of its other viewers. The windows of two sides,
     whose clocks have nothing in common, begin at the same moment.
     """
-    spans = [_span(side) for side in sides]
+    spans = [(min(r.span_ns[0] for r in side.ranks), max(r.span_ns[1] for r in side.ranks)) for side in sides]
     if len(sides) == 1:
         low, high = spans[0]
         return [0 if low >= 0 and high < EXACT_NS else low // SECOND_NS * SECOND_NS]
-    begins = [_beginning(side) for side in sides]
+    begins = [min(max(r.span_ns[0], w.start_ns) for r in side.ranks for w in r.windows) for side in sides]
     lead = max(begin - low for begin, (low, _) in zip(begins, spans, strict=True))
     return [begin - lead for begin in begins]
-
-
-def _span(side: RunCut) -> Interval:
-    return min(one.span_ns[0] for one in side.ranks), max(one.span_ns[1] for one in side.ranks)
-
-
-def _beginning(side: RunCut) -> int:
-    """Where the first window begins, as far as it is shown."""
-    return min(max(one.span_ns[0], w.start_ns) for one in side.ranks for w in one.windows)
 
 
 def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
@@ -196,3 +202,196 @@ def _timed(event: Mapping[str, Json]) -> str:
         time = f"{value // 1000}.{value % 1000:03d}" if key in ("ts", "dur") else _json(value)
         parts.append(f'"{key}":{time}')
     return "{" + ",".join(parts) + "}"
+
+
+class Slice(NamedTuple):
+    """One event with a duration. Where an arrow to a kernel starts, ``is_launch``."""
+
+    start_ns: int
+    end_ns: int
+    category: str
+    name: str
+    args: Mapping[str, Json]
+    is_launch: bool = False
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Spans by start, the outer of two before the inner. ``thread`` is that of ranges, as the trace numbers it."""
+
+    name: str
+    spans: Sequence[Slice]
+    thread: int | None = None
+
+
+@dataclass
+class _Filling:
+    """A lane while it is filled: the ends of the spans that the next one may be inside of."""
+
+    spans: list[Slice] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+
+    def takes(self, span: Slice, *, nested: bool) -> bool:
+        while self.ends and self.ends[-1] <= span.start_ns:
+            self.ends.pop()
+        return not self.ends or (nested and span.end_ns <= self.ends[-1])
+
+    def add(self, span: Slice) -> None:
+        self.spans.append(span)
+        self.ends.append(span.end_ns)
+
+
+def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[list[Slice]]:
+    """The spans on as few lanes as it takes, first come first served, that none crosses another of its lane.
+
+    ``nested``: one may lie inside another.
+    """
+    lanes: list[_Filling] = []
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        lane = next((lane for lane in lanes if lane.takes(span, nested=nested)), None)
+        if lane is None:
+            lanes.append(lane := _Filling())
+        lane.add(span)
+    return [lane.spans for lane in lanes]
+
+
+def title(side: str, rank: Rank) -> str:
+    """``head rank 3 (pp=1 dp=0)``."""
+    place = " ".join(f"{axis}={at}" for axis, at in rank.coordinates.items())
+    words = [side, f"rank {rank.number}", f"({place})" if place else ""]
+    return " ".join(word for word in words if word)
+
+
+def lanes_of(one: RankCut) -> Iterator[Lane]:
+    """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
+    shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
+        ("window", None, _windows(one), True),
+        ("exposed communication", None, _exposed(one), False),
+        *((name, None, spans, False) for name, spans in _streams(one)),
+        ("copies (their starts)", None, _copies(one), True),
+        ("CUDA API calls (their starts)", None, _calls(one), True),
+        *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
+    ]
+    for name, thread, spans, nested in shown:
+        for lane in without_crossings(spans, nested=nested):
+            yield Lane(name, lane, thread)
+
+
+def _windows(one: RankCut) -> Iterator[Slice]:
+    """Each window, and what of the GPU's time was measured where that is another span."""
+    for w in one.windows:
+        own = w.window
+        facts = {"index": own.index, "count": own.count, "measured": str(w.spec), "kernels": len(w)}
+        yield _within(one.span_ns, (own.start_ns, own.end_ns), WINDOW, own.name, facts)
+        if w.spec.kernels is KernelsMode.LAUNCHED and not w.spec.whole_run:
+            yield _within(one.span_ns, (w.start_ns, w.end_ns), WINDOW, "measured on the GPU", {})
+
+
+def _within(shown: Interval, span: Interval, category: str, name: str, args: Mapping[str, Json]) -> Slice:
+    """A span cut at the edges of what is shown; then its own times are among the arguments."""
+    start, end = max(span[0], shown[0]), min(span[1], shown[1])
+    if (start, end) != span:
+        args = {**args, "start_ns": span[0], "end_ns": None if span[1] == OPEN_END_NS else span[1]}
+    return Slice(start, max(start, end), category, name, args)
+
+
+def _exposed(one: RankCut) -> Iterator[Slice]:
+    """The parts of each communication kernel during which no compute ran: their lengths sum to ``exposed_ns``."""
+    for w in one.windows:
+        kernels = w.kernels
+        for i, gap in exposed_parts(w):
+            stage = w.context(i)[0]
+            said = "exposed" if stage == NO_STAGE else f"exposed {stage}"
+            stream = kernels.streams[kernels.stream[i]].number
+            args = {"stage": stage, "kernel": _name(kernels, i), "stream": stream, "exposed_ns": gap[1] - gap[0]}
+            yield Slice(*gap, EXPOSED, said, args)
+
+
+def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:
+    """The kernels of each stream, compute first; a kernel of two windows is shown once."""
+    uses = {use.stream: use for w in reversed(one.windows) for use in w.streams}
+    found: dict[Stream, list[Slice]] = {stream: [] for stream in uses}
+    seen: set[int] = set()
+    for w in one.windows:
+        for i, position in enumerate(w.positions):
+            if position not in seen:
+                seen.add(position)
+                stream = w.kernels.streams[w.kernels.stream[i]]
+                facts = {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
+                recorded = (w.track.collectives or {}).get(position)
+                span = _kernel(w.track.kernels, position, w.track.launch_ns[position], recorded, facts)
+                found[stream].append(span)
+    edges = one.edges
+    collectives = one.windows[0].track.collectives if edges.span_ns is None else None
+    for position in edges.positions:
+        stream = edges.kernels.streams[edges.kernels.stream[position]]
+        recorded = (collectives or {}).get(position)
+        span = _kernel(edges.kernels, position, edges.launch_ns[position], recorded, {"measured": False})
+        found.setdefault(stream, []).append(span)
+    for name, use in in_order(uses.values()):
+        kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
+        yield f"{name}, {kind}", _by_time(found.pop(use.stream))
+    for stream, spans in sorted(found.items()):
+        yield f"stream {stream.number}, not measured", _by_time(spans)
+
+
+def _by_time(spans: Iterable[Slice]) -> list[Slice]:
+    """In order of start; what starts together stays as it is."""
+    return sorted(spans, key=lambda span: span.start_ns)
+
+
+def _kernel(
+    kernels: Kernels, position: int, launch_ns: int, collective: Collective | None, facts: Mapping[str, Json]
+) -> Slice:
+    """A kernel in its whole length, also where the window cuts it."""
+    stream = kernels.streams[kernels.stream[position]]
+    name, full = _name(kernels, position), kernels.names.get(kernels.full_name[position], "")
+    correlation = kernels.correlation[position]
+    args: dict[str, Json] = {**facts}
+    args |= {"demangled": full} if full != name else {}
+    args |= {"device": stream.device, "context": stream.context, "stream": stream.number}
+    args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+    args |= {"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {}
+    args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
+    if collective is not None:
+        said = collective._asdict()
+        args |= {written: said[field] for field, written in COLLECTIVE.items() if said[field] is not None}
+    return Slice(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
+
+
+def _name(kernels: Kernels, i: int) -> str:
+    return kernels.names[kernels.name[i]]
+
+
+def _calls(one: RankCut) -> Iterator[Slice]:
+    """Every call at its start, for more is not known of it; those that launched kernels by their time."""
+    waiting: dict[int, int] = {}
+    for w in one.windows:
+        for position in w.positions:
+            waiting.setdefault(w.track.launch_ns[position], w.track.kernels.correlation[position])
+    for position in one.edges.positions:
+        waiting.setdefault(one.edges.launch_ns[position], one.edges.kernels.correlation[position])
+    waiting.pop(NO_LAUNCH, None)
+    # Of several calls at one moment the one that is called a launch is it.
+    for call in sorted(one.calls or (), key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
+        correlation = waiting.pop(call.start_ns, None)
+        args = {} if correlation is None else {"correlation": correlation}
+        yield Slice(call.start_ns, call.start_ns, CALL, call.name, args, is_launch=correlation is not None)
+    for time, correlation in sorted(waiting.items()):
+        yield Slice(time, time, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
+
+
+def _copies(one: RankCut) -> Iterator[Slice]:
+    """Every copy at its start, with the memories that it is between."""
+    for copy in one.copies or ():
+        between = f" ({copy.source} -> {copy.target})" if copy.source and copy.target else ""
+        args = {"source": copy.source, "target": copy.target, "launch_ns": copy.launch_ns}
+        yield Slice(copy.start_ns, copy.start_ns, COPY, f"Memcpy{between}", args)
+
+
+def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
+    """The ranges of each thread. Of two with the same times, as shown, the longer one comes first."""
+    found: dict[int, list[Slice]] = {}
+    for r in sorted(one.ranges, key=lambda r: (r.start_ns, -r.end_ns, r.name)):
+        found.setdefault(r.thread, []).append(_within(one.span_ns, (r.start_ns, r.end_ns), RANGE, r.name, {}))
+    yield from sorted(found.items())

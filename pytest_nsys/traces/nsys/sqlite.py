@@ -113,15 +113,16 @@ class NsysSqlite:
                 rows = self._file.rows(sql, ("EXPORT_PRODUCT_VERSION",))
                 stated |= {name: value for name, value in rows if isinstance(value, str)}
         graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
+        lengths = self._numbers("ANALYSIS_DETAILS", "duration")
         return TraceFacts(
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
             gpus=self._gpus(),
             models=self._models(),
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
-            session_ns=self._session_ns(),
+            session_ns=max(lengths) if lengths and all(lengths) else None,
             to_see_sizes=TO_SEE_SIZES,
-            started_ns=self._started(),
+            started_ns=min(filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), default=None),
         )
 
     @contextlib.contextmanager
@@ -137,9 +138,8 @@ class NsysSqlite:
             raise TraceError(f"{self.path}: {what}: {why}") from error
 
     def _gpus(self) -> dict[tuple[int, int], str]:
-        if not self._file.has("TARGET_INFO_GPU", "id", "name"):
-            return {}
-        if not self._file.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+        has = self._file.has
+        if not (has("TARGET_INFO_GPU", "id", "name") and has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")):
             return {}
         sql = (
             "SELECT d.pid, d.cudaId, g.name FROM TARGET_INFO_CUDA_DEVICE d "
@@ -167,18 +167,10 @@ class NsysSqlite:
         stated = (row for table in kept for row in self._file.rows(f"SELECT name, value FROM {table}"))
         return diagnostics((text for (text,) in self._file.rows(sql)), stated)
 
-    def _session_ns(self) -> int | None:
-        if not self._file.has("ANALYSIS_DETAILS", "duration"):
-            return None
-        found = [length for (length,) in self._file.rows("SELECT duration FROM ANALYSIS_DETAILS")]
-        known = [length for length in found if type(length) is int and length > 0]
-        return max(known) if known and len(known) == len(found) else None
-
-    def _started(self) -> int | None:
-        if not self._file.has("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-            return None
-        found = [ns for (ns,) in self._file.rows("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")]
-        return min((ns for ns in found if type(ns) is int and ns > 0), default=None)
+    def _numbers(self, table: str, column: str) -> list[int]:
+        """What each row has, 0 where that is no number above; none where the version has no such column."""
+        rows = self._file.rows(f"SELECT {column} FROM {table}") if self._file.has(table, column) else ()
+        return [number if type(number) is int and number > 0 else 0 for (number,) in rows]
 
     def setups(self) -> Mapping[int, Setup]:
         """Nothing: no export says of which rank it is."""
