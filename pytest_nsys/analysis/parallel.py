@@ -23,8 +23,7 @@ from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.tools.dask_executor import this_worker, why_lost
-from pytest_nsys.tools.executors import SERIAL, executor_of
-from pytest_nsys.tools.progress import EVERY_S, Progress
+from pytest_nsys.tools.executors import EVERY_S, SERIAL, Progress, executor_of
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.recorded import RecordedTrace, Recording
 

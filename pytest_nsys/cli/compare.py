@@ -49,7 +49,7 @@ class ReportFormat(NamedTuple):
 
 FORMATS = {
     "text": ReportFormat("pytest_nsys.reports.comparison.text:as_text", (".txt",)),
-    "markdown": ReportFormat("pytest_nsys.reports.comparison.markdown:as_markdown_report", (".md",)),
+    "markdown": ReportFormat("pytest_nsys.reports.comparison.text:as_markdown_report", (".md",)),
     "json": ReportFormat("pytest_nsys.reports.comparison.json_report:as_json_report", (".json",)),
     "html": ReportFormat("pytest_nsys.reports.page.comparison_page:as_html", (".html", ".htm"), draws=True),
 }

@@ -31,8 +31,7 @@ from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import CONVENTION_HELP, convention_for
 from pytest_nsys.reports.tables import Format
-from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor
-from pytest_nsys.tools.progress import on_terminal
+from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor, on_terminal
 
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."

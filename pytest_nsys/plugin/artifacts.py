@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.plugin.session import NsysSession, named_traces, session_of
+from pytest_nsys.plugin.session import NsysSession, named_traces
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
@@ -53,7 +53,7 @@ def start(config: pytest.Config) -> None:
     given = config.getoption(SETTING)
     shown = f"--nsys-artifacts={given}" if given is not None else f"nsys_artifacts={config.getini(SETTING)}"
     check_folder(printable(shown), folder, named_traces(config))
-    config.pluginmanager.register(Artifacts(session_of(config)), "nsys-artifacts")
+    config.pluginmanager.register(sys.modules[__name__], "nsys-artifacts")
 
 
 def keep(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Artifact:
@@ -71,32 +71,20 @@ def keep(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateCo
     return Artifact(path=printable(session.shown(path), 1000))
 
 
-@dataclass(eq=False)
-class Artifacts:
-    """The plugin of one session that says where the windows are."""
-
-    session: NsysSession
-    found: dict[str, Artifact] = field(default_factory=dict)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what an item wrote; the last report counts where a test is run again."""
-        record: Mapping[str, Any] | None = getattr(report, "nsys", None)
-        if record is not None:
-            self.found.pop(report.nodeid, None)
-            if record["artifact"] or record["artifact_lost"]:
-                self.found[report.nodeid] = Artifact(record["artifact"], record["artifact_lost"])
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Where the windows are, and which could not be written."""
-        paths = [artifact.path for artifact in self.found.values() if artifact.path]
-        if paths:
-            where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
-            what = counted(len(paths), "window")
-            terminalreporter.line(f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
-        for artifact in self.found.values():
-            if artifact.lost:
-                terminalreporter.line(f"nsys: window not written: {artifact.lost}", red=True)
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Where the windows are, and which could not be written; the last report counts where a test is run again."""
+    stats = terminalreporter.stats.items()
+    last = [report for category, reports in stats if category != "rerun" for report in reports]
+    records = {report.nodeid: report.nsys for report in last if hasattr(report, "nsys")}.values()
+    paths = [record["artifact"] for record in records if record["artifact"]]
+    if paths:
+        where = paths[0] if len(paths) == 1 else f"{Path(paths[0]).parent}{os.sep}"
+        what = counted(len(paths), "window")
+        terminalreporter.line(f"nsys: wrote {what} of failed assertions: {where} (open in {VIEWER})")
+    for record in records:
+        if record["artifact_lost"]:
+            terminalreporter.line(f"nsys: window not written: {record['artifact_lost']}", red=True)
 
 
 SUFFIX = ".json.gz"

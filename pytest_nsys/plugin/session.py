@@ -154,7 +154,7 @@ class NsysSession:
 
         What goes wrong is told by the items, which ask again.
         """
-        from pytest_nsys.tools.progress import on_terminal
+        from pytest_nsys.tools.executors import on_terminal
 
         self._shows_progress = self.config.get_verbosity() >= 0 and on_terminal(sys.stderr)
         for gate in gates:

@@ -1,6 +1,7 @@
-"""Where are traces read? In this process, in some of this machine, or on a cluster through Dask.
+"""Where are traces read, and how far is it? In this process, in some of this machine, or on a cluster through Dask.
 
-Each is an executor of :mod:`concurrent.futures`, made by :func:`executor_of` from one word.
+Each is an executor of :mod:`concurrent.futures`, made by :func:`executor_of` from one word. What takes
+long has a line on the terminal, which comes after two seconds and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TextIO, TypeVar
 
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import printable
@@ -72,3 +75,38 @@ class InThisProcess(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+PATIENCE_S = 2.0
+EVERY_S = 0.1
+WIDTH = 30
+
+
+def on_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at the stream: a log of CI would keep every state of the line."""
+    return stream.isatty() and not os.environ.get("CI")
+
+
+class Progress:
+    """A bar on standard error, where it is ``shown``; :meth:`end` wipes it out."""
+
+    def __init__(self, what: str, total: int, *, shown: bool) -> None:
+        self._what, self._total, self._shown = what, total, shown
+        self._next_s = time.monotonic() + PATIENCE_S
+        self._drawn = False
+
+    def tell(self, done: int) -> None:
+        """So many are done."""
+        now_s = time.monotonic()
+        if not self._shown or now_s < self._next_s:
+            return
+        self._next_s = now_s + EVERY_S
+        self._drawn = True
+        full = WIDTH * done // self._total
+        bar = "#" * full + "-" * (WIDTH - full)
+        print(f"\r{self._what} [{bar}] {done} of {self._total}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Give the line back."""
+        if self._drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

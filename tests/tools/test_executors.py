@@ -21,8 +21,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.tools import dask_executor as dask_cluster
-from pytest_nsys.tools.executors import check_executor, executor_of
-from pytest_nsys.tools.progress import Progress
+from pytest_nsys.tools.executors import Progress, check_executor, executor_of
 from tests.support.gates import Project
 from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
 

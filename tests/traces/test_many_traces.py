@@ -19,7 +19,7 @@ from pytest_nsys.analysis.parallel import MANY, ReadAhead
 from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.tools.progress import on_terminal
+from pytest_nsys.tools.executors import on_terminal
 from pytest_nsys.traces import sqlite_file
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project, heard
@@ -214,7 +214,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(ours)
 
 
-SLOW = "import pytest_nsys.tools.progress as p; p.PATIENCE_S = 0.0; "
+SLOW = "import pytest_nsys.tools.executors as p; p.PATIENCE_S = 0.0; "
 OVERLAP = SLOW + "from pytest_nsys.cli import main; main(['overlap', 'run', '--executor=processes:2'])"
 GATES = SLOW + "import pytest; raise SystemExit(pytest.main(['--nsys-executor=processes:2', *{options}]))"
 

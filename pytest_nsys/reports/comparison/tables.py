@@ -45,24 +45,25 @@ class Shown(NamedTuple):
     windows: Sequence[Picture] = ()
 
 
-def sections(comparison: Comparison, *, verbose: bool) -> Iterator[str | Table]:
-    """What stands below the headline, in order; without ``verbose`` the first rows of a table, and none that hold."""
+def sections(comparison: Comparison, *, verbose: bool) -> list[str | Table]:
+    """What stands below the headline, in order, but tables without a row; without ``verbose`` the first rows of a
+    table, and none that hold.
+    """
     limit = None if verbose else SHOWN_ROWS
-    yield sides_table(comparison)
-    yield circumstances_table(comparison)
-    yield moved_table(comparison, limit)
-    yield unmoved_words(comparison)
-    if verbose:
-        yield within_table(comparison)
-        yield assertion_table(comparison)
-    else:
-        yield undecided_table(comparison)
-    yield causes_table(comparison, limit)
-    yield structure_table(comparison, limit)
-    yield constants_table(comparison)
-    yield things_table(comparison, limit)
-    yield windows_table(comparison)
-    yield notes_table(comparison)
+    found: list[str | Table] = [
+        sides_table(comparison),
+        circumstances_table(comparison),
+        moved_table(comparison, limit),
+        unmoved_words(comparison),
+        *([within_table(comparison), assertion_table(comparison)] if verbose else [undecided_table(comparison)]),
+        causes_table(comparison, limit),
+        structure_table(comparison, limit),
+        constants_table(comparison),
+        things_table(comparison, limit),
+        windows_table(comparison),
+        notes_table(comparison),
+    ]
+    return [part for part in found if isinstance(part, str) or part.rows]
 
 
 def headline(comparison: Comparison) -> str:
