@@ -25,7 +25,7 @@ from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value, printa
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of
-from pytest_nsys.gates.convention_keys import check_named, convention_for, convention_of
+from pytest_nsys.gates.convention_keys import Named, check_named, convention_for, convention_of
 from pytest_nsys.gates.gate_file import known_axes, load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
@@ -79,7 +79,7 @@ class NsysRun:
         self._opened, self.convention, self._workload = opened, convention, workload or Workload()
         self.close = close
 
-    def under(self, convention: str | Convention, anchor: str | None = None) -> Self:
+    def under(self, convention: Named, anchor: str | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
         return type(self)(self._opened, convention_of(convention, anchor), self._workload, self.close)
 
@@ -112,7 +112,11 @@ class NsysRun:
         self, window: str = MEDIAN, *, span: Span | str | None = None, kernels: KernelsMode | str | None = None
     ) -> tuple[UsedWindow, ...]:
         """The windows that are measured, of each rank of each capture. Raises TraceError where there is none."""
-        return self.captures.windows(self._spec(window, span, kernels))
+        captures, spec = self.captures, self._spec(window, span, kernels)
+        if not (found := captures.windows(spec)):
+            for run in captures.runs:
+                run.windows(run.ranks[0], spec)  # says why
+        return found
 
     def rows(
         self,
@@ -161,7 +165,7 @@ class NsysRun:
 def open_run(
     paths: Paths,
     *,
-    convention: str | Convention | None = None,
+    convention: Named | None = None,
     anchor: str | None = None,
     workload: Workload | None = None,
 ) -> NsysRun:
@@ -193,6 +197,8 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     ``nsys_gate``. Nothing is raised for a bad verdict: look at ``outcome`` and ``good``. Raises UsageMistake for a
     sentence that cannot be meant, GateFileError, and TraceError where a trace cannot be judged.
     """
+    if not all(isinstance(each, NsysRun) for each in (run, against or run)):
+        raise ArgumentMistake("what is judged, and what it is held against, is a run: judge(sentence, open_run(…))")
     if isinstance(what, Path):
         gate = load_gate_file(what)
     elif what.endswith(GATE_SUFFIX):
@@ -215,7 +221,7 @@ def compare(
     head: Paths,
     gate: str | os.PathLike[str] | None = None,
     *,
-    convention: str | Convention | None = None,
+    convention: Named | None = None,
     anchor: str | None = None,
 ) -> Comparison:
     """Hold the run ``head`` against the run ``base``: its ``result``, its ``rows`` worst first, what came and went.
@@ -286,7 +292,10 @@ def _listed(labels: Label | Sequence[Label]) -> Sequence[Label]:
 
 def _values(paths: Paths) -> tuple[str, ...]:
     """The paths as text. Raises ArgumentMistake for none, UsageMistake for an empty one."""
-    found = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
+    try:
+        found = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
+    except TypeError:
+        raise ArgumentMistake("a trace is a path, or a list of them, not " + type(paths).__name__) from None
     if not found:
         raise ArgumentMistake("there is no trace: give a path, or several captures")
     check_named(found)

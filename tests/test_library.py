@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_under_another_convention(run: NsysRun, trace: Callable[..., Path], fold
     assert run.under("generic").rows("busy_ns", window="run")
     yaml = folder / "own.yaml"
     yaml.write_text("name: own\nanchor: layer00.stage2_f\n")
-    for said in (str(yaml), BUILT_IN["generic"]):
+    for said in (str(yaml), yaml, BUILT_IN["generic"]):
         with open_run(trace(), convention=said, anchor="layer00.stage2_f") as other:
             assert other.windows()[0].window.name == "layer00.stage2_f"
 
@@ -118,6 +118,9 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
             ArgumentMistake,
             "is no convention and no file (did you mean 'pith",
         ),
+        (lambda run: run.under(Path("none.yaml")), ArgumentMistake, "'none.yaml' is no convention and no file"),
+        (lambda run: run.under("generic", ""), ArgumentMistake, "anchor is empty"),
+        (lambda run: run.under("generic").windows(), TraceError, "anchor"),
         (lambda run: run.rows("overlap", stag="stage2"), NoRows, "overlap: no data: no row has stag stage2"),
         (
             lambda run: run.rows("overlap", stage="stage3"),
@@ -130,6 +133,17 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
         (lambda run: judge("busy_ns <= baseline + 1%", run), ArgumentMistake, "a baseline is another run: judge(sente"),
         (lambda run: judge("perf/a.nsys.yaml", run), ArgumentMistake, "is a gate file: judge(Path(…), run)"),
         (lambda run: judge("busy_ns <= baseline + 1%", run, run), UsageMistake, "both sides are the same trace"),
+        (
+            lambda _: judge("overlap >= 60%", cast(Any, "run.sqlite")),
+            ArgumentMistake,
+            "is a run: judge(sentence, open",
+        ),
+        (lambda run: judge("overlap >= 60%", run, cast(Any, "b")), ArgumentMistake, "is a run: judge(sentence, open"),
+        (
+            lambda run: compare(cast(Any, run), "b"),
+            ArgumentMistake,
+            "a trace is a path, or a list of them, not NsysRun",
+        ),
         (lambda _: open_run("nowhere.sqlite"), UsageMistake, "there is no such file"),
         (lambda _: open_run([]), ArgumentMistake, "there is no trace: give a path"),
         (lambda _: compare("", "b"), UsageMistake, "the path of a trace is empty"),

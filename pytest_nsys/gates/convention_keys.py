@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ def mesh_axes(convention: Convention) -> tuple[str, ...]:
 
 
 Kind = TypeVar("Kind")
+Named = str | os.PathLike[str] | Convention
+"""A built-in name, a YAML file, or the convention itself."""
 
 CONVENTION_HELP = (
     "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: kineto for "
@@ -56,7 +59,7 @@ CONVENTION_HELP = (
 )
 
 
-def convention_for(traces: Sequence[str], name: str | Convention | None, anchor: str | None) -> Convention:
+def convention_for(traces: Sequence[str], name: Named | None, anchor: str | None) -> Convention:
     """The convention that is named, else the usual one of the first trace. Raises as opening it does."""
     check_named(traces)
     if name is None:
@@ -70,13 +73,16 @@ def check_named(traces: Sequence[str]) -> None:
         raise UsageMistake("the path of a trace is empty")
 
 
-def convention_of(value: str | Convention, anchor: str | None = None) -> Convention:
+def convention_of(value: Named, anchor: str | None = None) -> Convention:
     """The convention that ``value`` is, names or holds, with another anchor where one is given."""
-    found = value if isinstance(value, Convention) else built_in_or_read(value, BUILT_IN, "convention", _read)
+    if isinstance(value, Convention):
+        found = value
+    else:
+        found = built_in_or_read(os.fspath(value), BUILT_IN, "convention", _read)
     if anchor is None:
         return found
     if not anchor.strip():
-        raise UsageMistake("--anchor is empty")
+        raise ArgumentMistake("--anchor is empty")
     return dataclasses.replace(found, anchor=anchor)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.core.conventions import BUILT_IN, DEFAULT
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.gates.convention_keys import convention_of
+from pytest_nsys.gates.convention_keys import Named, convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
@@ -64,7 +64,7 @@ class NsysGate:
         sentence: str,
         gate_file: str | os.PathLike[str] | None = None,
         *,
-        convention: str | Convention | None = None,
+        convention: Named | None = None,
         anchor: str | None = None,
     ) -> Verdict:
         """The verdict of ``sentence``, where it is good.
@@ -92,9 +92,7 @@ class NsysGate:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)
         return verdict
 
-    def _gate(
-        self, gate_file: str | os.PathLike[str] | None, convention: str | Convention | None, anchor: str | None
-    ) -> GateFile:
+    def _gate(self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: str | None) -> GateFile:
         if gate_file is None:
             return GateFile(self._config.rootpath, (), convention_of(convention or DEFAULT, anchor))
         if convention is not None or anchor is not None:
