@@ -17,7 +17,7 @@ from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.stored.history.reading import History, branches_in, gates_in, load
+from pytest_nsys.stored.history.reading import History, known_in, load
 from pytest_nsys.stored.history.tracks import Track, tracks_of
 
 DATABASE = "perf.db"
@@ -86,7 +86,7 @@ def _gates(path: Path, wanted: str | None) -> list[str] | None:
     """The gate files that are meant, None for all. Raises UsageMistake where none is."""
     if wanted is None:
         return None
-    stored = gates_in(path)
+    stored = known_in(path, "gate")
     found = [gate for gate in stored if gate == wanted or fnmatch.fnmatchcase(gate, wanted)]
     if stored and not found:
         told = hint(wanted, stored, "stored are")
@@ -142,9 +142,9 @@ def _why_absent(absent: Sequence[tuple[str, str]]) -> str:
 
 def _of_branch(path: Path, branch: str, gate: str | None) -> str:
     """Which branch has no run, and which branches have one; empty for a history without any run."""
-    if not gates_in(path):
+    if not known_in(path, "gate"):
         return ""
-    known = branches_in(path)
+    known = known_in(path, "branch")
     meant = did_you_mean(branch, known) if branch not in known else ""
     where = f" in {gate}" if gate is not None else ""
     there = f"there are {', '.join(known)}" if known else "none of its runs is of a known branch"

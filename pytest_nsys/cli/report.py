@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -54,7 +55,10 @@ def report(asked: MeasureOptions, runs: str, config: str, output: str, peak: Fra
         return
     folder = Path(output)
     for name, text in pages.items():
-        _check_free(folder / name, text)
+        path = folder / name
+        same = path.is_file() and path.read_bytes() == text.encode("utf-8")
+        if not same and os.path.lexists(path):  # another file would be lost
+            raise UsageMistake(f"{path}: is there already, with other content: delete it, or give another --output")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         if not (folder / name).exists():
@@ -99,11 +103,3 @@ def _named(pages: Sequence[tuple[str, str, str]]) -> dict[str, str]:
         if found.setdefault(name, text) is not text:
             raise UsageMistake(f"two runs are called {name}: give one of them at a time, each with its own --output")
     return found
-
-
-def _check_free(path: Path, text: str) -> None:
-    """Raises UsageMistake where another file would be lost."""
-    if path.is_symlink() or path.exists():
-        same = path.is_file() and path.read_bytes() == text.encode("utf-8")
-        if not same:
-            raise UsageMistake(f"{path}: is there already, with other content: delete it, or give another --output")

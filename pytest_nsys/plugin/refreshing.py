@@ -43,11 +43,8 @@ class Refreshing:
     def of(self, gate: GateFile) -> Refresh:
         """The refresh of a gate file's baseline, one for all of its items."""
         if gate.path not in self._refreshes:
-            config = self.session.config
-            reason, mode = (
-                str(config.getoption("nsys_reason")),
-                Mode(config.getoption("nsys_update_mode") or Mode.MOVED),
-            )
+            reason = str(self.session.config.getoption("nsys_reason"))
+            mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
             self._refreshes[gate.path] = Refresh(gate, context, reason, mode, bool(self._only), self.session.shown)
         return self._refreshes[gate.path]

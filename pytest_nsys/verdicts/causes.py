@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
 from pytest_nsys.analysis.captures import Captures
@@ -62,14 +61,17 @@ class RunBreakdowns:
 
     @kept
     def _broken_down(self, capture: int, spec: WindowSpec, n: int, rank: int) -> Breakdown:
-        together = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
-        return break_down(together.windows, rank, together.waits.get(rank, {}))
+        windows, waits = self._together(capture, spec, n, len(self.captures.runs[capture].measured(spec).ranks[rank]))
+        return break_down(windows, rank, waits.get(rank, {}))
 
     @kept
-    def _together(self, capture: int, spec: WindowSpec, n: int, count: int) -> Together:
+    def _together(
+        self, capture: int, spec: WindowSpec, n: int, count: int
+    ) -> tuple[Mapping[int, RankWindow], Mapping[int, Mapping[int, Wait]]]:
+        """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
         ranks = self.captures.runs[capture].measured(spec).ranks
         beside = {number: windows[n] for number, windows in ranks.items() if len(windows) == count}
-        return Together(beside, waits_over_files(beside))
+        return beside, waits_over_files(beside)
 
     def to_keep(self, metric: Metric, spec: WindowSpec) -> Iterator[tuple[int, Breakdown]]:
         """What a baseline keeps of the first capture to explain a metric, by rank, each when it is asked for.
@@ -85,13 +87,6 @@ class RunBreakdowns:
         for rank, windows in sorted(run.measured(spec).ranks.items()):
             if windows:
                 yield rank, self._broken_down(0, spec, len(windows) // 2, rank)
-
-
-class Together(NamedTuple):
-    """The n-th windows of the ranks that have as many, and what their collectives waited over files."""
-
-    windows: Mapping[int, RankWindow]
-    waits: Mapping[int, Mapping[int, Wait]]
 
 
 def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:

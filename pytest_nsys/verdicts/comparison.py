@@ -204,7 +204,7 @@ def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str
             else:
                 constants.append(OnHead(name, _judged(assertion, context), _on_base(assertion, pair)))
     spec = _usual_pick(pairs)
-    both = _contents(pairs[0].base, spec), _contents(pairs[0].head, spec)
+    base_has, head_has = ([contents(run, spec) for run in side.runs] for side in (pairs[0].base, pairs[0].head))
     return Comparison(
         base=_side(base, [(pair, pair.base) for pair in pairs]),
         head=_side(head, [(pair, pair.head) for pair in pairs]),
@@ -214,8 +214,8 @@ def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str
         rows=tuple(sorted(rows, key=_worst_first)),
         circumstances=_circumstances(pairs),
         looked_at=str(spec),
-        appeared=tuple(_only_in(both[1], both[0])),
-        vanished=tuple(_only_in(both[0], both[1])),
+        appeared=tuple(_only_in(head_has, base_has)),
+        vanished=tuple(_only_in(base_has, head_has)),
     )
 
 
@@ -343,10 +343,6 @@ def _usual_pick(pairs: Sequence[Pair]) -> WindowSpec:
     held = [assertion for assertion in gate.assertions if assertion.reads_stored]
     specs = Counter(spec_for(captures.convention, assertion) for assertion in held or gate.assertions)
     return specs.most_common(1)[0][0]
-
-
-def _contents(captures: Captures, spec: WindowSpec) -> Sequence[Mapping[Item, int]]:
-    return [contents(capture, spec) for capture in captures.runs]
 
 
 def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[Thing]:

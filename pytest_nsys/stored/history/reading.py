@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.table import label_key
@@ -159,17 +159,8 @@ def load(
         return History(tuple(runs), tuple(_by_label(each) for each in ordered), verdicts)
 
 
-def gates_in(path: Path) -> list[str]:
-    """The gate files that have a run. Raises HistoryError."""
-    return _distinct(path, "gate")
-
-
-def branches_in(path: Path) -> list[str]:
-    """The branches that have a run. Raises HistoryError."""
-    return _distinct(path, "branch")
-
-
-def _distinct(path: Path, column: str) -> list[str]:
+def known_in(path: Path, column: Literal["gate", "branch"]) -> list[str]:
+    """The gate files, or the branches, that have a run. Raises HistoryError."""
     with reading(path) as connection:
         if connection is None:
             return []
