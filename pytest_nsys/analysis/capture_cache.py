@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_nsys.analysis.captures import Captures, Request
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, UsageMistake

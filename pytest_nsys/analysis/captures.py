@@ -17,7 +17,7 @@ from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, o
 from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Scope, Unit
 from pytest_nsys.analysis.preflight import notes_on
-from pytest_nsys.analysis.quality import Bounds, crossed
+from pytest_nsys.analysis.quality import Bounds, Request, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.structure import KernelSequence, sequences
@@ -27,14 +27,6 @@ from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
-
-
-class Request(NamedTuple):
-    """A metric under a window spec, and the bounds of its quality; without a metric, the windows alone."""
-
-    metric: str | None
-    spec: WindowSpec
-    bounds: Bounds = Bounds()
 
 
 class Mesh(NamedTuple):

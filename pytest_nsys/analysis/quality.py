@@ -63,6 +63,14 @@ class Bounds:
         return bound
 
 
+class Request(NamedTuple):
+    """A metric under a window spec, and the bounds of its quality; without a metric, the windows alone."""
+
+    metric: str | None
+    spec: WindowSpec
+    bounds: Bounds = Bounds()
+
+
 class Fact(NamedTuple):
     """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction) or ``1``.
 

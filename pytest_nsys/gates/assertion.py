@@ -10,8 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.analysis.captures import Request
-from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention

@@ -17,7 +17,6 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import Entry, read_name
 from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
-from pytest_nsys.traces.opening import find_traces, usual_convention
 
 
 def read_convention(reader: Reader, node: Node | None) -> Convention:
@@ -63,6 +62,8 @@ def convention_for(traces: Sequence[str], name: Named | None, anchor: str | None
     """The convention that is named, else the usual one of the first trace. Raises as opening it does."""
     check_named(traces)
     if name is None:
+        from pytest_nsys.traces.opening import find_traces, usual_convention  # no gate file needs it
+
         name = usual_convention(find_traces(traces[0], Path())[0])
     return convention_of(name, anchor)
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
-from pytest_nsys.analysis.captures import Captures, Request
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake

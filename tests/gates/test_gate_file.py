@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -338,3 +340,15 @@ def test_a_few_aliases_are_fine() -> None:
 def test_a_byte_order_mark_and_carriage_returns_are_no_mistakes() -> None:
     (assertion,) = loaded(b"\xef\xbb\xbfversion: 1\r\nassertions: [no syncs]\r\n").assertions
     assert assertion.location == Location(PATH, 2, 14)
+
+
+def test_limits_of_two_kinds_are_never_alike() -> None:
+    """They are tuples, which are the same where their parts are: so no two kinds have as many parts."""
+    kinds = [Constant._fields, FromBaseline._fields]
+    assert len({len(fields) for fields in kinds}) == len(kinds)
+
+
+def test_a_gate_file_is_understood_without_what_opens_traces() -> None:
+    """Collecting, linting and comparing gate files start sooner for it."""
+    code = "import sys, pytest_nsys.gates.gate_file; print({'sqlite3', 'concurrent.futures'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
