@@ -106,22 +106,6 @@ def test_neither_side_of_a_comparison_covers_it(project: Project) -> None:
         assert "rank 1" in said
 
 
-def test_fixtures(project: Project) -> None:
-    step_without_communication(project.root / "run.sqlite")
-    project.file(
-        "test_perf.py",
-        """
-        def test_rows(nsys_run): nsys_run.rows("overlap")
-        def test_gate(nsys_gate): nsys_gate("overlap >= 75%")
-        def test_some(nsys_run): assert len(nsys_run.rows("overlap", rank=[0, 2, 3])) == 9
-        def test_excused(nsys_run): assert len(nsys_run.rows("overlap", allow_missing={"*": [1]})) == 9
-        """,
-    )
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert said.count(GONE) >= 2
-    project.result.assert_outcomes(passed=2, failed=2)
-
-
 def test_the_command_that_shows_rows_tells(project: Project) -> None:
     step_without_communication(project.root / "run.sqlite")
     assert f"warning: overlap: {GONE}" in project.command("rows", "overlap", "--trace=run.sqlite", code=0)

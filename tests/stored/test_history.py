@@ -111,14 +111,6 @@ def test_an_updating_session_is_recorded(project: Project) -> None:
     assert ask(project.root / "perf.db", "SELECT DISTINCT metric FROM rows") == [("exposed_ns",), ("overlap",)]
 
 
-def test_two_sessions_with_the_same_data_are_two_runs(project: Project) -> None:
-    project.trace()
-    project.gate(GATE)
-    for _ in range(2):
-        project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
-    assert ask(project.root / "perf.db", "SELECT run, count(*) FROM rows GROUP BY run") == [(1, 8), (2, 8)]
-
-
 def test_workers_of_xdist_hand_everything_over(project: Project) -> None:
     project.trace()
     project.gate(GATE + "- {assert: overlap >= 99%, id: red, xfail: bug 7}\n")
