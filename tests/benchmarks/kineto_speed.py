@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.benchmarks.gate_speed import Spent, spend
 
 KERNELS, SMALL = 317_000, 5_000
 TARGET = {"plain": 0.43, "gzip": 0.57}
@@ -141,26 +140,6 @@ def write(path: Path, kernels: int) -> None:
         shutil.copyfileobj(plain, packed, 1 << 20)
 
 
-@dataclass(frozen=True)
-class Spent:
-    """One process: wall time after Python's own start, and peak resident memory."""
-
-    seconds: float
-    peak_mib: float
-
-
-MEASURED = "import resource, sys, time\nstart = time.perf_counter()\n{0}\nspent = time.perf_counter() - start\n"
-MEASURED += "print(spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)"
-
-
-def spent(code: str, path: Path) -> Spent:
-    """Run ``code`` on a trace in a fresh process; imports count."""
-    command = [sys.executable, "-c", MEASURED.format(code), str(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."})
-    seconds, peak = done.stderr.strip().splitlines()[-1].split()
-    return Spent(float(seconds), float(peak))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help=f"{SMALL} kernels instead of {KERNELS}")
@@ -182,7 +161,7 @@ def main() -> None:
         found: dict[str, list[Spent]] = {name: [] for name in asked}
         for _ in range(rounds):
             for name, (code, file, _target) in asked.items():
-                found[name].append(spent(code, file))
+                found[name].append(spend([sys.executable, "-c", code, str(file)], Path.cwd()))
     base = [one.seconds for one in found["json.load, no gc"]]
     print(f"{'':28}{'seconds':>9}{'ratio':>8}{'target':>8}{'MiB':>7}")
     for name, (_, _, target) in asked.items():
