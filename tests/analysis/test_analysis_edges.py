@@ -16,7 +16,7 @@ from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Range, Row
+from pytest_nsys.core.model import NO_LAUNCH, Range, Row
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
 from pytest_nsys.traces.chrome.cut_process import CutRank
 
@@ -96,18 +96,6 @@ def stage_times(*ranges: tuple[str, int, int]) -> Any:
     window: Any = SimpleNamespace(anchors=[SimpleNamespace(start_ns=at) for at in (100, 200, 300)], rank=0)
     run: Any = SimpleNamespace(named=lambda *_: named)
     return _stage_times(run, window, TwoStages(("a",), ("b",)))
-
-
-def test_stages_are_summed_by_the_unit_that_they_begin_in() -> None:
-    found = stage_times(
-        ("a", 99, 150), ("a", 100, 130), ("a", 140, 150), ("b", 199, 260), ("b", 200, 230), ("a", 300, 310)
-    )
-    assert (found.by_unit, found.unclosed, found.overlapping) == (({0: 40}, {0: 61, 1: 30}), set(), 1)
-
-
-def test_a_stage_that_was_not_closed_counts_nothing_and_is_told() -> None:
-    found = stage_times(("a", 110, OPEN_END_NS), ("a", 120, 130), ("b", 210, 220), ("b", 230, OPEN_END_NS))
-    assert (found.by_unit, found.unclosed, found.overlapping) == (({0: 10}, {1: 10}), {0, 1}, 0)
 
 
 def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None:

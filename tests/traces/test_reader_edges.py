@@ -31,11 +31,11 @@ from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
 from pytest_nsys.traces.nsys.copies import _launches
-from pytest_nsys.traces.nsys.export_cache import _lock
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
+from tests.support.one_process import OneProcess
 
 SPAN = (100, 200)
 
@@ -479,8 +479,8 @@ def test_kernels_of_two_devices_of_one_labelled_process_are_one_lane(tmp_path: P
 # An export of Nsight Systems
 
 
-def opened(tmp_path: Path, trace: TraceBuilder) -> NsysSqlite:
-    return NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
+def opened(trace: OneProcess) -> NsysSqlite:
+    return NsysSqlite(Path(trace))
 
 
 @pytest.mark.parametrize("order", list(permutations((900, 300, 500))))
@@ -489,7 +489,7 @@ def test_of_several_session_starts_the_earliest_counts(tmp_path: Path, order: Se
     trace.process().kernel("gemm", 10, 20)
     for ns in (*order, None, 0, -5):
         trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=ns)
-    assert opened(tmp_path, trace).facts().started_ns == 300
+    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().started_ns == 300
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_of_several_sessions_the_longest_counts_where_each_is_known(
         trace.insert("ANALYSIS_DETAILS", globalVid=0, duration=duration, startTime=0, stopTime=0)
     if not durations:
         trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1)
-    assert opened(tmp_path, trace).facts().session_ns == session_ns
+    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().session_ns == session_ns
 
 
 def two_processes() -> tuple[TraceBuilder, list[Lane]]:
@@ -523,7 +523,7 @@ def two_processes() -> tuple[TraceBuilder, list[Lane]]:
 
 def test_an_export_gives_what_touches_or_was_launched_in_a_span_edges_included(tmp_path: Path) -> None:
     trace, lanes = two_processes()
-    run = opened(tmp_path, trace)
+    run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
     spans = {lanes[0]: SPAN, lanes[1]: (50, 98)}
     touching = run.kernels(spans)
     assert [starts(touching.get(lane)) for lane in lanes] == [[50, 60, 199, 200], [40, 50, 60]]
@@ -535,22 +535,22 @@ def test_an_export_gives_what_touches_or_was_launched_in_a_span_edges_included(t
 
 def test_of_two_processes_each_has_the_kernels_that_were_launched_in_its_span(tmp_path: Path) -> None:
     trace, lanes = two_processes()
-    found = opened(tmp_path, trace).kernels_launched({lanes[0]: (199, 201), lanes[1]: (99, 150)})
+    found = NsysSqlite(trace.write(tmp_path / "trace.sqlite")).kernels_launched(
+        {lanes[0]: (199, 201), lanes[1]: (99, 150)}
+    )
     assert [starts(found.get(lane)) for lane in lanes] == [[199, 200, 201], [40, 50, 60]]
 
 
-def test_a_kernel_between_those_that_were_launched_in_a_span_is_not_one_of_them(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+def test_a_kernel_between_those_that_were_launched_in_a_span_is_not_one_of_them(gpu: OneProcess) -> None:
     for correlation, launch_ns in ((7, 110), (8, 90), (9, 120)):
-        process.kernel("gemm", correlation, 300, correlation=correlation, launch_ns=launch_ns)
-    lane = Lane(process.global_pid, None)
-    assert starts(opened(tmp_path, trace).kernels_launched({lane: SPAN})[lane]) == [7, 9]
+        gpu.kernel("gemm", correlation, 300, correlation=correlation, launch_ns=launch_ns)
+    lane = Lane(gpu.global_pid, None)
+    assert starts(opened(gpu).kernels_launched({lane: SPAN})[lane]) == [7, 9]
 
 
 def test_processes_that_nobody_asked_for_are_told(tmp_path: Path) -> None:
     trace, lanes = two_processes()
-    run = opened(tmp_path, trace)
+    run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
     run.kernels({lanes[0]: (0, 45)})
     assert run.unasked() == {lanes[1].global_pid}
 
@@ -564,24 +564,20 @@ def test_of_several_rows_of_one_correlation_id_the_earliest_is_the_launch(tmp_pa
         process.api("cudaLaunchKernel_v7000", start, start + 5, correlation=7)
     other.api("cudaLaunchKernel_v7000", 10, 15, correlation=7)  # another process's id says nothing
     lane = Lane(process.global_pid, None)
-    run = opened(tmp_path, trace)
+    run = NsysSqlite(trace.write(tmp_path / "trace.sqlite"))
     kernels = run.kernels({lane: None})
     assert list(run.launches(kernels)[lane]) == [90]
     assert starts(run.kernels_launched({lane: (115, 125)}).get(lane)) == [500]
 
 
-def test_calls_of_one_correlation_id_are_one_call_and_those_without_are_their_own(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+def test_calls_of_one_correlation_id_are_one_call_and_those_without_are_their_own(gpu: OneProcess) -> None:
     for name, start, correlation in (("cudaB", 150, 7), ("cudaA", 120, 7), ("cudaC", 130, 7), ("cudaD", 120, 8)):
-        process.api(name, start, start + 5, correlation=correlation)
+        gpu.api(name, start, start + 5, correlation=correlation)
     for start in (100, 200, 99, 201):
-        process.raw(
-            "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 1, correlationId=None, nameId=1, eventClass=0
-        )
-    found = opened(tmp_path, trace).api_calls(["cuda*"], {process.global_pid: SPAN})
+        gpu.raw("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 1, correlationId=None, nameId=1, eventClass=0)
+    found = opened(gpu).api_calls(["cuda*"], {gpu.global_pid: SPAN})
     assert found is not None
-    names = [(call.start_ns, call.name) for call in found[process.global_pid]]
+    names = [(call.start_ns, call.name) for call in found[gpu.global_pid]]
     assert [each for each in names if each[1] in ("cudaA", "cudaC", "cudaD")] == [(120, "cudaA"), (120, "cudaD")]
     assert [start for start, _ in names] == [100, 120, 120, 200]
 
@@ -590,16 +586,14 @@ def test_no_such_call_is_nothing_and_no_table_of_calls_is_unknown(tmp_path: Path
     trace = TraceBuilder()
     process = trace.process()
     process.kernel("gemm", 10, 20)
-    assert opened(tmp_path, trace).api_calls(["hip*"], {process.global_pid: SPAN}) == {}
+    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).api_calls(["hip*"], {process.global_pid: SPAN}) == {}
     without = TraceBuilder()
     process = without.process()
     process.kernel("gemm", 10, 20, launch=False)
     assert NsysSqlite(without.write(tmp_path / "b.sqlite")).api_calls(["cuda*"], {process.global_pid: SPAN}) is None
 
 
-def test_ranges_of_an_export_are_ordered_by_start_end_and_name(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+def test_ranges_of_an_export_are_ordered_by_start_end_and_name(gpu: OneProcess) -> None:
     for name, start, end, registered in (
         ("step c", 50, 90, False),
         ("step b", 50, 90, True),
@@ -607,21 +601,19 @@ def test_ranges_of_an_export_are_ordered_by_start_end_and_name(tmp_path: Path) -
         ("step a", 40, None, True),
         ("stop", 10, 20, False),
     ):
-        process.range(name, start, end, registered=registered)
-    found = opened(tmp_path, trace).ranges(["step%"])[process.global_pid]
+        gpu.range(name, start, end, registered=registered)
+    found = opened(gpu).ranges(["step%"])[gpu.global_pid]
     assert [each.name for each in found] == ["step a", "step d", "step b", "step c"]
     assert found[0] == Range(40, OPEN_END_NS, found[0].thread, "step a")
 
 
-def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    process = trace.process()
+def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(gpu: OneProcess) -> None:
     for name, start, end in (("a", 50, 99), ("b", 50, 100), ("c", 200, 300), ("d", 201, 300), ("e", 10, None)):
-        process.range(name, start, end)
-    process.range("f", 150, 160, registered=True)
+        gpu.range(name, start, end)
+    gpu.range("f", 150, 160, registered=True)
     for registered in (False, True):
-        process.range("ncclAllReduce", 120, 130, registered=registered)
-    found = opened(tmp_path, trace).ranges_around({process.global_pid: SPAN})[process.global_pid]
+        gpu.range("ncclAllReduce", 120, 130, registered=registered)
+    found = opened(gpu).ranges_around({gpu.global_pid: SPAN})[gpu.global_pid]
     assert [each.name for each in found] == ["e", "b", "f", "c"]
 
 
@@ -750,21 +742,6 @@ def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> No
 def test_of_a_message_the_names_of_its_trace_are_hidden() -> None:
     assert without_names("failed on Alpha7: no events, alpha", {"alpha7"}) == "failed on …: no events, alpha"
     assert without_names("no events were lost", ()) == "no events were lost"
-
-
-@pytest.mark.parametrize(("answers", "held"), [([None], True), ([BlockingIOError, None], True), ([OSError], False)])
-def test_an_export_waits_for_a_lock_where_the_disk_knows_locks(
-    monkeypatch: pytest.MonkeyPatch, answers: list[type[OSError] | None], held: bool
-) -> None:
-    left = list(answers)
-
-    def flock(*_: object) -> None:
-        if (error := left.pop(0)) is not None:
-            raise error
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    assert _lock(0, Path("a.nsys-rep")) is held
-    assert left == []
 
 
 @pytest.mark.parametrize(("phase", "copies"), [("X", 1), ("i", 0), ("M", 0)])
