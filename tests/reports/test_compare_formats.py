@@ -9,11 +9,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.reports.comparison import json_report as comparison_json
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
 
@@ -25,7 +24,7 @@ EVIL = '<script>alert("1")</script>&|`*_\x1b[31m\x07</td>'
 
 
 def report(*arguments: str, code: int = 1) -> str:
-    result = CliRunner().invoke(main, ["compare", *arguments])
+    result = run("compare", *arguments)
     assert result.exit_code == code, result.output
     return result.stdout
 

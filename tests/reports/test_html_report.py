@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +16,12 @@ from pytest_nsys.analysis import timeline
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import embedded
 from pytest_nsys.reports.page.timeline_view import timeline_view
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.page import Page
 
@@ -157,9 +156,7 @@ def test_compare_has_the_same_building_blocks(project: Project) -> None:
     project.trace("run.sqlite", 300)
     project.trace("base.sqlite")
     ours = page(project, *RUN, "--nsys-against=base.sqlite")
-    result = CliRunner().invoke(
-        main, ["compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html"]
-    )
+    result = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html")
     theirs = Page(result.stdout)
     assert theirs.data == ours.data
     assert theirs.texts["style"] == ours.texts["style"]

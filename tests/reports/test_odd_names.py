@@ -10,10 +10,9 @@ from contextlib import closing
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.reports.tables import without_halves
+from tests.support.commands import run
 from tests.support.gates import Project
 
 NAME = os.fsdecode(b"nb\xff.sqlite")
@@ -77,10 +76,10 @@ def test_as_the_base(odd: Project) -> None:
 def test_in_a_comparison(odd: Project, format: str) -> None:
     odd.trace("head.sqlite", 205)
     words = ["compare", NAME, "head.sqlite", f"--format={format}"]
-    result = CliRunner().invoke(main, words)
+    result = run(*words)
     assert result.exit_code == 0, result.output
     assert SHOWN in (strict(result.stdout) if format == "json" else result.stdout)
-    assert CliRunner().invoke(main, [*words, "--output=report"]).exit_code == 0
+    assert run(*words, "--output=report").exit_code == 0
     assert (odd.root / "report").read_text(encoding="utf-8") == result.stdout
 
 
@@ -88,14 +87,14 @@ def test_in_a_comparison(odd: Project, format: str) -> None:
 @pytest.mark.parametrize("command", ["overlap", "window", "streams", "setup"])
 def test_in_a_look_at_a_trace(command: str) -> None:
     for format in ("table", "json"):
-        result = CliRunner().invoke(main, [command, NAME, f"--format={format}"])
+        result = run(command, NAME, f"--format={format}")
         assert result.exit_code == 0, result.output
 
 
 def test_a_history_of_such_a_name(odd: Project) -> None:
     history = os.fsdecode(b"h\xff.db")
     odd.pytest(TRACE, f"--nsys-history={history}", "-k", "overlap", code=1)
-    result = CliRunner().invoke(main, ["history", "--db", history])
+    result = run("history", "--db", history)
     assert (result.exit_code, "overlap" in result.stdout) == (0, True), result.output
 
 

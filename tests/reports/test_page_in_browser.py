@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.browser import Browser, chromium, needs_browser, pixels, program
+from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
@@ -46,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = write_trace(folder / "base.sqlite", edit=evil)
     head = write_trace(folder / "head.sqlite", {(0, "stage2_f"): 450, (1, "stage4_f"): 300}, edit=evil)
     out = folder / "page.html"
-    result = CliRunner().invoke(main, ["compare", str(base), str(head), f"--output={out}"])
+    result = run("compare", base, head, f"--output={out}")
     assert result.exit_code == 1, result.output
     return out
 

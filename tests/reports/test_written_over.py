@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pytest_nsys.cli import main
 from pytest_nsys.plugin.settings import SETTINGS
+from tests.support.commands import run
 from tests.support.gates import Project
 
 GATE = "- exposed_ns below baseline plus 5%"
@@ -136,7 +135,7 @@ def test_reports_of_an_earlier_run_are_replaced(kept: Project) -> None:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, list(arguments))
+    result = run(*arguments)
     return result.exit_code, result.output
 
 
