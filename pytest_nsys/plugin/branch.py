@@ -18,7 +18,7 @@ from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.outcomes import GateFailed
 from pytest_nsys.plugin.items import GateItem
 from pytest_nsys.plugin.session import NsysSession, plain, session_of
-from pytest_nsys.reports.changed_baselines import change_lines, plain_changes
+from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
 from pytest_nsys.stored.baselines.changes import file_changes

@@ -61,7 +61,7 @@ class Refreshing:
         return not self.not_written
 
     def _noise_lines(self, written: Written) -> list[str]:
-        from pytest_nsys.reports.calibration import noise_lines
+        from pytest_nsys.reports.baselines import noise_lines
 
         refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
         return noise_lines(refresh.gate, written.new, refresh.context.captures)

@@ -22,7 +22,7 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Account, Selection
 from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
-from pytest_nsys.reports.changed_baselines import change_sentences
+from pytest_nsys.reports.baselines import change_sentences
 from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.reports.changed_baselines import change_lines, change_sentences
+from pytest_nsys.reports.baselines import change_lines, change_sentences
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start, watch_git
 from tests.support.reports import checked
