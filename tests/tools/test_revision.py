@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision, revision_of
 from tests.support.gates import Project
+from tests.support.git_project import commit, git, isolate
 from tests.support.histories import ask
 
 GATE = "- exposed_ns < 1 ms"
 
 
-def git(folder: Path, *words: str) -> str:
-    settings = (
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b",
-        "-c",
-        "init.defaultBranch=main",
-        "-c",
-        "commit.gpgsign=false",
-    )
-    return subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
 
 
 def test_commit_and_branch_of_the_gate_file(project: Project) -> None:
     gate = project.gate(GATE, "perf/gate.nsys.yaml")
     project.file(".gitignore", "*.sqlite\n*.db\n")
     project.trace()
-    git(project.root, "init", "-q")
-    git(project.root, "add", ".")
-    git(project.root, "commit", "-qm", "first")
-    commit = git(project.root, "rev-parse", "HEAD").strip()
+    git(project.root, "init", "-q", "-b", "main")
+    first = commit(project.root)
     project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
     gate.write_text(gate.read_text() + "# changed\n")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-history=perf.db", code=0)
     found = ask(project.root / "perf.db", "SELECT commit_id, branch, dirty FROM runs")
-    assert found == [(commit, "main", 0), (commit, "main", 1)]
+    assert found == [(first, "main", 0), (first, "main", 1)]
 
 
 def test_a_detached_head_takes_the_branch_from_ci(project: Project) -> None:
     project.gate(GATE)
-    git(project.root, "init", "-q")
-    git(project.root, "add", ".")
-    git(project.root, "commit", "-qm", "first")
+    git(project.root, "init", "-q", "-b", "main")
+    commit(project.root)
     assert revision_of(project.root, {"GITHUB_REF_NAME": "elsewhere"}).branch == "main"
     git(project.root, "checkout", "-q", "--detach")
     assert revision_of(project.root, {}).branch is None
