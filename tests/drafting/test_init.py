@@ -16,7 +16,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candid
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.cli import main
 from pytest_nsys.cli.init import Trial, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
@@ -39,6 +37,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from tests.support.commands import run
 from tests.support.gates import MS, Project, write_trace
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
@@ -417,7 +416,7 @@ def test_a_target_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     write_trace(tmp_path / "run.sqlite")
     (tmp_path / "folder.nsys.yaml").mkdir()
-    done = CliRunner().invoke(main, ["init", "run.sqlite", "-o", output])
+    done = run("init", "run.sqlite", "-o", output)
     assert (done.exit_code, said in done.output) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nsys.yaml", "run.sqlite"]
 
@@ -426,7 +425,7 @@ def test_a_strange_file_in_the_place_of_the_schema(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     write_trace(tmp_path / "run.sqlite")
     (tmp_path / SCHEMA_NAME).write_text("{}")
-    done = CliRunner().invoke(main, ["init", "run.sqlite", "--force"])
+    done = run("init", "run.sqlite", "--force")
     assert done.exit_code == 2
     assert "is not the schema of gate files" in done.output
     assert (tmp_path / SCHEMA_NAME).read_text() == "{}"
@@ -477,7 +476,7 @@ def two_kinds_of_steps(process: Process) -> None:
 
 def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     steps(project.root / "run.sqlite", edit=two_kinds_of_steps)
-    output = CliRunner().invoke(main, ["init", "run.sqlite"]).output
+    output = run("init", "run.sqlite").output
     assert "took the best of 2 anchors (no terminal to ask on)" in output
     before = (project.root / GATES).read_text()
     code, said = on_a_terminal(project.root, "n\n", "run.sqlite")

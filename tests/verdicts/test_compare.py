@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from pytest_nsys.analysis.metrics import METRICS, Better
-from pytest_nsys.cli import main
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.library import BUILT_IN_PATH
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from tests.support.commands import run
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE
 
@@ -24,7 +24,7 @@ ONE_SAMPLE = "no test possible: one trace a side is one sample"
 
 
 def compare(*arguments: str | Path, code: int) -> Result:
-    result = CliRunner().invoke(main, ["compare", *map(str, arguments)])
+    result = run("compare", *arguments)
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
     return result
