@@ -15,8 +15,7 @@ import itertools
 from pathlib import Path
 
 from pytest_nsys.samples import schema
-from pytest_nsys.samples.export import Export, Strings
-from pytest_nsys.samples.schema import KERNEL, NVTX, PROCESSES, RUNTIME, Cell
+from pytest_nsys.samples.schema import KERNEL, NVTX, PROCESSES, RUNTIME, Cell, Export, Strings
 
 PUSH_POP_RANGE, START_END_RANGE, MARK, DOMAIN_CREATE = 59, 60, 34, 75
 

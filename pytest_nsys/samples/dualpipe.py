@@ -12,7 +12,7 @@ from random import Random
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import global_pid
-from pytest_nsys.samples.export import Export
+from pytest_nsys.samples.schema import Export
 from pytest_nsys.samples.step import RankStep, Regression, StepShape
 
 __all__ = ["SAMPLE_REGRESSION", "SAMPLE_SHAPE", "Regression", "StepShape", "write_dualpipe", "write_ranks"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Literal
 
-from pytest_nsys.samples.export import Export
+from pytest_nsys.samples.schema import Export
 from pytest_nsys.samples.timeline import COMPUTE_STREAM, Timeline
 
 

@@ -12,8 +12,7 @@ from random import Random
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DOMAIN_CREATE, DRIVER_API, PUSH_POP_RANGE, RUNTIME_API
-from pytest_nsys.samples.export import Export
-from pytest_nsys.samples.schema import Cell
+from pytest_nsys.samples.schema import Cell, Export
 
 COMPUTE_STREAM = 7
 USER_DOMAIN, NCCL_DOMAIN = 0, 1

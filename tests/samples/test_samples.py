@@ -20,7 +20,7 @@ from pytest_nsys.samples.dualpipe import (
     StepShape,
     write_dualpipe,
 )
-from pytest_nsys.samples.export import Export
+from pytest_nsys.samples.schema import Export
 
 TINY = replace(SAMPLE_SHAPE, chunks=4, layers=2)
 

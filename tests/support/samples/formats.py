@@ -16,10 +16,9 @@ from typing import Any
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DRIVER_API, PUSH_POP_RANGE
 from pytest_nsys.samples.dualpipe import GPU_MODEL, process_ids, put_rank, write_ranks
-from pytest_nsys.samples.export import Export
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.schema import Cell
+from pytest_nsys.samples.schema import Cell, Export
 from pytest_nsys.samples.step import Regression, StepShape
 
 KINETO_CLOCK_NS = 4_458_676_522_690_655_001

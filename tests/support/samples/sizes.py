@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.dualpipe import put_rank
-from pytest_nsys.samples.export import Export
-from pytest_nsys.samples.schema import Cell
+from pytest_nsys.samples.schema import Cell, Export
 from pytest_nsys.samples.step import StepShape
 
 
