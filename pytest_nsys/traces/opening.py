@@ -165,15 +165,17 @@ def why_xplane(names: Sequence[str]) -> str | None:
 
 
 def _report(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.report import NsysReport  # it starts programs, which few runs need
+    from pytest_nsys.traces.nsys.export_cache import ExportedTrace
+    from pytest_nsys.traces.nsys.report import exported  # it starts programs, which few runs need
 
-    return NsysReport(path)
+    return ExportedTrace(path, exported(path))
 
 
 def _parquet(path: Path) -> Trace:
-    from pytest_nsys.traces.nsys.parquet import NsysParquet
+    from pytest_nsys.traces.nsys.export_cache import ExportedTrace
+    from pytest_nsys.traces.nsys.parquet import exported
 
-    return NsysParquet(path)
+    return ExportedTrace(path, exported(path))
 
 
 def _raw_stream(path: Path) -> Trace:

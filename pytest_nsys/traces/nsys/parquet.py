@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import printable
-from pytest_nsys.traces.nsys.export_cache import Export, ExportedTrace, Wanted, find_export, write_export
+from pytest_nsys.traces.nsys.export_cache import Export, Wanted, find_export, write_export
 
 WRITTEN_AS = "2"
 """Version of what is written: raise it where that changes."""
@@ -32,13 +32,6 @@ TABLES = re.compile(
 
 COLUMN = re.compile(r"\w{1,100}")
 PAYLOAD = "binaryData"
-
-
-class NsysParquet(ExportedTrace):
-    """A folder of Parquet files, read through the SQLite file that they are written into."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, exported(path))
 
 
 def exported(folder: Path) -> Export:

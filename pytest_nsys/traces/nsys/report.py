@@ -27,7 +27,6 @@ from pytest_nsys.tools.nsys_command import Nsys, export_sqlite, find_nsys, is_re
 from pytest_nsys.traces.nsys.export_cache import (
     LONGEST_NAME,
     Export,
-    ExportedTrace,
     Wanted,
     find_export,
     whole,
@@ -37,13 +36,6 @@ from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 OWN_EXPORTS = (".sqlite", ".sqlite3")
-
-
-class NsysReport(ExportedTrace):
-    """A report, read through its export; written first where there is none."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, exported(path))
 
 
 def raw_stream(path: Path) -> NsysSqlite:
