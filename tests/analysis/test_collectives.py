@@ -29,6 +29,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.commands import run
+from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
@@ -641,27 +642,11 @@ def test_tables_of_decoded_payloads_are_read(tmp_path: Path) -> None:
     assert whole(path, "busbw") == {(0, "comm0", "AllGather"): 4}
 
 
+@needs_pyarrow
 def test_payloads_in_parquet(tmp_path: Path) -> None:
     """nsys declares these bytes as text, which no reader of text takes."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
-    folder = tmp_path / "a_pqtdir"
-    folder.mkdir()
-    with sqlite3.connect(path) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            cursor = database.execute(f'SELECT * FROM "{table}"')
-            names, found = [column[0] for column in cursor.description], cursor.fetchall()
-            columns = {name: [row[i] for row in found] for i, name in enumerate(names)}
-            arrays = {name: pyarrow.array(values) for name, values in columns.items()}
-            if "binaryData" in arrays:
-                binary = pyarrow.array(columns["binaryData"], type=pyarrow.large_binary())
-                _, offsets, data = binary.buffers()
-                bitmap, nulls = binary.buffers()[0], binary.null_count
-                text = pyarrow.LargeStringArray.from_buffers(len(binary), offsets, data, bitmap, nulls)
-                arrays["binaryData"] = text
-            parquet.write_table(pyarrow.table(arrays), folder / f"{table}.parquet")
-    database.close()
+    folder = to_parquet(path, tmp_path / "a_pqtdir")
     assert whole(folder, "collective_bytes") == {(0, "comm0", "AllReduce"): 4_000}
 
 

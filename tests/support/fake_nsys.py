@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -158,3 +162,29 @@ def write_report(path: Path, content: str = "of a run") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(MAGIC + b" " + content.encode())
     return path
+
+
+needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow, the extra `parquet`, is not there")
+
+
+def to_parquet(export: Path, folder: Path) -> Path:
+    """The tables of a SQLite export as nsys writes them: ids without a sign, bytes as what it declares to be text."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+
+    def column(name: str, values: Sequence[Any]) -> Any:
+        if name in ("globalPid", "globalTid"):
+            return arrow.array([None if v is None else v % (1 << 64) for v in values], arrow.uint64())
+        if name == "binaryData":
+            return arrow.array(values, arrow.large_binary()).view(arrow.large_string())
+        return arrow.array(values)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(export)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            cursor = database.execute(f'SELECT * FROM "{table}"')
+            names = [each[0] for each in cursor.description]
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+            made = {name: column(name, values) for name, values in zip(names, columns, strict=True)}
+            parquet.write_table(arrow.table(made), folder / f"{table}.parquet")
+    return folder

@@ -10,8 +10,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,8 @@ from tests.support.fake_nsys import (
     FakeNsys,
     fake_on_path,
     needs_nsys,
+    needs_pyarrow,
+    to_parquet,
     write_report,
 )
 from tests.support.gates import Project, write_trace
@@ -472,29 +472,7 @@ def test_a_report_of_an_nsys_newer_than_the_one_at_hand(tmp_path: Path) -> None:
         open_trace(report)
 
 
-needs_pyarrow = pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow, the extra `parquet`, is not there")
-
 SECRETS = "TARGET_INFO_SYSTEM_ENV"
-
-
-def to_parquet(export: Path, folder: Path) -> Path:
-    """The tables of a SQLite export as nsys writes them: ids without a sign, one file for each table."""
-    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    folder.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(export)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            cursor = database.execute(f'SELECT * FROM "{table}"')
-            names = [column[0] for column in cursor.description]
-            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
-            made = {
-                name: arrow.array([None if v is None else v % (1 << 64) for v in values], arrow.uint64())
-                if name in ("globalPid", "globalTid")
-                else arrow.array(values)
-                for name, values in zip(names, columns, strict=True)
-            }
-            parquet.write_table(arrow.table(made), folder / f"{table}.parquet")
-    return folder
 
 
 @needs_pyarrow
