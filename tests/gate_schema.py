@@ -117,8 +117,8 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "version": {"enum": [1, "1"]},
     "text": {"type": ["string", "number", "boolean"], "pattern": r"\S"},
     "texts": _one_or_some(_of("text")),
-    "phrase": _of("text"),
-    "excuse": _of("text"),
+    "text_read_by_hand": _of("text"),
+    "line": _of("text"),
     "convention": {"anyOf": [_of("built_in"), {"keys": "convention"}]},
     "built_in": _choice(BUILT_IN),
     "window": {

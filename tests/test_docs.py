@@ -175,6 +175,11 @@ def test_every_part_of_the_package() -> None:
     assert sorted(entry for entry in entries if f"`{entry}`" not in text) == []
 
 
+def test_every_file_that_the_layout_names() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|ini|json))`", page("layout.md"))
+    assert [name for name in named if not any((ROOT / top / name).exists() for top in ("", "pytest_nsys"))] == []
+
+
 def test_the_changelog_tells_of_what_is_to_come() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = text.partition("## [Unreleased]")[2].partition("\n## ")[0]

@@ -12,6 +12,8 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from tests.support.figures import FILE, figures
 
+AGAIN = "python -m tests.support.figures writes figures.json again"
+
 KEPT = json.loads(FILE.read_text(encoding="utf-8"))
 
 
@@ -19,10 +21,11 @@ def test_every_figure() -> None:
     found = figures()
     assert list(found) == list(KEPT)
     for view, metrics in found.items():
-        assert metrics == KEPT[view], view
+        assert metrics.keys() == KEPT[view].keys(), f"{view}: a metric is new or gone: {AGAIN}"
+        assert metrics == KEPT[view], f"{view}: a figure changed; where that is meant: {AGAIN}"
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_every_metric_has_a_figure_that_is_not_zero(metric: str) -> None:
     values = {value for metrics in KEPT.values() for value in metrics.get(metric, {}).values()}
-    assert values - {"0"}
+    assert values - {"0"}, f"{metric}: 0 or nothing in every view; where it is new: {AGAIN}"

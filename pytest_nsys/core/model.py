@@ -146,6 +146,7 @@ class Window:
 class Kernels:
     """Kernels of one rank as parallel columns, ordered by start: compact enough for a whole run.
 
+    Kernels that start together stand in any order. None ends before it starts: a reader refuses a trace that says so.
     ``stream`` holds indices into ``streams``; ``name`` and ``full_name`` (short and demangled) are ids that
     ``names`` spells out. ``correlation`` joins a kernel to its launch. ``graph_node`` is 1 where a CUDA graph launched
     the kernel: those share the correlation of the one graph launch.
@@ -303,7 +304,8 @@ Interval = tuple[int, int]
 class Trace(Protocol):
     """One file (or folder) that a profiler wrote, read on demand: a caller fetches only what it asks for.
 
-    Every mapping is by serialised process id or by lane; a process without anything is absent. All methods
+    Every mapping is by serialised process id or by lane; a process without anything is absent. The ids of two files of
+    one run differ where the processes do; no time ends before it starts; a span holds its ends. All methods
     raise :class:`~pytest_nsys.core.errors.TraceError` where the file cannot be read.
     """
 

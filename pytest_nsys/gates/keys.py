@@ -26,7 +26,10 @@ class Key(NamedTuple):
 def _table() -> dict[str, dict[str, Key]]:
     found: dict[str, dict[str, Key]] = {}
     section: dict[str, Key] = {}
-    for row in _ROW.finditer(SOURCE.read_text(encoding="utf-8")):
+    text = SOURCE.read_text(encoding="utf-8")
+    if left := [line for line in _ROW.sub("", text).splitlines() if line.strip() and not line.startswith("#")]:
+        raise ValueError(f"{SOURCE.name}: '{left[0]}' is no row: write key = kind: what it says")
+    for row in _ROW.finditer(text):
         if row["section"]:
             section = found.setdefault(row["section"], {})
         else:

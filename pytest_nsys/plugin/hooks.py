@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _refuse_stray_traces(config)
     with _usage_errors():
         found = check(config)
-        for module in dict.fromkeys(setting.starts for setting in found if setting.starts):
+        for module in dict.fromkeys(setting.module for setting in found if setting.module):
             import_module(f"pytest_nsys.plugin.{module}").start(config)
 
 

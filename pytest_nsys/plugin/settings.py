@@ -19,7 +19,8 @@ class Setting(NamedTuple):
 
     An option without ``metavar`` is a choice of ``choices``, or else a flag. ``many``: it may be repeated, and lines of
     the ini file stand for that. ``filled``: an empty value, as of a variable that nobody set, is a mistake. ``check``
-    is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work.
+    is called where it is given. ``starts`` is the module of this package whose ``start`` then does its work:
+    ``reporting`` for what ``writes`` a report.
 
     ``writes`` is the function (``module:name``) that makes a report of a session: text of its Digest, which then is the
     file. Where it ``appends`` to a file that others write to as well, it is told the bytes that are left, too.
@@ -41,6 +42,11 @@ class Setting(NamedTuple):
     def option(self) -> str:
         """As it is typed."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def module(self) -> str:
+        """The module of this package that does its work; empty where pytest's hooks do."""
+        return self.starts or ("reporting" if self.writes else "")
 
     @property
     def ini_type(self) -> Literal["linelist", "string"]:
@@ -256,7 +262,6 @@ _TABLE = (
         "write every assertion with all of its rows as JSON (its schema is in the package), whatever the verdicts",
         "FILE",
         filled=True,
-        starts="reporting",
         writes="pytest_nsys.reports.session.json_report:report_text",
     ),
     Setting(
@@ -264,7 +269,6 @@ _TABLE = (
         "append a summary in Markdown, under 1 MiB, as $GITHUB_STEP_SUMMARY takes it, whatever the verdicts",
         "FILE",
         filled=True,
-        starts="reporting",
         writes="pytest_nsys.reports.session.markdown:summary",
         appends=True,
     ),
@@ -273,7 +277,6 @@ _TABLE = (
         "write one page: verdicts, margins, causes, timelines, trend",
         "FILE",
         filled=True,
-        starts="reporting",
         writes="pytest_nsys.plugin.page_report:page_text",
     ),
     Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.gates import keys
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import KINDS, MAX_RUNS
@@ -288,3 +290,15 @@ def test_the_schema_is_what_the_table_of_keys_says() -> None:
 
 def test_every_kind_is_read_and_described() -> None:
     assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(KINDS) == set(SCHEMAS)
+
+
+def test_every_kind_of_value_is_known() -> None:
+    kinds = {key.kind for section in KEYS.values() for key in section.values()}
+    assert sorted(kinds - KINDS.keys()) == [], f"no such kind of value; they are {', '.join(KINDS)}"
+
+
+def test_a_line_that_is_no_row_of_the_keys_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "keys.ini").write_text("[file]\nowner = text Team that answers.\n", encoding="utf-8")
+    monkeypatch.setattr(keys, "SOURCE", tmp_path / "keys.ini")
+    with pytest.raises(ValueError, match=r"'owner = text Team .*' is no row: write key = kind: what it says"):
+        keys._table()

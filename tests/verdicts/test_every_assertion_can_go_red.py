@@ -368,6 +368,7 @@ class Judge:
 
 @pytest.mark.parametrize("metric", [name for name in METRICS if name not in AGAINST_A_BASELINE_ALONE])
 def test_every_metric(tmp_path: Path, metric: str) -> None:
+    assert metric in METRIC_CASES, f"{metric}: give it a sentence, a green trace and a red one in METRIC_CASES"
     judged = Judge(tmp_path, METRIC_CASES[metric])
     assert judged(judged.case.green) == {"passed"}
     assert "failed" in judged(judged.case.red)

@@ -161,7 +161,8 @@ def test_equal_numbers(opened: Mapping[Format, Captures], metric: str) -> None:
         for f in able[1:]:
             assert found[f] == found[able[0]], (
                 f"{metric} (window {window}, span {span}, kernels {kernels}) differs between {able[0]} and {f}: "
-                f"mend the reader; where {f} does not record what the metric needs, say what in CANNOT"
+                f"the metric stands on what no reader promises (the order of kernels that start together), or a reader "
+                f"is wrong; where {f} does not record what the metric needs, say what in CANNOT"
             )
         for f in Format:
             assert f in able or not found[f].rows, f"CANNOT says that {f} has no {metric}, but it has: take it out"

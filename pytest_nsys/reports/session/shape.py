@@ -41,16 +41,16 @@ def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:
     """The keys of a shape in its order, each from the first of the ``sources`` that has it: mappings, or objects with
     attributes of that name. Fractions become floats, other values what JSON has.
     """
-    return {key: _plain(_found(key, sources)) for key in shape.__struct_encode_fields__}
+    return {key: _plain(_found(shape, key, sources)) for key in shape.__struct_encode_fields__}
 
 
-def _found(key: str, sources: Sequence[object]) -> object:
+def _found(shape: type[Struct], key: str, sources: Sequence[object]) -> object:
     for source in sources:
         if isinstance(source, Mapping) and key in source:
             return source[key]
         if not isinstance(source, Mapping) and hasattr(source, key):
             return getattr(source, key)
-    raise KeyError(key)
+    raise KeyError(f"{shape.__name__}.{key}: nothing that fills this shape has it")
 
 
 def _plain(value: object) -> object:
