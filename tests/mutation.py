@@ -265,7 +265,7 @@ def _cold(trial: Trial) -> None:
 def sources(words: Sequence[str]) -> list[Path]:
     """The files that the words name, within the package."""
     found = [PACKAGE / word.removeprefix("pytest_nsys/") for word in words or MEASURED]
-    files = [file for path in found for file in (sorted(path.glob("*.py")) if path.is_dir() else [path])]
+    files = [file for path in found for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
     return [file for file in files if file.name != "__init__.py"]
 
 
