@@ -138,6 +138,7 @@ class NsysRun:
         spec = self._spec(window, span, kernels)
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
+        captures.refuse_twins(spec)
         table = captures.rows(measured, spec)
         try:
             if lost := lacking(table, selectors):

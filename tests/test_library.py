@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -170,6 +172,15 @@ def test_rows_that_one_capture_or_rank_lacks_are_no_shorter_list(trace: Callable
         with pytest.raises(NoRows, match="rank 1 has no row"):
             run.rows("overlap")
         assert len(run.rows("overlap", allow_missing={"stage4_*": [1]})) == 3
+
+
+def test_one_capture_in_other_bytes_is_one_sample(trace: Callable[..., Path], folder: Path) -> None:
+    path = trace()
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA page_size = 8192")
+        file.execute(f"VACUUM INTO '{folder / 'twin.sqlite'}'")
+    with open_run([path, folder / "twin.sqlite"]) as run, pytest.raises(UsageMistake, match="one trace is one sample"):
+        run.rows("overlap")
 
 
 def test_a_verdict(run: NsysRun) -> None:
