@@ -160,7 +160,6 @@ _RANK, _STAGE = ("rank",), ("rank", "stage")
 _LOWER, _HIGHER = Better.LOWER, Better.HIGHER
 _NS, _RATIO, _COUNT, _NUMBER = Unit.NS, Unit.RATIO, Unit.COUNT, Unit.NUMBER
 _SHARED = "no stream mostly communicates; communication on compute streams is counted by 'barriers'"
-_IDLE = Drafted("Time in which no kernel runs", 2)
 _STEADY = ("uneven_anchors", "typicality")
 _STEP_TIME = kernel_families.STATE_STEP_TIME
 _MEMORY = "the trace does not say which memory the window's copies read and write"

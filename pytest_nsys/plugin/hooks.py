@@ -109,8 +109,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
         with _usage_errors():
             session_of(config).refreshing.check_only(gates.values())
     if calibrating:
-        others = [i for i in items if not isinstance(i, GateItem) or not session_of(config).updates(i.assertion)]
-        items[:] = [item for item in items if item not in others]
+        sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
+        for item in items:
+            sides[isinstance(item, GateItem) and session_of(config).updates(item.assertion)].append(item)
+        others, items[:] = sides
         if others:
             config.hook.pytest_deselected(items=others)
 
