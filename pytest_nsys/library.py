@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -137,7 +137,9 @@ class NsysRun:
         measured, captures = metric_of(metric), self.captures
         spec = self._spec(window, span, kernels)
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
-        selectors = {d: Selector(tuple(map(str, _listed(labels)))) for d, labels in where.items()}
+        if not all(type(rank) is int for ranks in excused.values() for rank in ranks):
+            raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")
+        selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
         captures.refuse_twins(spec)
         table = captures.rows(measured, spec)
         try:
@@ -154,6 +156,8 @@ class NsysRun:
         return [row.as_record() for row in self.rows(metric, **asked)]
 
     def _spec(self, window: str, span: Span | str | None, kernels: KernelsMode | str | None) -> WindowSpec:
+        if not isinstance(window, str):
+            raise ArgumentMistake(f"window= is text, as in 'median' or '3', not {window!r}")
         return self.captures.spec(window, _one_of(Span, span), _one_of(KernelsMode, kernels))
 
     def __enter__(self) -> Self:
@@ -263,6 +267,8 @@ def usual_gate(
 
 def metric_of(name: str) -> Metric:
     """The metric of a name. Raises ArgumentMistake."""
+    if not isinstance(name, str):
+        raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
     if name not in METRICS:
         hint = did_you_mean(name, METRICS) or "; `pytest-nsys metrics` lists them"
         raise ArgumentMistake(f"unknown metric '{printable(name, 60)}'{hint}")
@@ -287,8 +293,12 @@ def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
     return kind(value)
 
 
-def _listed(labels: Label | Sequence[Label]) -> Sequence[Label]:
-    return [labels] if isinstance(labels, int | str) else labels
+def _listed(dimension: str, labels: object) -> list[Label]:
+    """The labels that a selector names. Raises ArgumentMistake for what is no label."""
+    found = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
+    if not found or not all(isinstance(label, int | str) for label in found):
+        raise ArgumentMistake(f"{dimension}= is a label or a list of labels, as in rank=[0, 1], not {labels!r}")
+    return found
 
 
 def _values(paths: Paths) -> tuple[str, ...]:

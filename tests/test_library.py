@@ -114,6 +114,23 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
     ("asked", "kind", "said"),
     [
         (lambda run: run.rows("overlp"), ArgumentMistake, "unknown metric 'overlp' (did you mean 'overlap'?)"),
+        (
+            lambda run: run.rows(cast(Any, ["overlap"])),
+            ArgumentMistake,
+            "a metric is a name, as in 'exposed_ns', not [",
+        ),
+        (
+            lambda run: run.rows("overlap", window=cast(Any, 3)),
+            ArgumentMistake,
+            "window= is text, as in 'median' or '3'",
+        ),
+        (lambda run: run.rows("overlap", stage=[]), ArgumentMistake, "stage= is a label or a list of labels, as in"),
+        (lambda run: run.rows("overlap", rank=cast(Any, 0.0)), ArgumentMistake, "rank= is a label or a list of labels"),
+        (
+            lambda run: run.rows("overlap", allow_missing={"*": cast(Any, "0")}),
+            ArgumentMistake,
+            "allow_missing= names ranks by their numbers, not {'*': '0'}",
+        ),
         (lambda run: run.rows("overlap", span="half"), ArgumentMistake, "'half' is none of range, period"),
         (
             lambda run: run.under("pithtrian"),
