@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Kernels, Range, Trace
-from pytest_nsys.traces.ranges import Ranges
+from pytest_nsys.core.ranges import Ranges
 
 Question = tuple[Hashable, ...]
 """The name of a method of :class:`~pytest_nsys.core.model.Trace`, and its arguments."""
@@ -123,5 +123,5 @@ def _portable(value: Any) -> Any:
         case Mapping():
             return {key: _portable(item) for key, item in value.items()}
         case list() if value and isinstance(value[0], Range):
-            return Ranges(value)
+            return Ranges.of(value)
     return value

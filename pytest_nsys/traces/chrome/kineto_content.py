@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Range, Setup, counted
+from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of
 from pytest_nsys.traces.messages import diagnostics
-from pytest_nsys.traces.ranges import Ranges
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
 LAUNCHES = re.compile(r"LaunchKernel|GraphLaunch|LaunchCooperativeKernel")
@@ -270,7 +270,7 @@ class Content:
         low, high = span if span is not None else (NO_LAUNCH, OPEN_END_NS)
         after = bisect_right(columns.range_start, high)
         every = zip(columns.range_start, columns.range_end, columns.range_thread, columns.range_name, strict=True)
-        return Ranges(
+        return Ranges.of(
             Range(start, end, thread, names[name])
             for start, end, thread, name in islice(every, after)
             if chosen[name] and end >= low
