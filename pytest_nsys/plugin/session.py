@@ -200,7 +200,7 @@ class NsysSession:
         if self.snapshots is None:
             return False
         try:
-            return bool(self.snapshots.around(gate_path.parent).entries([folder / BASELINES]))
+            return self.snapshots.around(gate_path.parent).had(folder / BASELINES)
         except BaselineError:  # said where a baseline is read
             return False
 

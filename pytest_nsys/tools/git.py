@@ -1,26 +1,23 @@
 """What does git say: what did the baselines look like at a commit? From its objects alone, no work tree, no index.
 
 Asked in a folder, of the repository that the folder lies in and of no other. Only plumbing, with argument lists and
-bounded time: one listing for a baseline folder and one reading for a gate file, each remembered, however many
-assertions ask.
+bounded time: one listing for all gate files and baselines, and one reading for each that is asked for.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
-from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import printable
 
 PATIENCE_S = 60
@@ -63,26 +60,24 @@ def ask_git(
     )
 
 
-MOST_BYTES = 256 << 20
 SHORT = 7
-MOST_LINKS = 8
 LINK, SUBMODULE = "120000", "160000"
-_LISTED = re.compile(
-    rb"(?P<mode>\d{6}) (?P<kind>\w+) (?P<name>[0-9a-f]{40,64})(?: +(?P<size>\d+|-))?\t(?P<path>.+)", re.DOTALL
-)
+ELSEWHERE_MODES = {LINK: "symbolic link", SUBMODULE: "submodule"}
+"""Entries of a tree whose content the commit does not hold."""
+
+_LISTED = re.compile(rb"(?P<mode>\d{6}) \w+ (?P<name>[0-9a-f]{40,64})\t(?P<path>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a tree: ``name`` is its object's, ``size`` in bytes."""
+    """One entry of a tree: ``name`` is its object's."""
 
     mode: str
     name: str
-    size: int
 
     def holds(self, content: bytes) -> bool:
         """Whether it is a file with this very content."""
-        return self.mode not in (LINK, SUBMODULE) and self.names(content)
+        return self.mode not in ELSEWHERE_MODES and self.names(content)
 
     def names(self, content: bytes) -> bool:
         """Whether it stands for this very content, told by its object's name; that of a link is where it leads."""
@@ -139,7 +134,6 @@ class Snapshot:
     commit: str
     ref: str
     of_merge_base: bool = True
-    _known: dict[str, Entry | None] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -173,39 +167,49 @@ class Snapshot:
             "keep the baselines beside their gate files, or read them without a ref"
         )
 
+    @cached_property
+    def _tree(self) -> dict[str, Entry]:
+        """Gate files, baselines, and what may stand in their way, by place: one listing, however many ask."""
+        # Without sizes, for which git has to look at every file of the repository.
+        answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
+        listed = (match for line in answer.split(b"\0") if (match := _LISTED.fullmatch(line)))
+        every = ((os.fsdecode(m["path"]), Entry(m["mode"].decode(), m["name"].decode())) for m in listed)
+        known = (GATE_SUFFIX, BASELINE_SUFFIX)
+        return {place: own for place, own in every if place.endswith(known) or own.mode in ELSEWHERE_MODES}
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        return frozenset(str(folder) for place in self._tree for folder in PurePosixPath(place).parents)
+
+    @cached_property
+    def gate_files(self) -> dict[Path, Entry]:
+        """Every gate file of the commit, sorted. Raises BaselineError."""
+        found = sorted(place for place in self._tree if place.endswith(GATE_SUFFIX))
+        return {self.top / place: self._tree[place] for place in found}
+
     def gate_file(self, path: Path) -> bytes | None:
         """What a gate file held at the commit, through links; None where the commit does not have it.
 
         Raises BaselineError.
         """
-        entry = self.gate_files.get(self.top / self.place(path))
         place = self.place(path)
-        for _ in range(MOST_LINKS):
-            if entry is None or entry.mode != LINK:
-                break
-            place = posixpath.normpath(posixpath.join(posixpath.dirname(place), os.fsdecode(self._blob(entry))))
-            entry = None if place.startswith(("../", "/")) else self.entries([self.top / place]).get(self.top / place)
-        return None if entry is None or entry.mode in (LINK, SUBMODULE) else self._blob(entry)
+        entry = self._tree.get(place)
+        if entry is None or entry.mode == SUBMODULE:
+            return None
+        if entry.mode != LINK:
+            return self._blob(entry)
+        question = os.fsencode(f"{self.commit}:{place}\n")
+        head, _, content = self._ask(["cat-file", "--batch", "--follow-symlinks"], question).partition(b"\n")
+        found = re.fullmatch(rb"\w+ blob (\d+)", head)
+        return content[: int(found[1])] if found is not None else None
 
     def _blob(self, entry: Entry) -> bytes:
         return self._ask(["cat-file", "blob", entry.name])
 
-    def entries(self, paths: Sequence[Path]) -> dict[Path, Entry]:
-        """What these paths are at the commit, in one question; those that are not there are left out."""
-        places = {path: self.place(path) for path in paths}
-        unknown = sorted({place for place in places.values() if place} - {*self._known})
-        if unknown:
-            answer = self._ask(["ls-tree", "-z", "-l", "--full-tree", self.commit, "--", *unknown])
-            self._known |= dict.fromkeys(unknown) | dict(_entries(answer))
-        return {path: entry for path, place in places.items() if (entry := self._known.get(place)) is not None}
-
-    @cached_property
-    def gate_files(self) -> dict[Path, Entry]:
-        """Every gate file of the commit, sorted. Raises BaselineError."""
-        # Without sizes, for which git has to look at every file of the repository.
-        answer = self._ask(["ls-tree", "-r", "-z", "--full-tree", self.commit])
-        found = sorted((place, entry) for place, entry in _entries(answer) if place.endswith(GATE_SUFFIX))
-        return {self.top / place: entry for place, entry in found}
+    def had(self, folder: Path) -> bool:
+        """Whether the commit has something of ours in a folder, or another thing in its place. Raises BaselineError."""
+        place = self.place(folder)
+        return place in self._folders or place in self._tree
 
     def checked_out(self) -> dict[str, bool]:
         """Every file of the work tree that git knows or would add, and whether it is there: a sparse checkout leaves
@@ -216,101 +220,44 @@ class Snapshot:
 
     def below(self, folder: Path) -> list[Path]:
         """Every baseline file below a folder, sorted. Raises BaselineError where a link or submodule hides them."""
-        listing = self._listing(folder)
-        skip = len(self.place(folder)) + 1 if self.place(folder) else 0
-        return sorted(folder / place[skip:] for place in listing if place.endswith(BASELINE_SUFFIX))
+        place = self._in_the_open(folder)
+        prefix = f"{place}/" if place else ""
+        own = (each for each in self._tree if each.startswith(prefix) and each.endswith(BASELINE_SUFFIX))
+        return sorted(folder / each.removeprefix(prefix) for each in own)
 
     def names(self, folder: Path) -> Sequence[str]:
         """The names of the baseline files in a folder, sorted. Raises BaselineError."""
-        return [name.rpartition("/")[2] for name in self._names(folder)]
-
-    def _names(self, folder: Path) -> list[str]:
-        listing, place = self._listing(self._listed_with(folder)), self.place(folder)
-        if place in listing:
-            raise self._detour(folder, place, listing[place])
-        return sorted(name for name in listing if name.rpartition("/")[0] == place and name.endswith(BASELINE_SUFFIX))
-
-    def _listed_with(self, folder: Path) -> Path:
-        """The folder whose one listing answers for all gate files beside this one; never the whole repository."""
-        return folder.parent if "/" in self.place(folder) else folder
+        return [path.name for path in self.below(folder) if path.parent == folder]
 
     def holds(self, path: Path, content: bytes) -> bool:
         """Whether the file is byte for byte the same at the commit, told without reading it there."""
-        entry = self._listing(self._listed_with(path.parent)).get(self.place(path))
+        entry = self._tree.get(self.place(path))
         return entry is not None and entry.holds(content)
 
     def read(self, path: Path) -> bytes | None:
         """The content of a baseline file, None where there is none. Raises BaselineError."""
-        place, beside = self.place(path), self._names(path.parent)
-        if place not in beside:
-            return None
-        entry = self._listing(self._listed_with(path.parent))[place]
-        if entry.mode in (LINK, SUBMODULE):
-            what = "a symbolic link" if entry.mode == LINK else "a submodule"
-            raise BaselineError(f"{path}{self.origin}: is {what}: make it a plain file")
-        return self._read_all(path.parent)[place]
+        self._in_the_open(path.parent)
+        entry = self._tree.get(self.place(path))
+        if entry is not None and entry.mode in ELSEWHERE_MODES:
+            raise BaselineError(f"{path}{self.origin}: is a {ELSEWHERE_MODES[entry.mode]}: make it a plain file")
+        return None if entry is None else self._blob(entry)
 
-    @kept
-    def _listing(self, folder: Path) -> dict[str, Entry]:
+    def _in_the_open(self, folder: Path) -> str:
+        """The place of a folder. Raises BaselineError behind a link or a submodule, whose files no commit holds."""
         place = self.place(folder)
-        words = ["ls-tree", "-r", "-z", "-l", "--full-tree", self.commit, *(["--", place] if place else [])]
-        found = dict(_entries(self._ask(words)))
-        if set(found) <= {place}:  # nothing is below it: it is not there, or is no folder
-            self._refuse_detours(folder, place)
-            found = {}
-        return {
-            name: entry
-            for name, entry in found.items()
-            if name.endswith(BASELINE_SUFFIX) or entry.mode in (LINK, SUBMODULE)
-        }
-
-    def _refuse_detours(self, folder: Path, place: str) -> None:
-        """Raises BaselineError where a part of the path is a link or a submodule, which the commit does not hold."""
-        parts = place.split("/") if place else []
-        prefixes = [self.top.joinpath(*parts[: n + 1]) for n in range(len(parts))]
-        for path, entry in self.entries(prefixes).items():
-            if entry.mode in (LINK, SUBMODULE):
-                raise self._detour(folder, self.place(path), entry)
-
-    def _detour(self, folder: Path, place: str, entry: Entry) -> BaselineError:
-        what = "symbolic link" if entry.mode == LINK else "submodule" if entry.mode == SUBMODULE else "file"
-        return BaselineError(
-            f"{folder}{self.origin} lies behind the {what} {place}, of which the commit holds no files: keep the "
-            "baselines in the repository of their gate files"
-        )
-
-    @kept
-    def _read_all(self, folder: Path) -> dict[str, bytes]:
-        listing = self._listing(self._listed_with(folder))
-        places = [name for name in self._names(folder) if listing[name].mode not in (LINK, SUBMODULE)]
-        if sum(listing[place].size for place in places) > MOST_BYTES:
-            raise BaselineError(
-                f"{folder}{self.origin}: holds more than {MOST_BYTES >> 20} MiB: these are no baselines"
-            )
-        question = "".join(f"{listing[place].name}\n" for place in places)
-        answer = self._ask(["cat-file", "--batch"], question.encode())
-        found, at = {}, 0
-        for place in places:
-            end = answer.find(b"\n", at)
-            head = answer[at:end].split()
-            if end < 0 or head[1:2] != [b"blob"]:
-                raise BaselineError(f"{place}{self.origin}: git holds no content of it: fetch the repository whole")
-            found[place] = answer[end + 1 : end + 1 + int(head[2])]
-            at = end + 2 + int(head[2])
-        return found
+        for above in (place, *map(str, PurePosixPath(place).parents)):
+            if above in self._tree and (what := ELSEWHERE_MODES.get(self._tree[above].mode)):
+                raise BaselineError(
+                    f"{folder}{self.origin} lies behind the {what} {above}, of which the commit holds no files: keep "
+                    "the baselines in the repository of their gate files"
+                )
+        return place
 
     def _ask(self, words: Sequence[str], question: bytes = b"") -> bytes:
         answer = _git(self.top, words, question)
         if answer.returncode != 0:
             raise BaselineError(f"{self.top}: git cannot read {self.words}: {_complaint(answer)}")
         return answer.stdout
-
-
-def _entries(answer: bytes) -> Iterator[tuple[str, Entry]]:
-    for line in answer.split(b"\0"):
-        if match := _LISTED.fullmatch(line):
-            size = int(match["size"]) if match["size"] not in (None, b"-") else 0
-            yield os.fsdecode(match["path"]), Entry(match["mode"].decode(), match["name"].decode(), size)
 
 
 def snapshot_of(folder: Path, ref: str, *, merge_base: bool = True) -> Snapshot:
