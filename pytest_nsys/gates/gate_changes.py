@@ -11,7 +11,6 @@ and spelling are no change.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,27 +20,17 @@ from typing import Any
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
-from pytest_nsys.gates.assertion import Assertion, GateFile, Severity
+from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import (
+    ASSERTION_RULES,
+    GATE_RULES,
     GONE,
     Change,
     ChangeKind,
     Rule,
     Sides,
-    aggregates,
-    agree_less,
     another,
-    bounds,
-    each_part,
-    lack_more,
-    limit_of,
-    looser,
-    measured_with,
-    rows,
-    says_nothing,
-    spelled,
-    waivers,
 )
 from pytest_nsys.tools.git import LINK, Entry, Snapshot
 
@@ -171,46 +160,6 @@ def _of_file(kind: ChangeKind, was: str, now: str) -> Changed:
 
 def _first(error: GateFileError) -> str:
     return printable(str(error).partition("\n")[0], 400)
-
-
-def _warns(_: Severity, now: Severity) -> bool:
-    return now is Severity.WARN
-
-
-ASSERTION_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("name", "sentence", "location", "metric"), says_nothing),  # of another metric all is told
-    "require": limit_of("limit"),
-    "where": rows,
-    "aggregates": aggregates,
-    "balance_across": another("balance"),
-    "pipeline": looser("pipeline", lambda _, now: not now),
-    "warn": limit_of("warn"),
-    "severity": looser("severity", _warns),
-    "marks": another("marks"),
-    "xfail": looser("xfail", lambda was, _: was is None),
-    "allow_no_data": looser("allow_no_data", lambda _, now: bool(now)),
-    "allow_missing": looser("allow_missing", lack_more),
-    "on_improvement": looser("on_improvement", _warns),
-    "inconclusive": looser("inconclusive", _warns),
-    "fail_after": looser("fail_after", operator.lt),
-    "waivers": waivers,
-    "window": another("window"),
-    "span": measured_with("span"),
-    "kernels": measured_with("kernels"),
-}
-"""A rule for each field of an Assertion."""
-
-GATE_RULES: Mapping[str, Rule] = {
-    # These of a file are in its assertions.
-    **dict.fromkeys(("path", "assertions", "tolerance", "window", "span", "kernels", "allow_missing"), says_nothing),
-    "convention": each_part("convention", but="name"),
-    "traces": another("trace"),
-    "run": each_part("run"),
-    "workload": each_part("workload", but="world"),  # which `run` says
-    "comparable_on": looser("comparable_on", agree_less, lambda names: "all" if names is None else spelled(names)),
-    "quality": bounds,
-}
-"""A rule for each field of a GateFile."""
 
 
 @dataclass(frozen=True, slots=True)

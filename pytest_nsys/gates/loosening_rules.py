@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -28,6 +29,7 @@ from pytest_nsys.gates.assertion import (
     FromBaseline,
     GateFile,
     Requirement,
+    Severity,
     Tolerance,
     Waiver,
 )
@@ -289,6 +291,46 @@ def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iter
     if after > before:
         texts = (format_tolerance(Fraction(0), each, unit) if each else NONE for each in (before, after))
         yield Change(ChangeKind.LOOSENED, "tolerance abs", *texts)
+
+
+def _warns(_: Severity, now: Severity) -> bool:
+    return now is Severity.WARN
+
+
+ASSERTION_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("name", "sentence", "location", "metric"), says_nothing),  # of another metric all is told
+    "require": limit_of("limit"),
+    "where": rows,
+    "aggregates": aggregates,
+    "balance_across": another("balance"),
+    "pipeline": looser("pipeline", lambda _, now: not now),
+    "warn": limit_of("warn"),
+    "severity": looser("severity", _warns),
+    "marks": another("marks"),
+    "xfail": looser("xfail", lambda was, _: was is None),
+    "allow_no_data": looser("allow_no_data", lambda _, now: bool(now)),
+    "allow_missing": looser("allow_missing", lack_more),
+    "on_improvement": looser("on_improvement", _warns),
+    "inconclusive": looser("inconclusive", _warns),
+    "fail_after": looser("fail_after", operator.lt),
+    "waivers": waivers,
+    "window": another("window"),
+    "span": measured_with("span"),
+    "kernels": measured_with("kernels"),
+}
+"""A rule for each field of an Assertion."""
+
+GATE_RULES: Mapping[str, Rule] = {
+    # These of a file are in its assertions.
+    **dict.fromkeys(("path", "assertions", "tolerance", "window", "span", "kernels", "allow_missing"), says_nothing),
+    "convention": each_part("convention", but="name"),
+    "traces": another("trace"),
+    "run": each_part("run"),
+    "workload": each_part("workload", but="world"),  # which `run` says
+    "comparable_on": looser("comparable_on", agree_less, lambda names: "all" if names is None else spelled(names)),
+    "quality": bounds,
+}
+"""A rule for each field of a GateFile."""
 
 
 # -- words

@@ -14,8 +14,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from pytest_nsys.samples import schema
-from pytest_nsys.samples.schema import KERNEL, NVTX, PROCESSES, RUNTIME, Cell, Export, Strings
+from pytest_nsys.samples.schema import CURRENT, KERNEL, NVTX, PROCESSES, RUNTIME, Cell, Export, Schema, Strings
 
 PUSH_POP_RANGE, START_END_RANGE, MARK, DOMAIN_CREATE = 59, 60, 34, 75
 
@@ -34,8 +33,8 @@ def global_pid(pid: int, hardware_id: int = 0, vm_id: int = 0) -> int:
 class TraceBuilder:
     """A trace in memory, row by row, until :meth:`write`."""
 
-    def __init__(self, schema: str = "3.25") -> None:
-        self.version = schema
+    def __init__(self, schema: Schema = CURRENT) -> None:
+        self.schema = schema
         self.strings = Strings()
         self._rows: list[tuple[str, dict[str, Cell]]] = []
         self._gpus = itertools.count()
@@ -67,37 +66,25 @@ class TraceBuilder:
             self.insert("TARGET_INFO_CUDA_DEVICE", gpuId=number, cudaId=device, pid=process.pid)
         return number
 
-    def diagnostic(self, severity: int, text: str, *, process: Process | None = None) -> None:
-        """A message of the profiler: severity 1 is information, 2 a warning, 3 an error, 4 verbose."""
-        origin = process.global_pid if process else None
-        self.insert("DIAGNOSTIC_EVENT", severity=severity, text=text, globalPid=origin)
-
-    def meta(self, name: str, value: str, *, capture: bool = False) -> None:
-        """A row of the export's metadata; ``capture``: of the capture's, where nsys keeps the environment."""
-        table = "META_DATA_CAPTURE" if capture else schema.metadata_table(self.version)
-        if table is None:
-            raise ValueError(f"schema {self.version} has no metadata table")
-        self.insert(table, name=name, value=value)
-
     def insert(self, table: str, **columns: Cell) -> None:
         """Any row of any table that the version has, as it stands."""
-        known = schema.tables(self.version).get(table)
+        known = self.schema.tables.get(table)
         if known is None:
-            raise ValueError(f"schema {self.version} has no table {table}")
+            raise ValueError(f"schema {self.schema.version} has no table {table}")
         if missing := columns.keys() - known.columns.keys():
-            raise ValueError(f"schema {self.version} has no column {table}.{', '.join(sorted(missing))}")
+            raise ValueError(f"schema {self.schema.version} has no column {table}.{', '.join(sorted(missing))}")
         self._rows.append((table, columns))
 
     def write(self, path: Path) -> Path:
         """Write the trace, whole or not at all; the builder can go on and write again."""
-        with Export(path, self.version, self.strings) as export:
+        with Export(path, self.schema, self.strings) as export:
             for table, columns in self._rows:
                 export.put(table, tuple(columns), [tuple(columns.values())])
         return path
 
     def _insert_known(self, table: str, **columns: Cell) -> None:
         """Insert what the version can hold of the row: old versions lack some tables and columns."""
-        if known := schema.tables(self.version).get(table):
+        if known := self.schema.tables.get(table):
             self.insert(table, **{name: value for name, value in columns.items() if name in known.columns})
 
 
@@ -184,7 +171,7 @@ class Process:
         id_of = self.trace.strings.id_of
         self.trace._insert_known(
             KERNEL,
-            **self._gpu_span(start_ns, end_ns, stream, device, context, number),
+            **self.gpu_span(start_ns, end_ns, number, stream, device, context),
             shortName=id_of(name),
             demangledName=id_of(demangled or name),
             mangledName=id_of(f"_Z{len(name)}{name}v"),
@@ -215,60 +202,16 @@ class Process:
         )
         return number
 
-    def memcpy(
+    def gpu_span(
         self,
         start_ns: int,
         end_ns: int,
-        *,
-        bytes: int = 4_096,
-        kind: int = 1,
+        correlation: int,
         stream: int | None = None,
         device: int | None = None,
         context: int | None = None,
-        launch_ns: int | None = None,
-        api: str = "cudaMemcpyAsync_v3020",
-    ) -> int:
-        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
-        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
-        number = self.api(api, called_ns, called_ns + LAUNCH_LENGTH_NS)
-        span = self._gpu_span(start_ns, end_ns, stream, device, context, number)
-        self.trace.insert(schema.MEMCPY, **span, bytes=bytes, copyKind=kind)
-        return number
-
-    def graph_trace(
-        self,
-        start_ns: int,
-        end_ns: int,
-        *,
-        stream: int | None = None,
-        launch_ns: int | None = None,
-        graph: int = 1,
-    ) -> int:
-        """A replay of a CUDA graph that was traced as a whole: a span without kernels."""
-        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
-        number = self.api("cudaGraphLaunch_v10000", called_ns, called_ns + LAUNCH_LENGTH_NS)
-        span = self._gpu_span(start_ns, end_ns, stream, None, None, number)
-        self.trace.insert(schema.GRAPH_TRACE, **span, graphId=graph, graphExecId=graph)
-        return number
-
-    def raw(self, table: str, **columns: Cell) -> None:
-        """Any row with this process in its id column, unless the row says otherwise."""
-        known = schema.tables(self.trace.version)[table].columns
-        if "globalTid" in known:
-            columns.setdefault("globalTid", self.global_tid())
-        elif "globalPid" in known:
-            columns.setdefault("globalPid", self.global_pid)
-        self.trace.insert(table, **columns)
-
-    def _gpu_span(
-        self,
-        start_ns: int,
-        end_ns: int,
-        stream: int | None,
-        device: int | None,
-        context: int | None,
-        correlation: int,
     ) -> dict[str, int]:
+        """The columns that a kernel and a copy have in common."""
         given = {"streamId": stream, "deviceId": device, "contextId": context}
         return {
             "start": start_ns,

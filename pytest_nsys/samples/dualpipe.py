@@ -32,12 +32,14 @@ SAMPLE_SHAPE = StepShape(
 )
 """Small enough to ship: four ranks, twelve anchors, every purpose but the CP ring."""
 
+GOOD = Regression()
+
 SAMPLE_REGRESSION = Regression(ranks=frozenset({3}), communication={"stage4_f": 1.6}, compute={"stage3_b": 0.35})
 """On rank 3 the combine got slower, and the backward of the experts leaves less to hide behind."""
 
 
-def write_dualpipe(path: Path, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()) -> Path:
-    """Write the trace of one step, all ranks in one file, with the regressions on the ranks they name."""
+def write_dualpipe(path: Path, shape: StepShape, regression: Regression = GOOD) -> Path:
+    """Write the trace of one step, all ranks in one file, with the regression on the ranks it names."""
     pids = process_ids(shape)
     with Export(path) as export:
         put_machine(export, pids)
@@ -46,7 +48,7 @@ def write_dualpipe(path: Path, shape: StepShape, regression: Regression | tuple[
     return path
 
 
-def write_ranks(folder: Path, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()) -> Path:
+def write_ranks(folder: Path, shape: StepShape, regression: Regression = GOOD) -> Path:
     """Write the same step into a file for each rank, ``rank0.sqlite`` and so on; the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank, pid in enumerate(process_ids(shape)):
@@ -56,14 +58,10 @@ def write_ranks(folder: Path, shape: StepShape, regression: Regression | tuple[R
     return folder
 
 
-def put_rank(
-    export: Export, shape: StepShape, rank: int, pid: int, regression: Regression | tuple[Regression, ...]
-) -> None:
-    """Put one rank's step into the export, with what the regressions do to it."""
-    defects = Regression()
-    for each in (regression,) if isinstance(regression, Regression) else regression:
-        defects = defects.joined(each) if each.hits(rank) else defects
-    RankStep(shape, rank, defects, export, serialized(pid)).run()
+def put_rank(export: Export, shape: StepShape, rank: int, pid: int, regression: Regression = GOOD) -> None:
+    """Put one rank's step into the export, with what the regression does to it."""
+    hit = regression.ranks is None or rank in regression.ranks
+    RankStep(shape, rank, regression if hit else GOOD, export, serialized(pid)).run()
 
 
 def serialized(pid: int) -> int:
@@ -78,9 +76,8 @@ def process_ids(shape: StepShape) -> list[int]:
 
 def put_machine(export: Export, pids: Sequence[int]) -> None:
     """Put the processes, and the GPU of each, into the export."""
-    if schema.PROCESSES in schema.tables(export.version):
-        processes = [(serialized(pid), pid, "python3.11") for pid in pids]
-        export.put(schema.PROCESSES, ("globalPid", "pid", "name"), processes)
+    processes = [(serialized(pid), pid, "python3.11") for pid in pids]
+    export.put(schema.PROCESSES, ("globalPid", "pid", "name"), processes)
     gpus = [(device, GPU_MODEL, 132, device) for device in range(len(pids))]
     export.put("TARGET_INFO_GPU", ("id", "name", "smCount", "cuDevice"), gpus)
     devices = [(device, device, pid) for device, pid in enumerate(pids)]

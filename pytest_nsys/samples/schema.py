@@ -1,8 +1,8 @@
-"""Which tables and columns does each version of nsys export, and how is such an export written?
+"""Which tables and columns does nsys export, and how is such an export written?
 
-The data is a column list of SQL in short: ``name:TYPE!=default@since``. INTEGER is the type where none is
-given, ``!`` means NOT NULL, ``=`` is what the builder writes where a row says nothing, ``@`` is the first schema
-version that has the column. Exports declare no defaults: they are the builder's alone.
+The data is a column list of SQL in short: ``name:TYPE!=default``. INTEGER is the type where none is given, ``!`` means
+NOT NULL, ``=`` is what the builder writes where a row says nothing. Exports declare no defaults: they are the builder's
+alone.
 
 Rows are staged in any order and stored in the order of nsys. They arrive in batches and wait in temporary tables of
 SQLite, so that memory stays bounded; the end sorts them into the file. A file appears whole, under its name, or not at
@@ -11,7 +11,6 @@ all.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import sqlite3
@@ -20,26 +19,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 Cell = int | float | str | bytes | None
-
-VERSIONS = ("none", "2.9", "3.0", "3.7", "3.13", "3.24", "3.25", "3.28")
-PRODUCT_VERSIONS = {
-    "none": "2021.2.1",
-    "2.9": "2022.2.1",
-    "3.0": "2022.4.2",
-    "3.7": "2023.4.4",
-    "3.13": "2024.5.1",
-    "3.24": "2025.5.2",
-    "3.25": "2026.2.1",
-    "3.28": "2026.4.1",
-}
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
-MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
@@ -48,7 +34,7 @@ PROCESSES = "PROCESSES"
 
 _ONE_BATCH = 50_000
 
-_COLUMN = re.compile(r"(?P<name>\w+)(:(?P<type>TEXT|REAL))?(?P<required>!)?(=(?P<default>[^@]+))?(@(?P<since>.+))?")
+_COLUMN = re.compile(r"(?P<name>\w+?)(?P<key>!key)?(:(?P<type>TEXT|REAL))?(?P<required>!)?(=(?P<default>.+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +48,38 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """One table of one version, with the order in which exports hold its rows (none: as they came)."""
+    """One table, with the order in which exports hold its rows (none: as they came)."""
 
-    name: str
     columns: Mapping[str, Column]
-    order: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    columns: str
     order: str = ""
-    since: str = "none"
-    until: str = VERSIONS[-1]
+
+
+def _table(columns: str, order: str = "") -> TableSchema:
+    return TableSchema({column.name: column for column in map(_column, columns.split())}, order)
+
+
+def _column(text: str) -> Column:
+    found = _COLUMN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a column: {text!r}")
+    needed = " NOT NULL" if found["required"] or found["key"] else ""
+    declaration = (found["type"] or "INTEGER") + needed + (" PRIMARY KEY" if found["key"] else "")
+    return Column(found["name"], declaration, found["default"])
 
 
 _NAME_VALUE = "name:TEXT! value:TEXT"
 _ENUM = "id!key name:TEXT label:TEXT"
-_GPU_SPAN = "start! end! deviceId!=0 contextId!=1 greenContextId@3.7 streamId!=7 correlationId globalPid "
+_GPU_SPAN = "start! end! deviceId!=0 contextId!=1 greenContextId streamId!=7 correlationId globalPid "
 
-_SOURCES = {
-    STRINGS: _Source("id!key value:TEXT!", order="id"),
-    "ThreadNames": _Source("nameId! priority=20 globalTid"),
-    PROCESSES: _Source("globalPid pid name:TEXT", since="2.9"),
-    "EXPORT_META_DATA": _Source(_NAME_VALUE, since="2.9", until="3.0"),
-    "META_DATA_CAPTURE": _Source(_NAME_VALUE, since="3.7"),
-    "META_DATA_EXPORT": _Source(_NAME_VALUE, since="3.7"),
-    "TARGET_INFO_SYSTEM_ENV": _Source(
-        "globalVid devStateName:TEXT!='' name:TEXT! nameEnum!=0 value:TEXT!", since="2.9"
-    ),
-    "TARGET_INFO_SESSION_START_TIME": _Source("utcEpochNs utcTime:TEXT localTime:TEXT systemClockNs@3.13"),
-    "ANALYSIS_DETAILS": _Source("globalVid! duration! startTime! stopTime!"),
-    "TARGET_INFO_GPU": _Source(
+TABLES: Mapping[str, TableSchema] = {
+    STRINGS: _table("id!key value:TEXT!", order="id"),
+    PROCESSES: _table("globalPid pid name:TEXT"),
+    "META_DATA_CAPTURE": _table(_NAME_VALUE),
+    "META_DATA_EXPORT": _table(_NAME_VALUE),
+    "TARGET_INFO_SYSTEM_ENV": _table("globalVid devStateName:TEXT!='' name:TEXT! nameEnum!=0 value:TEXT!"),
+    "TARGET_INFO_SESSION_START_TIME": _table("utcEpochNs utcTime:TEXT localTime:TEXT systemClockNs"),
+    "ANALYSIS_DETAILS": _table("globalVid! duration! startTime! stopTime!"),
+    "TARGET_INFO_GPU": _table(
         "vmId!=0 id! name:TEXT busLocation:TEXT isDiscrete=1 l2CacheSize totalMemory memoryBandwidth "
         "clockRate smCount pwGpuId uuid:TEXT luid chipName:TEXT cuDevice ctxswDevPath:TEXT ctrlDevPath:TEXT "
         "revision nodeMask constantMemory maxIPC maxRegistersPerBlock maxShmemPerBlock maxShmemPerBlockOptin "
@@ -101,52 +87,43 @@ _SOURCES = {
         "maxThreadsPerBlock maxBlockDimX maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ "
         "computeMajor computeMinor smMajor smMinor"
     ),
-    "TARGET_INFO_CUDA_DEVICE": _Source("gpuId! cudaId! pid! uuid:TEXT@3.25 numMultiprocessors!=132@3.25"),
-    "TARGET_INFO_CUDA_STREAM": _Source("streamId! hwId!=0 vmId!=0 processId! contextId!=1 priority!=0 flag!=1"),
-    "DIAGNOSTIC_EVENT": _Source("timestamp!=0 timestampType!=1 source!=1 severity! text:TEXT! globalPid", since="3.13"),
-    "NVTX_PAYLOAD_SCHEMAS": _Source(
-        "domainId schemaId name:TEXT type flags numEntries payloadSize alignTo", since="3.25"
+    "TARGET_INFO_CUDA_DEVICE": _table("gpuId! cudaId! pid! uuid:TEXT numMultiprocessors!=132"),
+    "DIAGNOSTIC_EVENT": _table("timestamp!=0 timestampType!=1 source!=1 severity! text:TEXT! globalPid"),
+    "NVTX_PAYLOAD_SCHEMAS": _table("domainId schemaId name:TEXT type flags numEntries payloadSize alignTo"),
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": _table(
+        "domainId! schemaId! idx! flags type name:TEXT description:TEXT arrayOrUnionDetail offset"
     ),
-    "NVTX_PAYLOAD_SCHEMA_ENTRIES": _Source(
-        "domainId! schemaId! idx! flags type name:TEXT description:TEXT arrayOrUnionDetail offset", since="3.25"
-    ),
-    "DYNAMIC_NVTXPAYLOAD_0": _Source("nvtxEventId schemaId payload:TEXT", since="3.28"),
-    "GENERIC_EVENTS": _Source("rawTimestamp timestamp typeId data:TEXT!='{}'", since="3.7"),
-    "GPU_METRICS": _Source("timestamp typeId metricId! value!", since="3.7"),
-    "PROFILER_OVERHEAD": _Source("start! end! globalTid nameId! overheadType!=0", since="3.7"),
-    RUNTIME: _Source(
+    RUNTIME: _table(
         "start! end! eventClass!=0 globalTid correlationId nameId! returnValue!=0 callchainId",
         order="globalTid, eventClass, start",  # blocks, one per thread and class, each ascending
     ),
-    KERNEL: _Source(
-        _GPU_SPAN + "demangledName! shortName! mangledName@2.9 launchType=1 cacheConfig=1 registersPerThread!=32 "
+    KERNEL: _table(
+        _GPU_SPAN + "demangledName! shortName! mangledName launchType=1 cacheConfig=1 registersPerThread!=32 "
         "gridX!=132 gridY!=1 gridZ!=1 blockX!=128 blockY!=1 blockZ!=1 staticSharedMemory!=0 "
         "dynamicSharedMemory!=0 localMemoryPerThread!=0 localMemoryTotal!=0 gridId!=0 sharedMemoryExecuted "
-        "graphNodeId sharedMemoryLimitConfig=0 qmdBulkReleaseDone@3.13 qmdPreexitDone@3.13 qmdLastCtaDone@3.13 "
-        "graphId@3.24 clusterX=0@3.13 clusterY=0@3.13 clusterZ=0@3.13 clusterSchedulingPolicy=1@3.13 "
-        "maxPotentialClusterSize=0@3.13 maxActiveClusters=0@3.13",
+        "graphNodeId sharedMemoryLimitConfig=0 qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone "
+        "graphId clusterX=0 clusterY=0 clusterZ=0 clusterSchedulingPolicy=1 "
+        "maxPotentialClusterSize=0 maxActiveClusters=0",
         order="start",
     ),
-    MEMCPY: _Source(
+    MEMCPY: _table(
         _GPU_SPAN + "bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId "
-        "dstContextId migrationCause graphNodeId virtualAddress copyCount@3.24",
+        "dstContextId migrationCause graphNodeId virtualAddress copyCount",
         order="start",
     ),
-    MEMSET: _Source(_GPU_SPAN + "value!=0 bytes! graphNodeId memKind", order="start"),
-    SYNCHRONIZATION: _Source(
-        _GPU_SPAN + "deprecatedSyncType@3.7 syncType!=1 eventId!=0 eventSyncId@3.24", order="start"
-    ),
-    GRAPH_TRACE: _Source(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start", since="3.24"),
-    NVTX: _Source(
+    SYNCHRONIZATION: _table(_GPU_SPAN + "deprecatedSyncType syncType!=1 eventId!=0 eventSyncId", order="start"),
+    GRAPH_TRACE: _table(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start"),
+    NVTX: _table(
         "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId domainId "
         "uint64Value int64Value doubleValue:REAL uint32Value int32Value floatValue:REAL jsonTextId "
-        "jsonText:TEXT binaryData:TEXT@3.25 eventId@3.28",
+        "jsonText:TEXT binaryData:TEXT",
         order="start",
     ),
-    "ENUM_NSYS_EVENT_TYPE": _Source(_ENUM, since="3.0"),
-    "ENUM_NSYS_EVENT_CLASS": _Source(_ENUM, since="3.0"),
-    "ENUM_CUDA_MEMCPY_OPER": _Source(_ENUM, since="3.0"),
+    "ENUM_NSYS_EVENT_TYPE": _table(_ENUM),
+    "ENUM_NSYS_EVENT_CLASS": _table(_ENUM),
+    "ENUM_CUDA_MEMCPY_OPER": _table(_ENUM),
 }
+"""In the order in which a file holds them."""
 
 ENUM_ROWS: Mapping[str, tuple[tuple[int, str, str], ...]] = {
     "ENUM_NSYS_EVENT_TYPE": (
@@ -172,38 +149,16 @@ ENUM_ROWS: Mapping[str, tuple[tuple[int, str, str], ...]] = {
 }
 
 
-@functools.cache
-def tables(version: str) -> Mapping[str, TableSchema]:
-    """The tables that an export of ``version`` can have, in the order in which it holds them."""
-    if version not in VERSIONS:
-        raise ValueError(f"no schema version {version!r}: one of {', '.join(VERSIONS)}")
-    at = VERSIONS.index(version)
-    return {
-        name: TableSchema(name, _columns(source.columns, at), source.order)
-        for name, source in _SOURCES.items()
-        if VERSIONS.index(source.since) <= at <= VERSIONS.index(source.until)
-    }
+class Schema(NamedTuple):
+    """What one version of nsys writes. ``metadata`` is the table that names the version, where there is one."""
+
+    version: str
+    product: str
+    tables: Mapping[str, TableSchema]
+    metadata: str | None = "META_DATA_EXPORT"
 
 
-def metadata_table(version: str) -> str | None:
-    """The table that names the schema version, where there is one."""
-    return next((name for name in ("META_DATA_EXPORT", "EXPORT_META_DATA") if name in tables(version)), None)
-
-
-def _columns(source: str, at: int) -> dict[str, Column]:
-    columns = {}
-    for token in source.split():
-        text = token.removesuffix("key")
-        match = _COLUMN.fullmatch(text)
-        if match is None:
-            raise ValueError(f"not a column: {token!r}")
-        if match["since"] and VERSIONS.index(match["since"]) > at:
-            continue
-        declaration = (match["type"] or "INTEGER") + (" NOT NULL" if match["required"] else "")
-        if text != token:
-            declaration += " PRIMARY KEY"
-        columns[match["name"]] = Column(match["name"], declaration, match["default"])
-    return columns
+CURRENT = Schema("3.25", "2026.2.1", TABLES)
 
 
 class Strings:
@@ -215,8 +170,9 @@ class Strings:
 
     def id_of(self, text: str) -> int:
         """The id of ``text``, the same for the same text."""
-        known = self._ids.get(text)
-        return self._remember(text) if known is None else known
+        if text not in self._ids:
+            self._ids[text] = self.next_id()
+        return self._ids[text]
 
     def next_id(self) -> int:
         """An id for a text that nothing else shares, which the caller stores itself."""
@@ -226,19 +182,14 @@ class Strings:
     def rows(self) -> list[tuple[int, str]]:
         return [(number, text) for text, number in self._ids.items()]
 
-    def _remember(self, text: str) -> int:
-        self._ids[text] = number = self.next_id()
-        return number
-
 
 class Export:
     """A trace file in the making: a context manager that leaves a complete file, or none."""
 
-    def __init__(self, path: Path, version: str = "3.25", strings: Strings | None = None) -> None:
+    def __init__(self, path: Path, schema: Schema = CURRENT, strings: Strings | None = None) -> None:
         self.path = path
-        self.version = version
+        self.schema = schema
         self.strings = strings or Strings()
-        self._tables = tables(version)
         self._staged: set[str] = set()
         self._single_texts: list[tuple[int, str]] = []
         self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -283,7 +234,7 @@ class Export:
         self._single_texts.clear()
 
     def _stage(self, table: str) -> None:
-        columns = self._tables[table].columns.values()
+        columns = self.schema.tables[table].columns.values()
         body = ", ".join(
             f'"{c.name}" {c.declaration}' + (f" DEFAULT {c.default}" if c.default else "") for c in columns
         )
@@ -296,32 +247,32 @@ class Export:
             self._put_single_texts()
         if texts := self.strings.rows():
             self.put(STRINGS, ("id", "value"), texts)
-        for table in self._tables.values():
-            if table.name in self._staged:
-                self._write(table)
+        for name, table in self.schema.tables.items():
+            if name in self._staged:
+                self._write(name, table)
         self._database.execute("COMMIT")
 
     def _put_metadata(self) -> None:
-        if metadata := metadata_table(self.version):
-            major, minor = self.version.split(".")
+        if self.schema.metadata:
+            major, minor = self.schema.version.split(".")
             rows = (
                 ("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
-                ("EXPORT_PRODUCT_VERSION", PRODUCT_VERSIONS[self.version]),
-                ("EXPORT_SCHEMA_VERSION", f"{self.version}.0"),
+                ("EXPORT_PRODUCT_VERSION", self.schema.product),
+                ("EXPORT_SCHEMA_VERSION", f"{self.schema.version}.0"),
                 ("EXPORT_SCHEMA_VERSION_MAJOR", major),
                 ("EXPORT_SCHEMA_VERSION_MINOR", minor),
                 ("EXPORT_SCHEMA_VERSION_MICRO", "0"),
                 ("SYNTHETIC_BY", "pytest_nsys.samples"),
             )
-            self.put(metadata, ("name", "value"), rows)
+            self.put(self.schema.metadata, ("name", "value"), rows)
         for table, enum_rows in ENUM_ROWS.items():
-            if table in self._tables:
+            if table in self.schema.tables:
                 self.put(table, ("id", "name", "label"), enum_rows)
 
-    def _write(self, table: TableSchema) -> None:
+    def _write(self, name: str, table: TableSchema) -> None:
         width = max(map(len, table.columns)) + 2
         body = ",\n".join(f"    {c.name:<{width}}{c.declaration}" for c in table.columns.values())
-        self._database.execute(f"CREATE TABLE main.{table.name} (\n{body}\n)")
+        self._database.execute(f"CREATE TABLE main.{name} (\n{body}\n)")
         order = f"{table.order}, rowid" if table.order else "rowid"
-        select = f"SELECT * FROM temp.{table.name} ORDER BY {order}"
-        self._database.execute(f"INSERT INTO main.{table.name} {select}")
+        select = f"SELECT * FROM temp.{name} ORDER BY {order}"
+        self._database.execute(f"INSERT INTO main.{name} {select}")

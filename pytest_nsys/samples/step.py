@@ -8,7 +8,7 @@ the token counts. What the step is made of, and what can go wrong in it, are the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
@@ -82,24 +82,6 @@ class Regression:
     stream: Mapping[str, int] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     extra_launches: Mapping[str, int] = field(default_factory=dict)
-
-    def hits(self, rank: int) -> bool:
-        return self.ranks is None or rank in self.ranks
-
-    def joined(self, other: Regression) -> Regression:
-        """Both at once, on the ranks of this one."""
-        return replace(
-            self,
-            communication=_product(self.communication, other.communication),
-            compute=_product(self.compute, other.compute),
-            stream={**self.stream, **other.stream},
-            missing=self.missing | other.missing,
-            extra_launches={**self.extra_launches, **other.extra_launches},
-        )
-
-
-def _product(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {stage: one.get(stage, 1.0) * other.get(stage, 1.0) for stage in {**one, **other}}
 
 
 FORWARD_STREAM, BACKWARD_STREAM, RING_STREAM = 28, 32, 36

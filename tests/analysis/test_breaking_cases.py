@@ -14,6 +14,7 @@ from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DOMAIN_CREATE, MARK, TraceBuilder
 from tests.support.measure import SETUP, notes, rows, windows
 from tests.support.one_process import OneProcess
+from tests.support.samples.versions import VERSIONS, schema_of
 
 NCCL = "ncclDevKernel_SendRecv"
 
@@ -206,7 +207,7 @@ def test_kernels_of_a_cuda_graph_count_once_under_the_stage_of_its_launch(gpu: O
 
 def test_every_schema_version_gives_the_same_numbers(tmp_path: Path) -> None:
     def figures(version: str) -> dict[str, object]:
-        trace = TraceBuilder(schema=version)
+        trace = TraceBuilder(schema_of(version))
         gpu = trace.process()
         gpu.range(SETUP.format(1, 1), 1, 2)
         for i in range(5):
@@ -219,7 +220,7 @@ def test_every_schema_version_gives_the_same_numbers(tmp_path: Path) -> None:
         path = trace.write(tmp_path / f"{version}.sqlite")
         return {name: rows(path, name) for name in METRICS}
 
-    each = {version: figures(version) for version in schema.VERSIONS}
+    each = {version: figures(version) for version in VERSIONS}
     assert each["3.25"]["exposed_ns"] == {(1, "stage2_f"): 28}
     for version, numbers in each.items():
         assert numbers == each["3.25"], version

@@ -34,6 +34,7 @@ from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
 from tests.support.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
+from tests.support.samples.versions import schema_of
 
 KINETO = BUILT_IN["kineto"]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -432,7 +433,7 @@ def nsys_trace(
     schema: str = "3.25",
 ) -> Path:
     """A trace of some processes, each made by ``edit``."""
-    trace = TraceBuilder(schema)
+    trace = TraceBuilder(schema_of(schema))
     nccl = NcclRanges(trace)
     for rank in range(ranks):
         process = trace.process(pid=100 + rank, device=rank)

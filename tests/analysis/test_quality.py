@@ -19,6 +19,7 @@ from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import ANCHOR, MS, Edit, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS
+from tests.support.samples.odd_rows import diagnostic, graph_trace
 
 PITHTRAIN = BUILT_IN["pithtrain"]
 LABEL = "rank={rank}; pp={rank}/4 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
@@ -64,11 +65,11 @@ def before_all(_: TraceBuilder, processes: list[Process]) -> None:
 
 
 def told(severity: int, text: str) -> Edit:
-    return lambda trace, _: trace.diagnostic(severity, text)
+    return lambda trace, _: diagnostic(trace, severity, text)
 
 
 def whole_graph(_: TraceBuilder, processes: list[Process]) -> None:
-    processes[0].graph_trace(MIDDLE + 12 * MS, MIDDLE + 13 * MS)
+    graph_trace(processes[0], MIDDLE + 12 * MS, MIDDLE + 13 * MS)
 
 
 def deep_ep(_: TraceBuilder, processes: list[Process]) -> None:

@@ -25,6 +25,7 @@ from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
 from tests.support.reports import checked
+from tests.support.samples.odd_rows import raw
 
 AT = 46 * MS
 """A time in the median window, after the communication of stage4_f."""
@@ -292,7 +293,7 @@ def copy(process: Process, launch_ns: int, start_ns: int, source: int | None, ta
     number = process.api("cudaMemcpyAsync_v3020", launch_ns, launch_ns + 10)
     place = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": number}
     memories = {"copyKind": 1, "srcKind": source, "dstKind": target}
-    process.raw("CUPTI_ACTIVITY_KIND_MEMCPY", start=start_ns, end=start_ns + 5, bytes=4, **place, **memories)
+    raw(process, "CUPTI_ACTIVITY_KIND_MEMCPY", start=start_ns, end=start_ns + 5, bytes=4, **place, **memories)
 
 
 def copies(*kinds: tuple[int | None, int | None]) -> Edit:

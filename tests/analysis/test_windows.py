@@ -24,6 +24,7 @@ from pytest_nsys.core.model import NO_LAUNCH, Kernels, KernelsMode, Range, Span,
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.measure import SETUP, STEP, notes, rows, windows
 from tests.support.one_process import OneProcess
+from tests.support.samples.odd_rows import graph_trace
 from tests.support.windows import track_of
 
 
@@ -497,6 +498,6 @@ def test_what_no_window_can_hold_is_told(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 10, 20, launch_ns=5)
     for start in (30, 40):
-        gpu.graph_trace(start, start + 5, launch_ns=6)
+        graph_trace(gpu, start, start + 5, launch_ns=6)
     told = notes(gpu, "busy_ns")
     assert any("2 CUDA graph replays were traced whole: their kernels are in no window" in note for note in told)

@@ -18,6 +18,7 @@ from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.messages import names_in, without_names
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
 from tests.support.git_project import commit, git, isolate, start
+from tests.support.samples.odd_rows import diagnostic
 
 HOST, USER = "gpu-node-4711", "alice-cooper"
 HOME = f"/home/{USER}/top-secret-model"
@@ -69,7 +70,7 @@ def nsys(path: Path, exposed_us: int = 200) -> Path:
     """An export in which every table that can hold such a thing does."""
 
     def edit(trace: TraceBuilder, processes: list[Process]) -> None:
-        trace.diagnostic(2, SAID)
+        diagnostic(trace, 2, SAID)
         for process in processes:
             process.range(f"domain of {HOST}", 30, 40)
 

@@ -25,6 +25,7 @@ from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace
 from tests.support.samples.nccl import NcclRanges
+from tests.support.samples.odd_rows import diagnostic, raw
 
 LOOSE = """version: 1
 assertions:
@@ -96,11 +97,11 @@ def rich(trace: TraceBuilder, processes: list[Process]) -> None:
         for kind, source in ((1, 1), (10, 2)):
             number = process.api("cudaMemcpyAsync_v3020", 42 * MS, 42 * MS + 10)
             copy = {"start": 42 * MS, "end": 43 * MS, "deviceId": 0, "contextId": 1, "streamId": 7, "bytes": 4096}
-            process.raw(MEMCPY, **copy, copyKind=kind, srcKind=source, dstKind=2, correlationId=number)
+            raw(process, MEMCPY, **copy, copyKind=kind, srcKind=source, dstKind=2, correlationId=number)
         process.api("cudaStreamSynchronize_v3020", 44 * MS, 45 * MS)
         nccl.call(process, "ncclAllReduce", 46 * MS, 47 * MS, 0xABC, 4096)
         process.kernel("ncclDevKernel_AllReduce", 48 * MS, 49 * MS, stream=28, launch_ns=46 * MS + 10)
-    trace.diagnostic(2, "a warning")
+    diagnostic(trace, 2, "a warning")
 
 
 @functools.cache

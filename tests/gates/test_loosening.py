@@ -11,8 +11,9 @@ import pytest
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
-from pytest_nsys.gates.gate_changes import ASSERTION_RULES, GATE_RULES, Changed, compared
+from pytest_nsys.gates.gate_changes import Changed, compared
 from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.loosening_rules import ASSERTION_RULES, GATE_RULES
 from tests.support.gate_files import loaded
 
 

@@ -78,7 +78,7 @@ def test_names_of_a_stranger_do_not_reach_the_terminal(project: Project) -> None
 
 def test_the_environment_in_a_trace_is_never_told(project: Project) -> None:
     def secret(trace: TraceBuilder, _: list[Process]) -> None:
-        trace.meta("ENVIRONMENT", "TOKEN=hunter2", capture=True)
+        trace.insert("META_DATA_CAPTURE", name="ENVIRONMENT", value="TOKEN=hunter2")
         trace.insert("TARGET_INFO_SYSTEM_ENV", name="TOKEN", value="hunter2")
 
     project.gate(GATE)

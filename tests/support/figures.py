@@ -25,6 +25,7 @@ from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
 from tests.support.samples.formats import Format
 from tests.support.samples.nccl import NcclRanges
+from tests.support.samples.odd_rows import raw
 from tests.support.samples.two_stages import ANCHOR, TwoStageShape, write_two_stages
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def uneven(trace: TraceBuilder, processes: Sequence[Process]) -> None:
         process.kernel("gelu", 53 * MS, 53 * MS + 7_001, stream=28, launch_ns=50 * MS + 6_000)
         copy = {"start": 53 * MS, "end": 54 * MS, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}
         number = process.api("cudaMemcpyAsync_v3020", 52 * MS, 53 * MS)
-        process.raw(MEMCPY, **copy, deviceId=0, contextId=1, streamId=7, correlationId=number)
+        raw(process, MEMCPY, **copy, deviceId=0, contextId=1, streamId=7, correlationId=number)
 
 
 def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:

@@ -29,6 +29,7 @@ from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, REAL
+from tests.support.samples.odd_rows import memcpy
 
 NCCL = "ncclDevKernel_SendRecv"
 EPOCH_NS = 1_763_000_000_123_456_789
@@ -116,7 +117,7 @@ def nsys(folder: Path) -> Path:
             graph = gpu.kernel("node", at + 7_000, at + 7_100, stream=31, launch_ns=at + 400, graph_node=3)
             gpu.kernel("node", at + 7_100, at + 7_200, stream=31, correlation=graph, graph_node=4)
             gpu.kernel("_ZN4f", at + 7_300, at + 7_400, stream=31, demangled="void ns::f<int>(T)", launch_ns=at + 450)
-            gpu.memcpy(at + 7_500, at + 7_600, launch_ns=at + 500)
+            memcpy(gpu, at + 7_500, at + 7_600, launch_ns=at + 500)
     return trace.write(folder / "run.sqlite")
 
 

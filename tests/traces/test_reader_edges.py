@@ -36,6 +36,7 @@ from pytest_nsys.traces.opening import _reader_of, given_twice
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
 from tests.support.one_process import OneProcess
+from tests.support.samples.odd_rows import raw
 
 SPAN = (100, 200)
 
@@ -574,7 +575,7 @@ def test_calls_of_one_correlation_id_are_one_call_and_those_without_are_their_ow
     for name, start, correlation in (("cudaB", 150, 7), ("cudaA", 120, 7), ("cudaC", 130, 7), ("cudaD", 120, 8)):
         gpu.api(name, start, start + 5, correlation=correlation)
     for start in (100, 200, 99, 201):
-        gpu.raw("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 1, correlationId=None, nameId=1, eventClass=0)
+        raw(gpu, "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 1, correlationId=None, nameId=1, eventClass=0)
     found = opened(gpu).api_calls(["cuda*"], {gpu.global_pid: SPAN})
     assert found is not None
     names = [(call.start_ns, call.name) for call in found[gpu.global_pid]]

@@ -246,7 +246,7 @@ def test_column_that_is_gone_or_computed_is_named(tmp_path: Path, column: str) -
 def test_table_without_row_ids_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
     path = one_step(tmp_path)
-    columns = ", ".join(schema.tables("3.25")[schema.NVTX].columns)
+    columns = ", ".join(schema.TABLES[schema.NVTX].columns)
     execute(
         path,
         f"ALTER TABLE {schema.NVTX} RENAME TO mine",

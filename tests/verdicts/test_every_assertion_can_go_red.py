@@ -15,6 +15,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.nccl import NcclRanges
+from tests.support.samples.odd_rows import raw
 
 Trace = dict[str, Any]
 """What a trace has other than the usual: keywords of :func:`tests.support.gates.write_trace`."""
@@ -85,7 +86,7 @@ def copied(_: TraceBuilder, processes: list[Process]) -> None:
     number = processes[1].api("cudaMemcpyAsync_v3020", 50 * MS, 51 * MS)
     place = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": number}
     copy = {"start": 51 * MS, "end": 52 * MS, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}
-    processes[1].raw("CUPTI_ACTIVITY_KIND_MEMCPY", **copy, **place)
+    raw(processes[1], "CUPTI_ACTIVITY_KIND_MEMCPY", **copy, **place)
 
 
 def two_stages(*stages_ms: tuple[int, int]) -> Trace:

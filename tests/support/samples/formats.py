@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import DRIVER_API, PUSH_POP_RANGE
-from pytest_nsys.samples.dualpipe import GPU_MODEL, process_ids, put_rank, write_ranks
+from pytest_nsys.samples.dualpipe import GOOD, GPU_MODEL, process_ids, put_rank, write_ranks
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import Cell, Export
@@ -36,10 +36,8 @@ class Format(enum.StrEnum):
     JAX = "jax"
 
 
-def write_step(
-    folder: Path, format: Format | str, shape: StepShape, regression: Regression | tuple[Regression, ...] = ()
-) -> Path:
-    """Write one step, a file per rank, with the regressions on the ranks they name; the folder."""
+def write_step(folder: Path, format: Format | str, shape: StepShape, regression: Regression = GOOD) -> Path:
+    """Write one step, a file per rank, with the regression on the ranks it names; the folder."""
     if format == Format.NSYS:
         return write_ranks(folder, shape, regression)
     for rank, pid in enumerate(process_ids(shape)):

@@ -30,5 +30,5 @@ class _Counter(Export):
 
 def _kernels_of_rank_0(shape: StepShape) -> int:
     counter = _Counter(Path("unwritten"))
-    put_rank(counter, shape, 0, 1, ())
+    put_rank(counter, shape, 0, 1)
     return counter.kernels

@@ -1,0 +1,52 @@
+"""Rows of a trace that no page of the documentation writes: copies, replays of graphs, messages of the profiler."""
+
+from __future__ import annotations
+
+from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
+from pytest_nsys.samples.schema import GRAPH_TRACE, MEMCPY, Cell
+
+
+def memcpy(
+    gpu: Process,
+    start_ns: int,
+    end_ns: int,
+    *,
+    bytes: int = 4_096,
+    kind: int = 1,
+    stream: int | None = None,
+    device: int | None = None,
+    context: int | None = None,
+    launch_ns: int | None = None,
+) -> int:
+    """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
+    number = _called(gpu, "cudaMemcpyAsync_v3020", start_ns, launch_ns)
+    span = gpu.gpu_span(start_ns, end_ns, number, stream, device, context)
+    gpu.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
+    return number
+
+
+def graph_trace(gpu: Process, start_ns: int, end_ns: int, *, launch_ns: int | None = None) -> int:
+    """A replay of a CUDA graph that was traced as a whole: a span without kernels."""
+    number = _called(gpu, "cudaGraphLaunch_v10000", start_ns, launch_ns)
+    gpu.trace.insert(GRAPH_TRACE, **gpu.gpu_span(start_ns, end_ns, number), graphId=1, graphExecId=1)
+    return number
+
+
+def _called(gpu: Process, api: str, start_ns: int, launch_ns: int | None) -> int:
+    called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+    return gpu.api(api, called_ns, called_ns + LAUNCH_LENGTH_NS)
+
+
+def raw(gpu: Process, table: str, **columns: Cell) -> None:
+    """Any row with this process in its id column, unless the row says otherwise."""
+    known = gpu.trace.schema.tables[table].columns
+    if "globalTid" in known:
+        columns.setdefault("globalTid", gpu.global_tid())
+    elif "globalPid" in known:
+        columns.setdefault("globalPid", gpu.global_pid)
+    gpu.trace.insert(table, **columns)
+
+
+def diagnostic(trace: TraceBuilder, severity: int, text: str) -> None:
+    """A message of the profiler: severity 1 is information, 2 a warning, 3 an error, 4 verbose."""
+    trace.insert("DIAGNOSTIC_EVENT", severity=severity, text=text)
