@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.capture.program import Capture, Job, job_of, profile_words
+from pytest_nsys.capture.program import Job, job_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.traces.opening import open_trace
 from tests.support.fake_nsys import FULL, VERSION, FakeNsys, fake_on_path, needs_nsys, script
@@ -237,12 +237,6 @@ def test_a_node_of_a_job_step_captures_itself(
     assert len(nsys.asked("profile")) == 1
 
 
-@pytest.mark.usefixtures("nsys")
-def test_a_node_that_slurm_does_not_know(project: Project) -> None:
-    project.command("capture", "--node", "4", "--no-export", "--", "true", code=0)
-    assert reports(project) == {"traces/step_node4.nsys-rep"}
-
-
 def allocated(project: Project, nsys: FakeNsys, monkeypatch: pytest.MonkeyPatch, path: str = "") -> Path:
     """An allocation of two nodes, on which ``srun`` starts a program; where its calls are written down."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -310,11 +304,6 @@ def test_what_slurm_says(environment: dict[str, str], job: Job) -> None:
 def test_two_tasks_on_a_node_would_write_one_report() -> None:
     with pytest.raises(UsageMistake, match=r"several tasks on a node \(SLURM_STEP_TASKS_PER_NODE=8\(x2\)\)"):
         job_of({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "8(x2)"})
-
-
-def test_the_flags_of_a_capture() -> None:
-    words = profile_words("nsys", Capture(Path("/out"), ("torchrun", "train.py"), node=3))
-    assert words == ["nsys", "profile", *FLAGS, "--output=/out/step_node3", "torchrun", "train.py"]
 
 
 @pytest.mark.usefixtures("nsys")

@@ -208,17 +208,6 @@ def test_unlabelled_ranks(tmp_path: Path) -> None:
     assert "note: no setup label" in run("setup", path).stderr
 
 
-def test_folder_and_glob_are_one_run(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        builder = TraceBuilder()
-        gpu = builder.process(pid=100, device=rank)
-        gpu.range(SETUP.format(rank, rank), 10, 20)
-        step(gpu, 0)
-        builder.write(tmp_path / f"node{rank}.sqlite")
-    for path in (tmp_path, tmp_path / "node*.sqlite"):
-        assert [row["rank"] for row in answer("streams", path)["rows"]] == [0, 0, 1, 1]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -287,17 +276,6 @@ def test_json_holds_every_metric() -> None:
     assert (overlap["unit"], overlap["better"], overlap["dimensions"]) == ("%", "higher", ["rank", "stage"])
     assert overlap["definition"] == 1
     assert all(row["summary"] and "``" not in row["summary"] for row in rows)
-
-
-def test_table_csv_and_markdown() -> None:
-    lines = run("metrics").stdout.splitlines()
-    assert lines[0].split() == ["name", "unit", "better", "dimensions", "definition", "summary"]
-    assert len(lines) == 2 + len(METRICS)
-    rows = list(csv.DictReader(io.StringIO(run("metrics", "--format", "csv").stdout)))
-    assert [row["name"] for row in rows] == list(METRICS)
-    assert rows[0]["better"] == ""
-    cells = run("metrics", "--format", "markdown").stdout.splitlines()
-    assert {line.replace("\\|", "").count("|") for line in cells} == {7}
 
 
 def loaded_by(*arguments: str) -> set[str]:

@@ -32,10 +32,8 @@ from pytest_nsys.core.families import (
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from pytest_nsys.samples.step import StepShape
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
 from tests.support.reference_data import REAL
-from tests.support.samples.formats import write_step
 
 # -- classification
 
@@ -221,19 +219,6 @@ def test_copies_and_the_lanes_that_repeat_kernels_are_no_kernels(tmp_path: Path)
         kineto.event(cat, "nccl:all_reduce", 1_000, 4_000, pid=0, tid=7, args=place)
     with sums(kineto.write(tmp_path / "rank0_trace.json"), convention=BUILT_IN["kineto"], steps=1) as found:
         assert ran(found) == {"nccl": (3_000, 1)}
-
-
-def test_one_step_in_all_formats_has_the_same_families(tmp_path: Path) -> None:
-    shape = StepShape(chunks=3)
-    told = {}
-    for format in ("nsys", "kineto", "jax"):
-        folder = write_step(tmp_path / format, format, shape)
-        convention = replace(BUILT_IN["pithtrain"], families=NVIDIA)
-        with sums(folder, convention=convention, steps=2) as found:
-            told[format] = (found.gpus, found.launcher, dict(found.families))
-    assert told["nsys"] == told["kineto"] == told["jax"]
-    assert told["nsys"][0] == shape.world
-    assert told["nsys"][2]["nccl"].ns > 0 < told["nsys"][2]["gemm"].ns
 
 
 def test_the_metrics_say_what_the_sums_say(tmp_path: Path) -> None:

@@ -150,13 +150,6 @@ def test_a_lost_row_waits_for_nothing(main: Project) -> None:
     assert "1 row of the baseline gone" in main.pytest(LOST, HISTORY, "-kpatient", code=1)
 
 
-def test_another_branch_counts_its_own_runs(main: Project) -> None:
-    for trace in (RUN, SLOW, SLOW):
-        main.pytest(trace, HISTORY, "-kpatient", code=0)
-    git(main.root, "switch", "-qc", "topic")
-    assert "bad run 1 of 3 in a row on topic (fail_after)" in main.pytest(SLOW, HISTORY, "-kpatient", code=0)
-
-
 def test_before_and_after_wait_as_well(main: Project) -> None:
     main.pytest(RUN, HISTORY, "-kpatient", code=0)
     assert "bad run 1 of 3" in main.pytest(SLOW, "--nsys-against=run.sqlite", HISTORY, "-kpatient", code=0)

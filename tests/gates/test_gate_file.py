@@ -144,13 +144,6 @@ def test_scalars_are_text_until_a_key_types_them() -> None:
     assert gates.assertions[0].name == "no"
 
 
-def test_traces_may_be_several_captures() -> None:
-    assert loaded("version: 1\ntrace: [a/, b/*.sqlite]\nassertions: [no syncs]\n").traces == (
-        "a/",
-        "b/*.sqlite",
-    )
-
-
 def test_a_convention_may_extend_another() -> None:
     gates = loaded(
         "version: 1\n"

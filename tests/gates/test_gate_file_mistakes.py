@@ -195,6 +195,14 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
             "version: 1\nconvention: {setup: 'a{99999999999}'}\nassertions: [no syncs]\n",
             ["2:13: an expression in this convention is too large"],
         ),
+        (
+            "version: 1\nconvention: {families: nvidai}\nassertions: [no syncs]\n",
+            ["2:24: unknown families 'nvidai' (did you mean 'nvidia'?)"],
+        ),
+        (
+            "version: 1\nconvention: {families: {other: x*}}\nassertions: [no syncs]\n",
+            ["2:25: 'other' is no family to define: it is what no family matches"],
+        ),
     ],
 )
 def test_mistakes_of_the_file(content: str, expected: list[str]) -> None:

@@ -292,11 +292,6 @@ def test_every_kind_is_read_and_described() -> None:
     assert {key.kind for keys in KEYS.values() for key in keys.values()} == set(KINDS) == set(SCHEMAS)
 
 
-def test_every_kind_of_value_is_known() -> None:
-    kinds = {key.kind for section in KEYS.values() for key in section.values()}
-    assert sorted(kinds - KINDS.keys()) == [], f"no such kind of value; they are {', '.join(KINDS)}"
-
-
 def test_a_line_that_is_no_row_of_the_keys_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "keys.ini").write_text("[file]\nowner = text Team that answers.\n", encoding="utf-8")
     monkeypatch.setattr(keys, "SOURCE", tmp_path / "keys.ini")

@@ -40,20 +40,10 @@ def test_no_rows_fail_the_test(project: Project) -> None:
     assert "overlap: no data: no row has stage stage3; stages with a row: stage2_f, stage4_f" in said
 
 
-def test_a_mistake_in_asking_is_a_value_error(project: Project) -> None:
+@pytest.mark.parametrize("more", ["-1%", "', gate_file='x.nsys.yaml', convention='generic"])
+def test_a_mistake_in_asking_is_a_value_error(project: Project, more: str) -> None:
     project.trace()
-    judged(
-        project,
-        """
-for call in (
-    lambda: nsys_run.rows('overlp'), lambda: nsys_run.under('pithtrian'), lambda: nsys_gate('overlp >= 60%'),
-    lambda: nsys_gate('overlap >= baseline - 1pp'),
-    lambda: nsys_gate('overlap >= 60%', gate_file='x.nsys.yaml', convention='generic'),
-):
-    with pytest.raises(ValueError):
-        call()
-""",
-    )
+    judged(project, f"with pytest.raises(ValueError):\n    nsys_gate('overlap >= 60%{more}')")
 
 
 @pytest.mark.parametrize("call", ["nsys_run.rows('overlap')", "nsys_gate('overlap >= 60%')"])
@@ -66,17 +56,7 @@ def test_without_a_trace(project: Project, call: str) -> None:
 
 def test_a_sentence_that_holds(project: Project) -> None:
     project.trace()
-    judged(
-        project,
-        """
-verdict = nsys_gate("stage2 overlap >= 60%")
-assert verdict.outcome == "passed"
-assert [str(row.value) for row in verdict.rows] == ["4/5", "4/5"]
-nsys_gate("median overlap >= 80%")
-nsys_gate("no mixed comm streams")
-nsys_gate("balance of compute_ns across pp <= 1.1")
-""",
-    )
+    judged(project, "assert [str(row.value) for row in nsys_gate('stage2 overlap >= 60%').rows] == ['4/5', '4/5']")
 
 
 def test_a_sentence_that_fails(project: Project) -> None:

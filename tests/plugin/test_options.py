@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.plugin.settings import SETTINGS, Setting
 from pytest_nsys.traces.opening import find_traces
 from tests.support.gates import Project, watch_openings
 from tests.support.reports import by_name, report_of
@@ -44,22 +45,11 @@ def test_the_files_of_a_folder_are_joined_by_their_labels(project: Project) -> N
     assert case.properties["nsys_run"].startswith("runs (2 ranks, pp=2 ")
 
 
-@pytest.mark.parametrize(
-    ("exposures", "median"),
-    [((100, 400), "75.0%"), ((100, 201), "84.95%"), ((400, 100, 200), "80.0%"), ((100, 900, 300, 200), "75.0%")],
-)
-def test_several_values_are_captures(project: Project, exposures: tuple[int, ...], median: str) -> None:
-    project.gate("- overlap >= 10%")
-    traces = [project.trace(f"{i}.sqlite", exposed_us=us) for i, us in enumerate(exposures)]
-    assert value(project, *(f"--nsys-trace={trace.name}" for trace in traces)) == median
-    assert "rank 0–1" in project.pytest(*(f"--nsys-trace={trace.name}" for trace in traces))
-
-
-@pytest.mark.parametrize("value", ["", "  "])
-def test_an_empty_path_is_not_this_folder(project: Project, value: str) -> None:
-    project.gate(GATE)
-    project.trace()
-    assert "--nsys-trace is empty: write --nsys-trace=PATH" in project.pytest(f"--nsys-trace={value}", code=4)
+@pytest.mark.parametrize("setting", [setting for setting in SETTINGS.values() if setting.filled], ids=lambda s: s.name)
+def test_an_empty_path_is_not_this_folder(project: Project, setting: Setting) -> None:
+    for value in ("", "  "):
+        said = project.pytest(f"{setting.option}={value}", code=4)
+        assert f"{setting.option} is empty: write {setting.option}={setting.metavar}" in said
 
 
 @pytest.mark.parametrize("before", [(), ("gate.nsys.yaml",)])
@@ -286,13 +276,6 @@ def test_workers_judge_alike_and_report_to_one_summary(project: Project) -> None
     assert '"nsys_value" value="84.95%"' in (project.root / "x.xml").read_text()
 
 
-def test_workers_and_a_mistake_in_a_gate_file(project: Project) -> None:
-    """Under xdist pytest itself makes 1 of what would be 2."""
-    project.gate("- overlp >= 60%")
-    said = project.pytest_in_a_process("-n", "2", code=1)
-    assert "gate.nsys.yaml:3:3: unknown metric 'overlp' (did you mean 'overlap'?)" in said
-
-
 def test_warnings_as_errors(project: Project) -> None:
     project.gate(
         """
@@ -313,6 +296,7 @@ def test_warnings_as_errors(project: Project) -> None:
         assert cases["nothing"].properties["nsys_outcome"] == "passed"
         assert "gate.nsys.yaml:4: overlap >= 99%\n  warning: 4 of 4 rows below their limit" in cases["warned"].text
         assert "items.py" not in cases["warned"].text
+        project.result.stdout.fnmatch_lines(["  failed  warned *"])
 
 
 def test_the_warning_can_be_silenced_by_its_name(project: Project) -> None:

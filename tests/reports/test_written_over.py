@@ -61,7 +61,6 @@ OPTIONS = [setting.option for setting in SETTINGS.values() if setting.writes]
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ("", "is empty: write "),
         ("baselines", "is a folder; name a file in it"),
         ("absent/report", "there is no folder "),
         ("run.sqlite", "is one of the traces"),

@@ -93,16 +93,6 @@ def test_the_same_run_gives_the_same_bytes(project: Project, accepted: Path) -> 
     assert accepted.read_bytes() == before
 
 
-def test_a_median_of_an_even_count_of_captures_is_exact(project: Project) -> None:
-    project.gate(GATE)
-    project.trace("a.sqlite", exposed_us=200)
-    project.trace("b.sqlite", exposed_us=201)
-    project.refresh("--nsys-trace=a.sqlite", "--nsys-trace=b.sqlite")
-    (text,) = project.baselines().values()
-    assert ' [0, "stage2_f", [200500]],' in text
-    assert json.loads(text)["provenance"]["captures"] == 2
-
-
 @pytest.mark.parametrize(
     ("run", "now"),
     [
@@ -274,14 +264,6 @@ def test_the_search_stops_at_the_repository(project: Project) -> None:
     project.refresh("--nsys-trace=run.sqlite", "--rootdir=repository")
     assert project.baselines() == {}
     assert len(project.baselines("repository/baselines")) == 1
-
-
-def test_two_gate_files_of_one_name_have_their_own_baselines(project: Project) -> None:
-    for folder in ("a", "b"):
-        project.gate(GATE, f"{folder}/gate.nsys.yaml")
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
-    assert sorted(name.split("/")[0] for name in project.baselines()) == ["a__gate", "b__gate"]
 
 
 def test_two_gate_files_cannot_share_a_baseline(project: Project) -> None:

@@ -117,7 +117,6 @@ def test_what_cannot_be_written_stops_pytest_before_anything_runs(
     _no_database(project.root / "text.db")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     for value, why in (
-        ("", "--nsys-history is empty"),
         ("text.db", f"ERROR: --nsys-history: {project.root}/text.db: is no SQLite database"),
         ("nowhere/perf.db", f"there is no folder {project.root / 'nowhere'}: make it first"),
         ("perf.db", f"cannot be written: no permission for {project.root}"),

@@ -13,7 +13,6 @@ import pytest
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
-from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
 
 KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
@@ -148,19 +147,6 @@ def test_other_names_name_no_rank(tmp_path: Path, name: str) -> None:
     path = torch_trace(rank=None).write(tmp_path / name)
     assert "no setup label: ranks are numbered by (file, process, device)" in notes(path, "overlap", convention=KINETO)
     assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
-
-
-def test_one_iteration_of_several_is_picked(project: Project) -> None:
-    for iteration in (10, 20):
-        for rank in (0, 1):
-            trace = torch_trace(rank=rank, world=2, pid=100 + rank)
-            if iteration == 20:
-                trace.kernel("more", AT + 2_500_000, AT + 2_600_000, launch_ns=AT + 2_400_000)
-            trace.write(project.root / "profile" / f"iteration_{iteration}" / f"rank{rank}_trace.json")
-    project.gate("convention: torchtitan\nassertions: [compute_ns < 350us]")
-    project.pytest("--nsys-trace=profile/iteration_10", code=0)
-    project.pytest("--nsys-trace=profile/iteration_20", code=1)
-    assert "holds the traces of 2 steps (iteration_10, iteration_20)" in project.pytest("--nsys-trace=profile", code=4)
 
 
 # -- JAX

@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.families import short_name
-from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.chrome import json_stream
 from pytest_nsys.traces.chrome.kineto import Kineto
@@ -252,23 +250,6 @@ def test_the_one_iteration_of_a_folder_is_a_run(tmp_path: Path) -> None:
 
 
 # -- in a gate
-
-
-def test_the_same_step_in_both_formats(tmp_path: Path) -> None:
-    nsys = TraceBuilder()
-    kineto = KinetoBuilder(rank=None)
-    for process in (nsys.process(pid=100), kineto):
-        for k in range(5):
-            begin = AT + 1_000_000 * k
-            process.range(f"step {k}", begin, begin + 900_000)
-            process.range("layer00_stage2_f", begin + 10_000, begin + 60_000)
-            process.kernel("gemm", begin + 100_000, begin + 400_000, launch_ns=begin + 20_000)
-            process.kernel(
-                "ncclDevKernel_SendRecv", begin + 250_000, begin + 450_000, stream=28, launch_ns=begin + 30_000
-            )
-    with captures(nsys.write(tmp_path / "a.sqlite")) as a, captures(kineto.write(tmp_path / "b.json")) as b:
-        for window, metric in [(w, m) for w in ("median", "steady", "run") for m in METRICS]:
-            assert rows_of(a, metric, a.spec(window)) == rows_of(b, metric, b.spec(window)), (window, metric)
 
 
 # -- what cannot be read

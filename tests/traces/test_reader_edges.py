@@ -7,7 +7,6 @@ import sqlite3
 from array import array
 from collections.abc import Sequence
 from contextlib import closing
-from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,6 @@ def test_an_end_of_the_recording_that_is_no_time_says_nothing() -> None:
     assert columns(window_end("soon"), span_event("1.000", "never")).recorded_until_ns is None
     assert columns(event("user_annotation", "1.000"), window_end("9.000")).recorded_until_ns == 9_000
     assert columns({"ph": "i", "name": "another instant", "ts": "1.000"}).recorded_until_ns is None
-
-
-ODD = {"ph": "X", "ts": "1"}
-"""Beside it the events of a block are read one by one: a time without three digits, or of another phase."""
 
 
 @pytest.mark.parametrize("category", ["kernel", "user_annotation"])
@@ -534,14 +529,6 @@ def test_an_export_gives_what_touches_or_was_launched_in_a_span_edges_included(t
     assert len(starts(whole[lanes[0]])) == 6
 
 
-def test_of_two_processes_each_has_the_kernels_that_were_launched_in_its_span(tmp_path: Path) -> None:
-    trace, lanes = two_processes()
-    found = NsysSqlite(trace.write(tmp_path / "trace.sqlite")).kernels_launched(
-        {lanes[0]: (199, 201), lanes[1]: (99, 150)}
-    )
-    assert [starts(found.get(lane)) for lane in lanes] == [[199, 200, 201], [40, 50, 60]]
-
-
 def test_a_kernel_between_those_that_were_launched_in_a_span_is_not_one_of_them(gpu: OneProcess) -> None:
     for correlation, launch_ns in ((7, 110), (8, 90), (9, 120)):
         gpu.kernel("gemm", correlation, 300, correlation=correlation, launch_ns=launch_ns)
@@ -637,13 +624,6 @@ def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(i
 def test_a_column_of_times_is_exact_however_they_are_written(pieces: list[object]) -> None:
     assert list(column_of_ns(pieces)) == [1_500, 2_000]
     assert list(column_of_ns([1, 2])) == [1_000, 2_000]
-
-
-def test_decimals_of_a_microsecond_are_whole_nanoseconds() -> None:
-    """Whatever the number of digits, in columns and one by one."""
-    for text in ("4458676522690655.123", "4458676522690655.1", "4458676522690655"):
-        found = columns(event("user_annotation", text), event("user_annotation", text, tid="x"))
-        assert set(found.range_start) == {int(Decimal(text) * 1000)}
 
 
 # What names a collective, a copy, and a file

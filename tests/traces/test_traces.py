@@ -120,8 +120,10 @@ def test_indexes_of_users_do_not_matter(dualpipe: Path, expected: Figures, tmp_p
     assert figures(path) == expected
 
 
-def test_reading_leaves_no_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_reading_leaves_no_trace(tmp_path: Path, mode: str) -> None:
     path = one_step(tmp_path)
+    execute(path, f"PRAGMA journal_mode = {mode}")
     before = path.read_bytes(), path.stat().st_mtime_ns
     assert rows(path, "exposed_ns") == EXPOSED
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
@@ -309,22 +311,16 @@ def lock(folder: Path) -> None:
     folder.chmod(0o555)
 
 
-def test_read_only_file_in_a_read_only_folder(read_only: Path) -> None:
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_read_only_file_in_a_read_only_folder(read_only: Path, mode: str) -> None:
     path = one_step(read_only)
+    execute(path, f"PRAGMA journal_mode = {mode}")
+    assert list(read_only.iterdir()) == [path]
     lock(read_only)
     with as_nobody():
         assert rows(path, "exposed_ns") == EXPOSED
         with pytest.raises(PermissionError):
             (read_only / "another").touch()
-
-
-def test_read_only_file_that_was_left_in_write_ahead_mode(read_only: Path) -> None:
-    path = one_step(read_only)
-    execute(path, "PRAGMA journal_mode = WAL")
-    assert list(read_only.iterdir()) == [path]
-    lock(read_only)
-    with as_nobody():
-        assert rows(path, "exposed_ns") == EXPOSED
 
 
 def test_read_only_file_with_rows_in_its_log_is_refused_not_read_without_them(read_only: Path) -> None:
@@ -347,13 +343,6 @@ def test_file_that_may_not_be_read(read_only: Path) -> None:
     path.chmod(0)
     with as_nobody(), pytest.raises(TraceError, match=r"trace\.sqlite: cannot be read: Permission denied"):
         rows(path, "exposed_ns")
-
-
-def test_reading_leaves_nothing_beside_a_file_of_write_ahead_mode(tmp_path: Path) -> None:
-    path = one_step(tmp_path)
-    execute(path, "PRAGMA journal_mode = WAL")
-    assert rows(path, "exposed_ns") == EXPOSED
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_name_in_bytes_is_read_as_text(tmp_path: Path) -> None:

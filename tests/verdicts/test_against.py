@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import filecmp
 import re
 import shutil
@@ -167,15 +166,6 @@ def test_another_gpu_is_incomparable_and_named(project: Project) -> None:
     assert "gpu      NVIDIA H100 80GB HBM3  NVIDIA A100" in found.text
 
 
-def test_a_row_that_the_other_trace_lacks_is_no_data(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite", {(1, "stage4_f"): None})
-    project.trace("head.sqlite")
-    found = case(project, *BOTH, code=1)
-    assert found.properties["nsys_outcome"] == "no data"
-    assert "1 row not in the baseline, the first rank 1 stage stage4_f" in found.text
-
-
 def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Project) -> None:
     project.gate(EXPOSED)
     project.trace("base.sqlite")
@@ -184,12 +174,6 @@ def test_a_row_that_one_capture_of_the_other_side_lacks_is_no_data(project: Proj
     found = case(project, *BOTH, "--nsys-against=base1.sqlite", code=1)
     assert found.properties["nsys_outcome"] == "no data"
     assert "only 1 of 2 captures have this row" in found.text
-
-
-def test_an_empty_path_is_a_usage_error(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("head.sqlite")
-    assert "--nsys-against is empty" in project.pytest("--nsys-trace=head.sqlite", "--nsys-against=", code=4)
 
 
 def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
@@ -297,23 +281,3 @@ def test_only_traces_of_one_size_are_read_to_be_compared(project: Project, monke
 
 
 # In several processes
-
-
-def test_workers_reach_the_same_verdicts(project: Project) -> None:
-    project.gate(EXPOSED + "- overlap >= baseline - 3pp\n- launches == baseline\n")
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", 260)
-    alone = {name: dataclasses.replace(found, text="") for name, found in project.cases(*BOTH, code=1).items()}
-    said = project.pytest_in_a_process(*BOTH, "-n", "2", code=1)
-    failed = [found for found in alone.values() if found.state == "failure"]
-    assert len(failed) == 2
-    assert "2 failed, 1 passed" in said
-    assert "+30 %" in said
-
-
-def test_a_folder_and_a_glob_are_one_run_each(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base/run.sqlite", 200)
-    project.trace("head-a.sqlite", 260)
-    found = project.cases("--nsys-trace=head-*.sqlite", f"--nsys-against={Path('base')}", code=1)
-    assert [each.properties["nsys_outcome"] for each in found.values()] == ["failed"]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
 from tests.support.gates import MS, Project
 
 GATE = """
@@ -72,24 +71,6 @@ def test_what_is_printed(project: Project) -> None:
         "    tight: warning: the tolerance is tighter than the noise in 1 of 4 rows: 1 000 ns < 48.48 us "
         "(rank 0 stage stage2_f)\n"
     ) in said
-
-
-def test_without_a_baseline_the_traces_are_the_accepted_runs(project: Project) -> None:
-    project.gate(GATE)
-    said = calibrate(project, traces(project))
-    assert "new file, 4 rows" in said
-    row = [190_000, 195_000, 200_000, 205_000, 210_000]
-    assert series(project)["rows"][0] == [0, "stage2_f", row, row]
-    project.pytest("--nsys-trace=a1.sqlite", code=0)
-
-
-def test_of_many_traces_the_newest_are_accepted_and_all_measure_noise(project: Project) -> None:
-    project.gate(GATE)
-    spread = tuple(range(200, 200 + KEPT_RUNS + 2))
-    calibrate(project, traces(project, spread))
-    _, _, accepted, noise = series(project)["rows"][0]
-    assert accepted == [1000 * us for us in spread[2:]]
-    assert noise == [1000 * us for us in spread]
 
 
 def test_the_same_traces_again_change_no_byte(project: Project) -> None:
@@ -198,23 +179,6 @@ def test_refused_for_one_trace_of_five(project: Project, case: str) -> None:
     before = project.baselines()
     project.trace("a3.sqlite", **third)
     assert why in calibrate(project, names, code=1)
-    assert project.baselines() == before
-
-
-def test_four_traces_are_too_few(project: Project) -> None:
-    project.gate(GATE)
-    said = calibrate(project, traces(project, SPREAD[:4]), code=1)
-    assert "refused: noise is measured on 5 or more traces, not on 4" in said
-    assert project.baselines() == {}
-
-
-def test_a_baseline_of_other_rows_is_refreshed_first(project: Project) -> None:
-    project.gate(GATE)
-    project.trace(stages=("stage2_f",))
-    project.refresh("--nsys-trace=run.sqlite")
-    before = project.baselines()
-    said = calibrate(project, traces(project), code=1)
-    assert "exposed_ns rank 0 stage stage4_f is not in the stored baseline: refresh the baseline first" in said
     assert project.baselines() == before
 
 

@@ -105,22 +105,7 @@ def accepted(project: Project, gate: str = GATE, **trace: object) -> None:
     project.trace("base.sqlite", **trace)  # type: ignore[arg-type]
     project.refresh("--nsys-trace=base.sqlite")
 
-
-def test_what_differs_is_a_table_of_field_now_and_baseline(project: Project) -> None:
-    accepted(project)
-    project.trace("head.sqlite", gpu="NVIDIA A100", chunks_ms=[15] * 7)
-    said = project.pytest("--nsys-trace=head.sqlite", code=1)
-    lines = [" ".join(line.split()) for line in said.splitlines()]
-    at = lines.index("differs now baseline")
-    assert lines[at + 1] == "gpu NVIDIA A100 NVIDIA H100 80GB HBM3"
     # The file of another GPU is the nearest; with it the number of steps would be looked at next.
-
-
-@pytest.mark.parametrize("fields", ["mesh, world, gpu", "mesh"])
-def test_comparable_on_narrows_it_on_purpose(project: Project, fields: str) -> None:
-    accepted(project, narrowed(fields))
-    project.trace("head.sqlite", chunks_ms=[15] * 7)
-    project.pytest("--nsys-trace=head.sqlite", code=0)
 
 
 def test_narrowed_to_the_mesh_the_baseline_of_another_gpu_counts(project: Project) -> None:
@@ -139,24 +124,6 @@ def test_what_is_still_compared_still_stops_it(project: Project) -> None:
     said = project.pytest("--nsys-trace=head.sqlite", code=1)
     assert "steps: now 7, baseline 5" in said
     assert "gpu: now" not in said
-
-
-def test_the_baseline_of_the_very_run_is_taken_before_any_that_agrees(project: Project) -> None:
-    accepted(project, narrowed("mesh"))
-    project.trace("other.sqlite", 300, gpu="NVIDIA A100")
-    project.refresh("--nsys-trace=other.sqlite")
-    assert len(project.baselines()) == 2
-    project.pytest("--nsys-trace=base.sqlite", code=0)
-    project.pytest("--nsys-trace=other.sqlite", code=0)
-
-
-def test_several_baselines_that_agree_alike_are_not_chosen_from(project: Project) -> None:
-    accepted(project, narrowed("mesh"))
-    project.trace("other.sqlite", gpu="NVIDIA A100")
-    project.refresh("--nsys-trace=other.sqlite")
-    project.trace("head.sqlite", gpu="NVIDIA B200")
-    said = project.pytest("--nsys-trace=head.sqlite", code=1)
-    assert "agree alike on what comparable_on names: name more, or delete all but one" in said
 
 
 def test_a_baseline_that_does_not_say_its_facts_is_compared_on_its_key(project: Project) -> None:

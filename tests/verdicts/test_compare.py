@@ -331,10 +331,6 @@ def test_a_constant_needs_no_window_in_base(project: Project) -> None:
     assert "not measured" in compare(*options, code=0).stdout
 
 
-def test_a_comparable_on_of_no_circumstance_is_a_mistake(project: Project) -> None:
-    assert "comparable-on" in compare(*pair(project), "--comparable-on=weather", code=2).stderr
-
-
 # What only one side has
 
 
@@ -358,14 +354,6 @@ def test_a_stream_of_another_purpose_vanishes_and_appears(project: Project) -> N
     found = answer("base.sqlite", "head.sqlite", code=1)
     assert ("stream", "40 (ep_a2a)") in [(each["kind"], each["name"]) for each in found["appeared"]]
     assert ("stream", "40 (cp_ring)") in [(each["kind"], each["name"]) for each in found["vanished"]]
-
-
-def test_a_missing_rank_is_one_line(project: Project) -> None:
-    project.trace("base.sqlite", ranks=3, label=None)
-    project.trace("head.sqlite", ranks=2, label=None)
-    found = answer("base.sqlite", "head.sqlite", code=3)
-    assert [(each["kind"], each["name"]) for each in found["vanished"]] == [("rank", "2")]
-    assert [each["name"] for each in found["circumstances"]] == ["world", "gpus"]
 
 
 # Captures
@@ -449,6 +437,7 @@ def test_each_trace_is_opened_once(project: Project, monkeypatch: pytest.MonkeyP
         (["base.sqlite", "head.sqlite", "--output=c.foo"], "c.foo: .foo is of no format: give --format, or one"),
         (["base.sqlite", "head.sqlite", "--output=./base.sqlite"], "is one of the traces"),
         (["base.sqlite", "head.sqlite", "--output=no/such/folder.md"], "No such file or directory"),
+        (["base.sqlite", "head.sqlite", "--comparable-on=weather"], "comparable-on"),
         (["base.sqlite", "head.sqlite", "--window=5:1"], "a window ends after its start"),
     ],
 )

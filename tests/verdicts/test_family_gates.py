@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -47,14 +46,6 @@ def test_sentences(tmp_path: Path, sentence: str, outcome: str) -> None:
         assert [verdict.outcome for verdict in judge(gate, run)] == [outcome]
 
 
-def test_a_family_that_is_misspelt_is_no_data_with_the_right_one(project: Project) -> None:
-    project.gate("- family_ns of gem < 10ms")
-    project.trace()
-    said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "no data: no row has family gem (did you mean 'gemm'?); families with a row: attention, conv" in said
-    assert "pytest-nsys kernels run.sqlite --window median" in said
-
-
 def test_unknown_steps_are_no_data_and_stated_ones_are(project: Project) -> None:
     project.gate("window: run\nconvention: generic\nassertions:\n  - total_kernel_ns < 1s")
     project.trace()
@@ -92,18 +83,6 @@ def test_steps_gpus_and_launcher_make_runs_incomparable(project: Project) -> Non
     assert "(launcher: now 1-process-per-gpu, baseline 1-process-per-node)" in said
 
 
-def test_a_baseline_that_knows_nothing_of_steps_and_gpus_is_comparable(project: Project) -> None:
-    project.gate(gate())
-    project.trace("base.sqlite")
-    project.refresh("--nsys-trace=base.sqlite")
-    (path,) = (project.root / "baselines").rglob("*.json")
-    stored = json.loads(path.read_text())
-    for name in ("stated_steps", "gpus", "launcher"):
-        del stored["facts"][name]
-    path.write_text(json.dumps(stored))
-    project.pytest("--nsys-trace=base.sqlite", code=0)
-
-
 def test_families_of_the_gate_file_count(project: Project) -> None:
     project.gate(
         "convention: {extends: pithtrain, families: {mine: [ge?m, nothing], theirs: nccl*}}\n"
@@ -111,13 +90,6 @@ def test_families_of_the_gate_file_count(project: Project) -> None:
     )
     project.trace()
     project.pytest("--nsys-trace=run.sqlite", code=0)
-
-
-def test_mistakes_in_families_are_told_at_their_place(project: Project) -> None:
-    project.gate("convention: {families: nvidai}\nassertions:\n  - total_kernel_ns < 1s")
-    assert "2:24: unknown families 'nvidai' (did you mean 'nvidia'?)" in project.pytest()
-    project.gate("convention: {families: {other: x*}}\nassertions:\n  - total_kernel_ns < 1s")
-    assert "2:25: 'other' is no family to define: it is what no family matches" in project.pytest()
 
 
 def test_the_command_that_a_failure_leads_to_divides_as_the_gate_does(project: Project) -> None:

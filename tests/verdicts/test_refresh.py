@@ -217,16 +217,7 @@ def test_refused(project: Project, case: str) -> None:
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert f"exposed_ns below baseline plus tolerance\n  refused: {why}" in said
     assert f"baseline of gate.nsys.yaml not written: refused: {why}" in said
-    assert project.baselines() == {}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_also_where_the_reason_is_deselected(project: Project, case: str) -> None:
-    gate, trace, why = REFUSED[case]
-    project.gate(gate)
-    project.trace(**trace)  # type: ignore[arg-type]
-    said = project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", code=1)
-    assert f"refused: {why}" in said
+    assert f"refused: {why}" in project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", code=1)  # deselected
     assert project.baselines() == {}
 
 
@@ -289,18 +280,6 @@ def test_the_command(project: Project) -> None:
     assert "200000" in said
 
 
-def test_exit_codes_of_the_command(project: Project) -> None:
-    """pytest knows one bad end; the command tells a file that cannot be read and a run without data apart."""
-    project.gate(GATE)
-    project.file("broken.sqlite", "no database")
-    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=broken.sqlite", "--reason=x", code=2)
-    project.trace()
-    project.gate("assertions: [stage9 overlap >= 1%, exposed_ns <= baseline + 5%]")
-    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=3)
-    project.gate("assertions: [overlap >= 99.9%, exposed_ns <= baseline + 5%]")
-    project.command("baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite", "--reason=x", code=1)
-
-
 def test_an_expected_failure_is_refreshed(project: Project) -> None:
     """What is written passes; that is no surprise that a strict xfail would have to tell."""
     project.gate("assertions:\n  - {metric: exposed_ns, baseline: {rel: 5%}, xfail: known}")
@@ -318,6 +297,7 @@ def test_the_command_writes_where_it_is_told(project: Project) -> None:
     )
     (text,) = project.baselines("stored").values()
     assert ' [0, "stage2_f", [200000]],' in text
+    assert json.loads(text)["provenance"]["captures"] == 2
 
 
 MISTAKES = {
@@ -325,6 +305,9 @@ MISTAKES = {
     "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "needs a reason"),
     "no gate file": (("--trace=run.sqlite", "--reason=r"), 2, "Missing argument"),
     "no such gate file": (("x.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "not found"),
+    "a broken trace": (("gate.nsys.yaml", "--trace=broken.sqlite", "--reason=r"), 2, "is no SQLite file"),
+    "no data": (("absent.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 3, "no row has stage stage9"),
+    "a red constant": (("red.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 1, "4 of 4 rows below"),
     "no such trace": (("gate.nsys.yaml", "--trace=x.sqlite", "--reason=r"), 2, "there is no such file"),
     "a mistake in the gate file": (("bad.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "unknown metric"),
     "refused": (("refused.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 1, "refused: the structural"),
@@ -337,6 +320,9 @@ def test_the_command_and_its_mistakes(project: Project, case: str) -> None:
     project.gate(GATE)
     project.gate("- overlp >= 60%", "bad.nsys.yaml")
     project.gate(GATE + "  - compute_streams == 9", "refused.nsys.yaml")
+    project.gate(GATE + "  - stage9 overlap >= 1%", "absent.nsys.yaml")
+    project.gate("- overlap >= 99.9%", "red.nsys.yaml")
+    project.file("broken.sqlite", "no database")
     project.trace()
     assert said in project.command("baseline", "refresh", *arguments, code=code)
     assert project.baselines() == {}

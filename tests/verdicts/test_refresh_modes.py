@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -326,38 +325,3 @@ def test_what_is_written_is_written_under_the_lock(accepted: Project, monkeypatc
     accepted.trace(exposed_us=210)
     accepted.refresh(*mode("accept-run"))
     assert free[-2:] == [False, False], "the last reading and the writing"
-
-
-def test_fractions_survive_being_the_middle_of_accepted_runs(project: Project) -> None:
-    project.gate("assertions:\n  - overlap >= baseline - 30pp\n  - exposed_ns <= baseline + 1ms")
-    for exposed_us in (200, 333):
-        project.trace(exposed_us=exposed_us)
-        project.refresh(*mode("accept-run"))
-    project.trace(exposed_us=900)
-    project.refresh(RUN, "--nsys-update-only=overlap", code=0)
-    (value,) = {Fraction(v) for (v,) in stored(project, "overlap").values()}
-    assert value == Fraction(1, 10)
-
-
-def test_a_baseline_that_cannot_be_read_is_left_alone_in_every_mode(accepted: Project) -> None:
-    (path,) = (accepted.root / "baselines").rglob("*.json")
-    path.write_text(path.read_text().replace('"format": 1', '"format": 9'))
-    before = accepted.baselines()
-    for name in Mode:
-        if name is not Mode.CALIBRATE:
-            said = accepted.refresh(*mode(str(name)), code=1)
-            assert "format 9 is not 1: written by another version of pytest-nsys" in said
-    assert accepted.baselines() == before
-
-
-def test_a_link_out_of_the_folder_is_not_appended_to(
-    accepted: Project, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    (path,) = (accepted.root / "baselines").rglob("*.json")
-    outside = Path(tmp_path_factory.mktemp("outside"), "stored.json")
-    path.rename(outside)
-    path.symlink_to(outside)
-    before = outside.read_bytes()
-    accepted.trace(exposed_us=210)
-    assert "leads out of the baseline folder" in accepted.refresh(*mode("accept-run"), code=1)
-    assert outside.read_bytes() == before

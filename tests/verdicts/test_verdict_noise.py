@@ -102,14 +102,6 @@ def test_inconclusive_is_told_at_the_line(project: Project) -> None:
     assert ["0", "stage2_f"] not in table
 
 
-def test_a_warning_can_be_made_an_error(project: Project) -> None:
-    project.gate(f"- {SENTENCE}")
-    store(project)
-    project.trace(exposed_us=220)
-    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error::pytest_nsys.outcomes.NsysWarning", code=1)
-    assert "within the measured noise" in said
-
-
 def test_one_row_beyond_the_noise_is_red_whatever_the_others_are(project: Project) -> None:
     project.gate(f"- {SENTENCE}")
     store(project)
