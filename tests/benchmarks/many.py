@@ -1,0 +1,70 @@
+"""What do many traces, many processes and many streams cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from tests.benchmarks.measuring import Bench, Group, Line, Spent, less
+from tests.benchmarks.traces import NODE_OF_ONE, crowd, nodes
+
+LINEAR = 1.2
+"""How much more than in proportion ten times as many may cost."""
+
+
+def traces(bench: Bench) -> Iterator[Line]:
+    """A run of many traces, a rank each."""
+    return _grown(bench, "traces in one run", {n: _rows(bench, path, "overlap") for n, path in _runs(bench).items()})
+
+
+def processes(bench: Bench) -> Iterator[Line]:
+    """One export of many processes."""
+    made = {n: crowd(bench.traces, n, 2) for n in bench.size((500, 5_000), (4, 12))}
+    runs = {n: _rows(bench, path, "wall_overlap") for n, path in made.items()}
+    return _grown(bench, "processes in one export", runs)
+
+
+def streams(bench: Bench) -> Iterator[Line]:
+    """One process of many streams."""
+    made = {n: crowd(bench.traces, 1, n) for n in bench.size((1_000, 10_000), (10, 30))}
+    runs = {n: _rows(bench, path, "stream_compute_ns") for n, path in made.items()}
+    return _grown(bench, "streams of one process", runs)
+
+
+def init(bench: Bench) -> Iterator[Line]:
+    """A first gate file for a run of many traces."""
+    drafts = count()
+
+    def draft(path: Path) -> Spent:
+        folder = bench.work / f"init{next(drafts)}"
+        folder.mkdir()
+        words = (f"--output={folder / 'gates.nsys.yaml'}", f"--baseline-dir={folder / 'baselines'}", "--yes")
+        return bench.command("init", path, *words)
+
+    return _grown(bench, "traces, init", {n: partial(draft, path) for n, path in _runs(bench).items()})
+
+
+def _runs(bench: Bench) -> dict[int, Path]:
+    return {n: nodes(bench.traces, "nodes", NODE_OF_ONE, n) for n in bench.size((128, 1_024), (2, 6))}
+
+
+def _rows(bench: Bench, path: Path, metric: str) -> Callable[[], Spent]:
+    return partial(bench.command, "rows", metric, f"--trace={path}")
+
+
+def _grown(bench: Bench, what: str, runs: Mapping[int, Callable[[], Spent]]) -> Iterator[Line]:
+    """What many cost, and how often they cost as much as few."""
+    (few, first), (many, last) = runs.items()
+    once = bench.once(start=partial(bench.command, "--version"), few=first, many=last)
+    yield Line(f"{many:_} {what}", "s", [once["many"].seconds])
+    ratio = less(once["many"], once["start"]) / less(once["few"], once["start"])
+    yield Line(f"  time, against {few}", "× the few", [ratio], most=LINEAR * many / few)
+    yield Line("  peak memory", "MiB", [once["many"].peak_mib])
+
+
+GROUP = Group(
+    "many small things: `pytest-nsys`, cold to exit; growth is told less `pytest-nsys --version`",
+    (traces, processes, streams, init),
+)

@@ -1,0 +1,142 @@
+"""Which traces are measured? Written once into one folder: groups share them, and so do runs that keep it."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.dualpipe import StepShape, put_machine, serialized, write_dualpipe
+from pytest_nsys.samples.schema import KERNEL, RUNTIME, Export
+from tests.benchmarks.torch_trace import events
+from tests.support.samples.sizes import with_kernels
+
+LARGE = ((1_000_000, 5_000_000), (20_000, 60_000))
+"""Kernels of the two traces that most figures are about: at full size, and small."""
+
+EIGHT_RANKS = StepShape(pp=2, ep=4, layers=4, text="registered", nccl_ranges=False)
+NODE_OF_EIGHT = StepShape(pp=8, ep=1, text="inline")
+PID = 100
+NODE_OF_ONE = StepShape(pp=1, ep=1, layers=1, chunks=5, kernels_per_stage=1, transfers_per_stage=1, text="inline")
+
+
+def dualpipe(folder: Path, kernels: int, *, operators: bool = False) -> Path:
+    """An export of about so many kernels on eight ranks."""
+    name = f"{kernels}{'_operators' if operators else ''}.sqlite"
+    shape = replace(EIGHT_RANKS, operator_ranges=operators)
+    return kept(folder / name, lambda path: write_dualpipe(path, with_kernels(shape, kernels)))
+
+
+def distinct_names(folder: Path, kernels: int) -> Path:
+    """An export of one process in which each kernel has a name of its own."""
+
+    def write(path: Path) -> None:
+        with Export(path) as export:
+            put_machine(export, [PID])
+            launch, process = export.strings.id_of("cudaLaunchKernel_v7000"), serialized(PID)
+            launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | PID, n, launch) for n in range(kernels)]
+            export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
+            names = [export.single_text(f"void kernel<{n}>(int)") for n in range(kernels)]
+            place, of_names = (
+                ("deviceId", "contextId", "streamId", "globalPid"),
+                ("shortName", "demangledName", "mangledName"),
+            )
+            rows = [
+                (10_000 * n + 5_000, 10_000 * n + 9_000, n, 0, 1, 7, process, *[name] * 3)
+                for n, name in enumerate(names)
+            ]
+            export.put(KERNEL, ("start", "end", "correlationId", *place, *of_names), rows)
+
+    return kept(folder / f"{kernels}_names.sqlite", write)
+
+
+def nodes(folder: Path, name: str, shape: StepShape, count: int) -> Path:
+    """A folder with one export for each node: one is simulated, the others are copies whose ranks are the next ones."""
+
+    def write(path: Path) -> None:
+        path.mkdir()
+        first = write_dualpipe(path / "node0.sqlite", shape)
+        for node in range(1, count):
+            shutil.copy(first, path / f"node{node}.sqlite")
+        for node in range(count):
+            with closing(sqlite3.connect(path / f"node{node}.sqlite")) as export, export:
+                export.execute("PRAGMA synchronous = OFF")
+                labels = export.execute("SELECT rowid, text FROM NVTX_EVENTS WHERE text LIKE 'rank=%'").fetchall()
+                for row, text in labels:
+                    rank = int(text.partition(";")[0].removeprefix("rank="))
+                    own = text.replace(f"rank={rank};", f"rank={shape.world * node + rank};")
+                    own = own.replace("dp=0/1", f"dp={node}/{count}")
+                    export.execute("UPDATE NVTX_EVENTS SET text = ? WHERE rowid = ?", (own, row))
+
+    return kept(folder / f"{count}_{name}", write)
+
+
+def torch(folder: Path, kernels: int) -> Path:
+    """A trace of torch.profiler; beside it the same packed, as ``.json.gz``."""
+
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(events(kernels))
+
+    def pack(path: Path) -> None:
+        with plain.open("rb") as file, gzip.open(path, "wb", compresslevel=6) as packed:
+            shutil.copyfileobj(file, packed, 1 << 20)
+
+    plain = kept(folder / f"{kernels}_rank0_trace.json", write)
+    kept(plain.with_name(f"{plain.name}.gz"), pack)
+    return plain
+
+
+def torch_ranks(folder: Path, kernels: int, ranks: int) -> Path:
+    """A folder with a trace of torch.profiler for each rank."""
+
+    def write(path: Path) -> None:
+        path.mkdir()
+        for rank in range(ranks):
+            with (path / f"rank{rank}_trace.json").open("w", encoding="utf-8") as file:
+                file.writelines(events(kernels, rank, ranks))
+
+    return kept(folder / f"{ranks}_ranks_of_{kernels}", write)
+
+
+def crowd(folder: Path, processes: int, streams: int) -> Path:
+    """An export of so many processes, with a kernel on each of so many streams of every process, in five steps."""
+
+    def write(path: Path) -> None:
+        trace = TraceBuilder()
+        for number in range(processes):
+            process = trace.process(pid=1 + number)
+            process.range(f"rank={number}; pp=0/1 dp={number}/{processes} cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+            for step in range(5):
+                at = 1_000 + 1_000_000 * step
+                process.range(f"forward chunk {step} (phase1) backward chunk {step} (phase0)", at, at + 900_000)
+                for stream in range(streams):
+                    begin = at + 10_000 + 50 * stream
+                    name = "ncclDevKernel_SendRecv" if stream % 2 else "gemm"
+                    process.kernel(name, begin, begin + 100, stream=7 + stream, launch_ns=at + 1 + stream)
+        trace.write(path)
+
+    return kept(folder / f"{processes}_processes_{streams}_streams.sqlite", write)
+
+
+def kept(path: Path, write: Callable[[Path], object]) -> Path:
+    """``path``, written where it is not there yet: whole or not at all, and by a process of its own.
+
+    A child's peak of memory is never told as less than that of who started it: the benchmark has to stay small.
+    """
+    if not path.exists():
+        draft = path.with_name(f"draft_{path.name}")
+        shutil.rmtree(draft, ignore_errors=True)
+        writer = get_context("fork").Process(target=write, args=(draft,))
+        writer.start()
+        writer.join()
+        if writer.exitcode:
+            raise RuntimeError(f"{path} could not be written")
+        draft.rename(path)
+    return path

@@ -1,0 +1,93 @@
+"""How long does it take to look at every kernel of a run?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from pytest_nsys.analysis.metrics import METRICS
+from tests.benchmarks.measuring import Bench, Group, Line, Spent, less
+from tests.benchmarks.traces import LARGE, distinct_names, dualpipe
+
+GATE = """version: 1
+window: run
+assertions: [stage4 overlap >= 1%, no mixed comm streams, wall_exposed_ns below 1000 s]
+"""
+DRIVER = ("adbc_driver_sqlite", "adbc_driver_manager")
+LINEAR = 1.1
+"""How much more than as often as the trace has grown counts as linear."""
+
+
+def with_fast(bench: Bench) -> Iterator[Line]:
+    """Windows of the whole run, read by the driver of the extra."""
+    if find_spec(DRIVER[0]):
+        yield from _windows(bench, "with `fast`", (), 8)
+    else:
+        yield Line("with `fast`, which is not installed", "× raw scan", (), most=8)
+
+
+def without_fast(bench: Bench) -> Iterator[Line]:
+    """The same by the standard library."""
+    return _windows(bench, "without `fast`", DRIVER, 16)
+
+
+def _windows(bench: Bench, way: str, without: Sequence[str], most: float) -> Iterator[Line]:
+    sizes = bench.size(*LARGE)
+    small, large = (dualpipe(bench.traces, kernels) for kernels in sizes)
+    gates = [bench.gate(f"run{n}", trace, GATE, without=without) for n, trace in enumerate((small, large))]
+    found = bench.alternate(
+        empty=bench.empty,
+        start=partial(bench.command, "--version"),
+        raw=partial(bench.raw, small),
+        gate=gates[0],
+        every=partial(bench.command, "rows", *METRICS, f"--trace={small}", "--window=run", without=without),
+    )
+    ratios = [less(r["gate"], r["empty"]) / r["raw"].seconds for r in found]
+    yield Line(f"gate of 3 assertions, {way}, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
+    yield _memory("  peak memory", [r["gate"] for r in found], sizes[0])
+    grown = sizes[1] / sizes[0]
+    once = bench.once(empty=bench.empty, small=gates[0], large=gates[1])
+    time = less(once["large"], once["empty"]) / less(once["small"], once["empty"])
+    yield Line(f"  time, the trace grown {grown:g} ×", "× the small", [time], most=LINEAR * grown)
+    yield _memory(f"  peak memory, {sizes[1]:_} kernels", [once["large"]], sizes[1])
+    ratios = [less(r["every"], r["start"]) / r["raw"].seconds for r in found]
+    yield Line(f"rows of all {len(METRICS)} metrics, {way}, {sizes[0]:_} kernels", "× raw scan", ratios, most=most)
+    yield _memory("  peak memory", [r["every"] for r in found], sizes[0])
+
+
+def commands(bench: Bench) -> Iterator[Line]:
+    """Commands that look at every kernel."""
+    trace = dualpipe(bench.traces, bench.size(*LARGE)[0])
+    asked: dict[str, tuple[tuple[str | Path, ...], float | None]] = {
+        "pytest-nsys kernels": (("kernels", trace), 6),
+        "rows overlap --window steady": (("rows", "overlap", f"--trace={trace}", "--window=steady"), None),
+        "rows overlap_tax_ns --window run": (("rows", "overlap_tax_ns", f"--trace={trace}", "--window=run"), None),
+    }
+    found = bench.alternate(
+        start=partial(bench.command, "--version"),
+        raw=partial(bench.raw, trace),
+        **{name: partial(bench.command, *words) for name, (words, _) in asked.items()},
+    )
+    for name, (_, most) in asked.items():
+        yield Line(name, "× raw scan", [less(r[name], r["start"]) / r["raw"].seconds for r in found], most=most)
+
+
+def names(bench: Bench) -> Iterator[Line]:
+    """As many names as kernels."""
+    kernels = bench.size(1_000_000, 2_000)
+    distinct = partial(bench.command, "kernels", distinct_names(bench.traces, kernels), "--steps=1")
+    once = bench.once(names=distinct)
+    yield Line(f"pytest-nsys kernels, {kernels:_} kernels of as many names", "s", [once["names"].seconds], most=20)
+
+
+def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
+    return Line(what, "MiB/M kernels", [run.peak_mib / kernels * 1_000_000 for run in runs], most=300)
+
+
+GROUP = Group(
+    "whole runs of an nsys export, with and without the extra `fast`: `pytest`, cold to exit, less its run of one\n"
+    "empty test, and `pytest-nsys` less `pytest-nsys --version`; a raw scan is SQLite's, as for the median window",
+    (with_fast, without_fast, commands, names),
+)
