@@ -1,0 +1,162 @@
+"""The operations on columns, one element after the other: what each means, and the way for few."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import TypeAlias, TypeVar
+
+Column: TypeAlias = "array[int]"
+Flags: TypeAlias = bytearray
+Indices: TypeAlias = "array[int] | range"
+C = TypeVar("C", "array[int]", bytearray)
+
+
+def take(column: C, indices: Indices) -> C:
+    """The elements at ``indices``, in that order."""
+    if isinstance(indices, range):
+        return column[indices.start : indices.stop]
+    if isinstance(column, bytearray):
+        return bytearray([column[i] for i in indices])
+    return array("q", [column[i] for i in indices])
+
+
+def where(column: Column | Flags) -> Column:
+    """The indices of what is not 0."""
+    return array("q", [i for i, each in enumerate(column) if each])
+
+
+def where_not(column: Column | Flags) -> Column:
+    """The indices of what is 0."""
+    return array("q", [i for i, each in enumerate(column) if not each])
+
+
+def equal(column: Column, value: int) -> Flags:
+    """1 where an element is ``value``."""
+    return bytearray([each == value for each in column])
+
+
+def total(column: Column | Flags) -> int:
+    """The sum, however large."""
+    return sum(column)
+
+
+def minus(column: Column, other: Column) -> Column:
+    """One less the other, element by element. Raises OverflowError for a difference beyond 64 bits."""
+    return array("q", [a - b for a, b in zip(column, other, strict=True)])
+
+
+def within(column: Column, least: int, greatest: int) -> Column:
+    """The column, with the nearer bound for what is outside of the bounds."""
+    return array("q", [min(max(each, least), greatest) for each in column])
+
+
+def order(*keys: Column) -> Column:
+    """The indices by the first key, then by the next; what is equal stays in order."""
+    rows = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
+    return array("q", sorted(range(len(rows)), key=rows.__getitem__))
+
+
+def distinct(*keys: Column) -> tuple[Column, list[tuple[int, ...]]]:
+    """The number of each row, and the distinct rows that have these numbers, ascending."""
+    rows = list(zip(*keys, strict=True))
+    known = sorted(set(rows))
+    numbers = {row: number for number, row in enumerate(known)}
+    return array("q", [numbers[row] for row in rows]), known
+
+
+def counts(numbers: Column, size: int) -> list[int]:
+    """How often each number below ``size`` occurs."""
+    found = [0] * size
+    for number in numbers:
+        found[number] += 1
+    return found
+
+
+def sums(numbers: Column, values: Column, size: int) -> list[int]:
+    """Σ of the values of each number below ``size``, however large."""
+    found = [0] * size
+    for number, value in zip(numbers, values, strict=True):
+        found[number] += value
+    return found
+
+
+def members(numbers: Column, size: int) -> list[Column]:
+    """The indices of each number below ``size``, ascending."""
+    found: list[list[int]] = [[] for _ in range(size)]
+    for i, number in enumerate(numbers):
+        found[number].append(i)
+    return [array("q", own) for own in found]
+
+
+def spread(indices: Column, values: Column, size: int, fill: int) -> Column:
+    """A column of ``size`` with the values at the indices, each index once, and ``fill`` elsewhere."""
+    found = array("q", [fill]) * size
+    for i, value in zip(indices, values, strict=True):
+        found[i] = value
+    return found
+
+
+def places(edges: Column, values: Column) -> Column:
+    """How many of the ascending edges are at or before each value."""
+    return array("q", [bisect_right(edges, value) for value in values])
+
+
+def segments(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """(begin, end, index): disjoint ascending parts, in which each moment is of the span that began first.
+
+    Of spans that begin together it is the one of the lowest index. What ends where it starts has no part.
+    """
+    begins, reaches, owners = array("q"), array("q"), array("q")
+    for i in sorted(range(len(starts)), key=starts.__getitem__):
+        begin = max(starts[i], reaches[-1]) if reaches else starts[i]
+        if ends[i] > begin:
+            begins.append(begin)
+            reaches.append(ends[i])
+            owners.append(i)
+    return begins, reaches, owners
+
+
+def union(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    """(start, end, length of all before) of the disjoint ascending spans that cover what some span covers.
+
+    What ends where it starts covers nothing; what touches is one. Raises OverflowError beyond 64 bits.
+    """
+    firsts, lasts, before = array("q"), array("q"), array("q")
+    covered, reach = 0, None
+    for start, end in sorted(zip(starts, ends, strict=True)):
+        if end <= start:
+            continue
+        if reach is None or start > reach:
+            if reach is not None:
+                lasts.append(reach)
+                covered += reach - firsts[-1]
+            firsts.append(start)
+            before.append(covered)
+            reach = end
+        elif end > reach:
+            reach = end
+    if reach is not None:
+        lasts.append(reach)
+    return firsts, lasts, before
+
+
+def covered_before(starts: Column, ends: Column, before: Column, moments: Column) -> Column:
+    """How much of a :func:`union` lies before each moment."""
+    found = array("q")
+    for moment in moments:
+        if i := bisect_right(starts, moment):
+            end = ends[i - 1]
+            found.append(before[i - 1] - starts[i - 1] + (moment if moment < end else end))
+        else:
+            found.append(0)
+    return found
+
+
+def least_ratio(parts: Column, wholes: Column) -> int:
+    """The index of the smallest part of its whole, exactly, the first of several; no part is negative, no whole 0."""
+    best, least, of = 0, parts[0], wholes[0]
+    for i, (part, whole) in enumerate(zip(parts, wholes, strict=True)):
+        if part * of < least * whole:
+            best, least, of = i, part, whole
+    return best

@@ -1,0 +1,198 @@
+"""The operations on columns in numpy: what each means stands in plain Python beside this.
+
+``numpy.frombuffer`` sees an array without a copy. Where 64 bits might not hold an answer, it is found in parts that
+they hold, or plain Python finds it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, TypeVar
+
+import numpy
+from numpy.typing import NDArray
+
+from pytest_nsys.core.columns import plain
+from pytest_nsys.core.columns.plain import Column, Flags, Indices
+
+Vector = NDArray[numpy.int64]
+C = TypeVar("C", "array[int]", bytearray)
+
+_EXACT_AS_FLOAT = 1 << 53
+_BITS = 22
+_LIMBS = (0, _BITS, 2 * _BITS)
+"""Where 64 bits are cut into three, so that sums of 2**31 of each stay exact as floats."""
+
+
+def _seen(column: Indices | Flags) -> NDArray[Any]:
+    if isinstance(column, range):
+        return numpy.arange(column.start, column.stop, dtype=numpy.int64)
+    return numpy.frombuffer(column, numpy.uint8 if isinstance(column, bytearray) else numpy.int64)
+
+
+def _column(vector: NDArray[Any]) -> Column:
+    found = array("q")
+    found.frombytes(numpy.ascontiguousarray(vector, numpy.int64).view(numpy.uint8).data)
+    return found
+
+
+def _span(vector: NDArray[Any]) -> tuple[int, int]:
+    """The least and the greatest."""
+    return (int(vector.min()), int(vector.max())) if len(vector) else (0, 0)
+
+
+def _fits(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
+
+
+def take(column: C, indices: Indices) -> C:
+    if isinstance(indices, range):
+        return column[indices.start : indices.stop]
+    taken = _seen(column)[_seen(indices)]
+    return bytearray(taken.data) if isinstance(column, bytearray) else _column(taken)
+
+
+def where(column: Column | Flags) -> Column:
+    return _column(numpy.flatnonzero(_seen(column)))
+
+
+def where_not(column: Column | Flags) -> Column:
+    return _column(numpy.flatnonzero(_seen(column) == 0))
+
+
+def equal(column: Column, value: int) -> Flags:
+    return bytearray((_seen(column) == value).view(numpy.uint8).data)
+
+
+def total(column: Column | Flags) -> int:
+    vector = _seen(column)
+    if _fits(max(map(abs, _span(vector))) * len(vector)):
+        return int(vector.sum(dtype=numpy.int64))
+    return (int((vector >> 32).sum()) << 32) + int((vector & 0xFFFFFFFF).sum())
+
+
+def minus(column: Column, other: Column) -> Column:
+    a, b = _seen(column), _seen(other)
+    (low, high), (least, greatest) = _span(a), _span(b)
+    if len(a) == len(b) and _fits(low - greatest) and _fits(high - least):
+        return _column(a - b)
+    return plain.minus(column, other)
+
+
+def within(column: Column, least: int, greatest: int) -> Column:
+    return _column(_seen(column).clip(least, greatest))
+
+
+def _ordered(key: Vector) -> NDArray[Any]:
+    """The stable order of one key: numbers of 16 bits are sorted by radix, what is in order not at all."""
+    if (key[1:] >= key[:-1]).all():
+        return numpy.arange(len(key))
+    low, high = _span(key)
+    small = low >= 0 and high < 1 << 16
+    return (key.astype(numpy.uint16) if small else key).argsort(kind="stable")
+
+
+def order(*keys: Column) -> Column:
+    found = _ordered(_seen(keys[-1]))
+    for key in reversed(keys[:-1]):
+        found = found[_ordered(_seen(key)[found])]
+    return _column(found)
+
+
+def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
+    """The number of each element, and the distinct elements, ascending."""
+    low, high = _span(key)
+    if high - low > 4 * len(key):
+        known, numbers = numpy.unique(key, return_inverse=True)
+        return numbers, known
+    occurs = numpy.zeros(high - low + 1, numpy.bool_)
+    occurs[key - low] = True
+    return (numpy.cumsum(occurs) - 1)[key - low], numpy.flatnonzero(occurs) + low
+
+
+def distinct(*keys: Column) -> tuple[Column, list[tuple[int, ...]]]:
+    numbers, known = _numbered(_seen(keys[0]))
+    found = [known]
+    for key in keys[1:]:
+        own, values = _numbered(_seen(key))
+        numbers, pairs = _numbered(numbers * len(values) + own)
+        found = [*(each[pairs // len(values)] for each in found), values[pairs % len(values)]]
+    return _column(numbers), list(zip(*(each.tolist() for each in found), strict=True))
+
+
+def counts(numbers: Column, size: int) -> list[int]:
+    found: list[int] = numpy.bincount(_seen(numbers), minlength=size).tolist()
+    return found
+
+
+def sums(numbers: Column, values: Column, size: int) -> list[int]:
+    at, vector = _seen(numbers), _seen(values)
+    if max(map(abs, _span(vector))) * len(vector) < _EXACT_AS_FLOAT:
+        return _summed(at, vector, size)
+    low, middle = ((vector >> shift) & ((1 << _BITS) - 1) for shift in _LIMBS[:2])
+    limbs = (_summed(at, limb, size) for limb in (low, middle, vector >> _LIMBS[2]))
+    return [sum(limb << shift for limb, shift in zip(each, _LIMBS, strict=True)) for each in zip(*limbs, strict=True)]
+
+
+def _summed(at: Vector, vector: Vector, size: int) -> list[int]:
+    found: list[int] = numpy.bincount(at, vector, size).astype(numpy.int64).tolist()
+    return found
+
+
+def members(numbers: Column, size: int) -> list[Column]:
+    vector = _seen(numbers)
+    edges = numpy.cumsum(numpy.bincount(vector, minlength=size))[:-1]
+    return [_column(own) for own in numpy.split(_ordered(vector), edges)] if size else []
+
+
+def spread(indices: Column, values: Column, size: int, fill: int) -> Column:
+    found = numpy.full(size, fill, numpy.int64)
+    found[_seen(indices)] = _seen(values)
+    return _column(found)
+
+
+def places(edges: Column, values: Column) -> Column:
+    return _column(_seen(edges).searchsorted(_seen(values), "right"))
+
+
+def _segments(starts: Column, ends: Column) -> tuple[Vector, Vector, NDArray[Any]]:
+    owners = _ordered(_seen(starts))
+    begins, reaches = _seen(starts)[owners], _seen(ends)[owners]
+    begins[1:] = numpy.maximum(begins[1:], numpy.maximum.accumulate(reaches)[:-1])
+    parts = reaches > begins
+    return begins[parts], reaches[parts], owners[parts]
+
+
+def segments(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    begins, reaches, owners = _segments(starts, ends)
+    return _column(begins), _column(reaches), _column(owners)
+
+
+def union(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
+    begins, reaches, _ = _segments(starts, ends)
+    if len(begins) and not _fits(int(reaches[-1]) - int(begins[0])):
+        return plain.union(starts, ends)
+    first = numpy.ones(len(begins) + 1, numpy.bool_)
+    first[1:-1] = begins[1:] != reaches[:-1]
+    firsts, lasts = begins[first[:-1]], reaches[first[1:]]
+    return _column(firsts), _column(lasts), _column(numpy.cumsum(lasts - firsts) - (lasts - firsts))
+
+
+def covered_before(starts: Column, ends: Column, before: Column, moments: Column) -> Column:
+    if not len(starts):
+        return array("q", bytes(8 * len(moments)))
+    at = _seen(moments)
+    i = _seen(starts).searchsorted(at, "right") - 1
+    found = numpy.minimum(at, _seen(ends)[i]) - _seen(starts)[i] + _seen(before)[i]
+    found[i < 0] = 0
+    return _column(found)
+
+
+def least_ratio(parts: Column, wholes: Column) -> int:
+    """As floats each ratio is off by less than 2**-50 of itself; those that may be the least are compared exactly."""
+    ratios = _seen(parts) / _seen(wholes)
+    least = ratios.min()
+    if least == 0:
+        return int(ratios.argmin())
+    close = _column(numpy.flatnonzero(ratios <= least * (1 + 2.0**-48)))
+    return close[plain.least_ratio(plain.take(parts, close), plain.take(wholes, close))]

@@ -1,0 +1,203 @@
+"""Plain Python and numpy are held against each other, and against what an operation means, written naively."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from array import array
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import choice, plain, vectors
+
+BOTH = pytest.mark.parametrize("way", [plain, vectors], ids=["python", "numpy"])
+OPERATIONS = [name for name, own in vars(plain).items() if inspect.isfunction(own) and own.__module__ == plain.__name__]
+
+small = st.integers(-6, 6)
+large = st.one_of(small, st.integers(-(1 << 63), (1 << 63) - 1))
+times = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 8)), max_size=12)
+
+
+def column(values: Any) -> array[int]:
+    return array("q", values)
+
+
+def spans_of(found: list[tuple[int, int]]) -> tuple[array[int], array[int]]:
+    return column(start for start, _ in found), column(start + length for start, length in found)
+
+
+def both(name: str, *asked: Any) -> Any:
+    """The answer of both ways, which is one; an error is an answer, and what was asked with stays as it was."""
+    answers: list[Any] = []
+    kept = [each[:] if isinstance(each, (array, bytearray)) else each for each in asked]
+    for way in (plain, vectors):
+        try:
+            answers.append(getattr(way, name)(*asked))
+        except OverflowError:
+            answers.append(OverflowError)
+    assert answers[0] == answers[1], name
+    assert type(answers[0]) is type(answers[1])
+    assert list(asked) == kept
+    return answers[0]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_both_ways_are_asked_alike(name: str) -> None:
+    asked = inspect.signature(getattr(plain, name))
+    assert inspect.signature(getattr(vectors, name)) == asked
+    assert inspect.signature(getattr(columns, name)) == asked
+
+
+@given(st.lists(large), st.data())
+def test_elements_are_taken_found_and_counted(values: list[int], data: st.DataObject) -> None:
+    indices = data.draw(st.lists(st.sampled_from(range(len(values))), max_size=20) if values else st.just([]))
+    assert both("take", column(values), column(indices)) == column(values[i] for i in indices)
+    part = range(*sorted(data.draw(st.tuples(*2 * [st.integers(0, len(values))]))))
+    assert both("take", column(values), part) == column(values[i] for i in part)
+    flags = bytearray(value % 2 for value in values)
+    assert both("take", flags, column(indices)) == bytearray(flags[i] for i in indices)
+    assert both("take", flags, part) == flags[part.start : part.stop]
+    for some in (flags, column(values)):
+        assert both("where", some) == column(i for i, each in enumerate(some) if each)
+        assert both("where_not", some) == column(i for i, each in enumerate(some) if not each)
+        assert both("total", some) == sum(some)
+    for value in {0, *values[:2]}:
+        assert both("equal", column(values), value) == bytearray(each == value for each in values)
+
+
+@given(st.lists(st.tuples(large, large)), large, large)
+def test_differences_and_bounds(pairs: list[tuple[int, int]], one: int, other: int) -> None:
+    a, b = column(a for a, _ in pairs), column(b for _, b in pairs)
+    wanted = [x - y for x, y in pairs]
+    fits = all(-(1 << 63) <= each < 1 << 63 for each in wanted)
+    assert both("minus", a, b) == (column(wanted) if fits else OverflowError)
+    low, high = sorted((one, other))
+    assert both("within", a, low, high) == column(min(max(each, low), high) for each in a)
+
+
+@given(st.lists(st.tuples(large, small, st.integers(0, 70_000))))
+def test_rows_are_ordered_numbered_and_summed(rows: list[tuple[int, int, int]]) -> None:
+    keys = [column(key) for key in zip(*rows, strict=True)] or [column([])] * 3
+    for chosen in ([0], [1], [2], [1, 0], [2, 1, 0]):
+        asked = [tuple(row[i] for i in chosen) for row in rows]
+        assert both("order", *(keys[i] for i in chosen)) == column(sorted(range(len(rows)), key=asked.__getitem__))
+        numbers, known = both("distinct", *(keys[i] for i in chosen))
+        assert known == sorted(set(asked))
+        assert [known[number] for number in numbers] == asked
+        size = len(known) + 2
+        assert both("counts", numbers, size) == [numbers.count(n) for n in range(size)]
+        own = [[i for i, number in enumerate(numbers) if number == n] for n in range(size)]
+        assert both("members", numbers, size) == [column(each) for each in own]
+        for values in keys:
+            assert both("sums", numbers, values, size) == [sum(values[i] for i in each) for each in own]
+
+
+@given(st.lists(large, unique=True), st.lists(large), large)
+def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill: int) -> None:
+    ascending = sorted(edges)
+    assert both("places", column(ascending), column(values)) == column(
+        sum(edge <= value for edge in ascending) for value in values
+    )
+    at = range(len(values), 2 * len(values))
+    assert both("spread", column(at), column(values), 3 * len(values), fill) == column(
+        values[i - at.start] if i in at else fill for i in range(3 * len(values))
+    )
+
+
+@given(times)
+def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, int]]) -> None:
+    starts, ends = spans_of(found)
+    begins, reaches, owners = both("segments", starts, ends)
+    said = {t: i for begin, end, i in zip(begins, reaches, owners, strict=True) for t in range(begin, end)}
+    assert sum(reaches) - sum(begins) == len(said)
+    for t in range(-21, 30):
+        running = [(starts[i], i) for i in range(len(starts)) if starts[i] <= t < ends[i]]
+        assert said.get(t) == (min(running)[1] if running else None)
+
+
+@given(times, st.lists(st.one_of(st.integers(-30, 40), large)))
+def test_a_union_covers_what_a_span_covers(found: list[tuple[int, int]], moments: list[int]) -> None:
+    starts, ends = spans_of(found)
+    covered = {t for start, end in zip(starts, ends, strict=True) for t in range(start, end)}
+    firsts, lasts, before = both("union", starts, ends)
+    parts = list(zip(firsts, lasts, strict=True))
+    assert [t for first, last in parts for t in range(first, last)] == sorted(covered)
+    assert all(last < first for (_, last), (first, _) in pairwise(parts))
+    asked = both("covered_before", firsts, lasts, before, column(moments))
+    assert asked == column(sum(t < moment for t in covered) for moment in moments)
+
+
+@given(st.lists(st.tuples(large, large)))
+def test_a_union_is_exact_or_refused_at_the_ends_of_64_bits(pairs: list[tuple[int, int]]) -> None:
+    found = [tuple(sorted(pair)) for pair in pairs]
+    both("union", column(start for start, _ in found), column(end for _, end in found))
+
+
+ratio = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, (1 << 63) - 1)), st.integers(1, (1 << 63) - 1))
+
+
+@given(st.lists(ratio, min_size=1))
+def test_the_least_ratio_is_exact(pairs: list[tuple[int, int]]) -> None:
+    best = both("least_ratio", column(part for part, _ in pairs), column(whole for _, whole in pairs))
+    part, whole = pairs[best]
+    assert all(part * other < own * whole for own, other in pairs[:best])
+    assert all(part * other <= own * whole for own, other in pairs[best:])
+
+
+def test_the_least_of_ratios_that_are_one_float_is_told_apart() -> None:
+    wholes = column([(1 << 62) + 3, (1 << 62) + 2, (1 << 62) + 4])
+    assert both("least_ratio", column([1 << 61] * 3), wholes) == 2
+
+
+def test_few_are_done_without_numpy_and_many_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choice._vectors() is vectors
+    monkeypatch.delitem(sys.modules, "numpy")
+    one = choice.Choice()
+    assert one.vectors(choice.PATIENCE - 1) is None
+    assert one.vectors(1) is None
+    assert one.vectors(choice.FEW) is vectors
+    assert choice.Choice().vectors(choice.PATIENCE) is vectors
+
+
+def test_an_imported_numpy_is_used_at_once() -> None:
+    assert choice.Choice().vectors(choice.FEW) is vectors
+    assert choice.Choice().vectors(choice.FEW - 1) is None
+
+
+@pytest.mark.parametrize(("forced", "found"), [("python", None), ("numpy", vectors)])
+def test_one_way_can_be_forced(forced: str, found: object) -> None:
+    assert all(choice.Choice(forced).vectors(size) is found for size in (0, choice.PATIENCE))
+
+
+def test_a_numpy_that_is_missing_or_too_old_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    for broken in (None, type(sys)("numpy")):
+        choice._vectors.cache_clear()
+        monkeypatch.setitem(sys.modules, "numpy", broken)
+        one = choice.Choice()
+        assert one.vectors(choice.PATIENCE) is None
+        assert one.lacks_numpy
+    choice._vectors.cache_clear()
+
+
+def test_the_choice_is_made_by_the_last_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def vectors(elements: int) -> None:
+        asked.append(elements)
+
+    monkeypatch.setattr(choice.CHOICE, "vectors", vectors)
+    columns.take(column(range(9)), column([1, 2]))
+    columns.sums(column([0]), column([1]), 1)
+    columns.spread(column([0, 1, 2]), column([1, 2, 3]), 20, 0)
+    assert asked == [2, 1, 3]
+
+
+def test_importing_the_operations_imports_no_numpy() -> None:
+    code = "import sys, pytest_nsys.core.columns; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
