@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, printable
+from pytest_nsys.core.units import BARE
 from pytest_nsys.core.workload import Workload
 
 AllowMissing = Mapping[str, frozenset[int]]
@@ -139,6 +141,24 @@ class Aggregate(NamedTuple):
     over: tuple[str, ...] | None = None
 
 
+class Judged(NamedTuple):
+    """What a limit is set for: values from ``least`` to ``greatest``, None where no such end is known."""
+
+    name: str
+    unit: str
+    better: str | None
+    least: int | None
+    greatest: int | None
+
+
+def judged(metric: Metric, aggregates: Collection[Aggregate] = (), balance_across: str | None = None) -> Judged:
+    """What a limit is set for: values of the metric, their sums, or their balance, maximum over minimum."""
+    if balance_across:
+        return Judged(f"balance of {metric.name}", BARE, "lower", 1, None)
+    greatest = None if any(step.word == "sum" for step in aggregates) else metric.greatest
+    return Judged(metric.name, str(metric.unit), metric.better, metric.least, greatest)
+
+
 class Severity(enum.StrEnum):
     FAIL = "fail"
     WARN = "warn"
@@ -207,6 +227,11 @@ class Assertion:
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
+
+    @property
+    def judged(self) -> Judged:
+        """What its limit is set for."""
+        return judged(METRICS[self.metric], self.aggregates, self.balance_across)
 
     @property
     def needs_baseline(self) -> bool:

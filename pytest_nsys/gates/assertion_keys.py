@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import KernelsMode, Span, printable
@@ -26,16 +26,17 @@ from pytest_nsys.gates.assertion import (
     Constant,
     FromBaseline,
     FromHistory,
+    Judged,
     Location,
     Requirement,
     Tolerance,
+    judged,
 )
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import SENTENCE_SAYS, Entry, clean_name, tolerance_of
 from pytest_nsys.gates.limits import (
     NO_TOLERANCE,
     NOISE,
-    MetricSpec,
     SentenceMistake,
     exact_alone,
     gives_something,
@@ -50,7 +51,6 @@ from pytest_nsys.gates.sentences import (
     aggregate_word,
     asserted,
     check_dimension,
-    judged,
     not_a_quantity,
     parse_sentence,
     selector_value,
@@ -59,7 +59,7 @@ from pytest_nsys.gates.sentences import (
 from pytest_nsys.gates.yaml_nodes import Reader, is_empty
 
 
-def read_baseline(assertion: Entry, judged: MetricSpec, default: Tolerance | None) -> Requirement | None:
+def read_baseline(assertion: Entry, judged: Judged, default: Tolerance | None) -> Requirement | None:
     """A limit from the baseline, on the side on which the metric gets worse.
 
     ``default`` is the tolerance that holds where ``baseline:`` gives none.
@@ -106,9 +106,7 @@ def _history(entry: Entry) -> FromHistory | None:
     return FromHistory(said["history"], said.get("branch"), said.get("lag", 0)) if "history" in said else None
 
 
-def _tolerance(
-    assertion: Entry, entry: Entry | None, judged: MetricSpec, default: Tolerance | None
-) -> Tolerance | None:
+def _tolerance(assertion: Entry, entry: Entry | None, judged: Judged, default: Tolerance | None) -> Tolerance | None:
     if entry is None or not any(key in entry.fields for key in KEYS["tolerance"]):
         if default is None:
             assertion.mistake("baseline", NO_TOLERANCE)
@@ -131,7 +129,7 @@ class SelectorKeys(NamedTuple):
     """Reads ``where``, ``for``, ``across`` and ``balance`` of one assertion on one metric."""
 
     entry: Entry
-    metric: MetricSpec
+    metric: Metric
     axes: Collection[str]
 
     def balance(self) -> str | None:
@@ -364,7 +362,7 @@ class _Assertion(Entry):
             self.mistake("pipeline", what)
         return Sentence(metric.name, require, {}, across, axis, self._ruled)
 
-    def _metric(self) -> MetricSpec | None:
+    def _metric(self) -> Metric | None:
         name = self.text("metric")
         if name is None:
             return None
@@ -374,7 +372,7 @@ class _Assertion(Entry):
             self.mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")
         return metric
 
-    def _requirement(self, key: str, values: MetricSpec, *, constant: bool = False) -> Requirement | None:
+    def _requirement(self, key: str, values: Judged, *, constant: bool = False) -> Requirement | None:
         if key not in self.fields:
             return None
         node = self.fields[key]

@@ -13,9 +13,9 @@ from datetime import UTC, date, datetime
 from fractions import Fraction
 from typing import NamedTuple
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
 from pytest_nsys.core.exact import distance, exact, median
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value, counted, label_words
 from pytest_nsys.core.units import HASH
 from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
@@ -66,11 +66,6 @@ class Reference:
     notes: tuple[Note, ...] = ()
 
 
-def judged_unit(assertion: Assertion) -> str:
-    """The unit of what is held against the limit: a balance is a bare ratio, whatever it balances."""
-    return "1" if assertion.balance_across is not None else str(METRICS[assertion.metric].unit)
-
-
 def judge(
     assertion: Assertion, now: Table, reference: Reference | NotComparable | None, today: date | None = None
 ) -> Judgement:
@@ -84,7 +79,7 @@ def judge(
         found = replace(found, rows=tuple(_warned(assertion.warn, row) for row in found.rows))
     if assertion.waivers and found.rows:
         day = today or datetime.now(UTC).date()
-        rows, said = waive(assertion, judged_unit(assertion), found.rows, meaning(now), day)
+        rows, said = waive(assertion, assertion.judged.unit, found.rows, meaning(now), day)
         found = amounting(rows, warnings=(*found.warnings, *said))
     lost = absences(now, assertion.where, assertion.allow_missing)
     if not lost or found.outcome is Outcome.NO_DATA:
@@ -199,11 +194,8 @@ def _against_baseline(
         runs = [folded(table, assertion) for table in reference.runs]
     except NothingSelected as nothing:
         return Judgement(Outcome.NO_DATA, reason=f"in the baseline {nothing}")
-    stored: dict[RowKey, list[Value]] = {}
-    for run in runs:
-        for key, value in run.items():
-            stored.setdefault(key, []).append(value)
-    if judged_unit(assertion) == HASH:
+    stored = grouped(row for run in runs for row in run.items())
+    if assertion.judged.unit == HASH:
         return amounting([*_in_the_same_order(assertion, rows, stored)])
     if limit.no is not None:
         return amounting([*_unmatched(assertion, limit.no, rows, stored)])
@@ -259,9 +251,8 @@ class _Scale:
         self._together = together  # rows are judged as one gate
         self._calibration: dict[RowKey, list[Value]] = {}
         with contextlib.suppress(NothingSelected):  # the noise of such rows is not measured
-            for table in reference.calibration:
-                for key, value in folded(table, assertion).items():
-                    self._calibration.setdefault(key, []).append(value)
+            every = (folded(table, assertion) for table in reference.calibration)
+            self._calibration = grouped(row for rows in every for row in rows.items())
 
     def judged(self, labels: Mapping[str, Label], value: Value, accepted: Sequence[Value]) -> JudgedRow:
         """The row against the median of its accepted values."""
@@ -299,7 +290,7 @@ class _Scale:
         calibration = self._calibration.get(key, [])
         whole = calibration if len(calibration) == len(self._reference.calibration) else []
         tolerance, noise = reach(
-            self._limit, judged_unit(self._assertion), accepted, whole, self._reference.among, self._together
+            self._limit, self._assertion.judged.unit, accepted, whole, self._reference.among, self._together
         )
         return tolerance, noise if self._reference.decisions is None else None
 

@@ -1,7 +1,7 @@
 """What limit do the words after a subject set: ``>= 60%``, ``below baseline plus tolerance``? And does it say anything?
 
-A limit that no value can miss, or that none can meet, says nothing. A metric knows its least and its greatest value,
-None where it has none. Without them no limit is out of reach.
+A limit that no value can miss, or that none can meet, says nothing. Without a least and a greatest value no limit is
+out of reach.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import printable
@@ -28,7 +28,7 @@ from pytest_nsys.core.units import (
     relative_amount,
     written_value,
 )
-from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Requirement, Tolerance
+from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Judged, Requirement, Tolerance
 
 FLOORS = (Comparator.GT, Comparator.GE)
 CEILINGS = (Comparator.LT, Comparator.LE)
@@ -44,35 +44,18 @@ _EXAMPLES = {
 """Limits to show where the end of the range, strict or turned round, is the weakest or the hardest there is."""
 
 
-class MetricSpec(Protocol):
-    """What a limit is set for: values from ``least`` to ``greatest``, which improve towards ``better``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def better(self) -> str | None: ...
-    @property
-    def least(self) -> int | None: ...
-    @property
-    def greatest(self) -> int | None: ...
-    @property
-    def dimensions(self) -> tuple[str, ...]: ...
-
-
-def against_better(comparator: Comparator | None, judged: MetricSpec) -> bool:
+def against_better(comparator: Comparator | None, judged: Judged) -> bool:
     """Whether the comparator asks for values on the side on which the metric gets worse."""
     return comparator in {"lower": FLOORS, "higher": CEILINGS}.get(judged.better or "", ())
 
 
-def wrong_side(judged: MetricSpec, meant: str) -> str:
+def wrong_side(judged: Judged, meant: str) -> str:
     """The mistake of a baseline that is held on the better side; ``meant`` is the sentence on the other."""
     worse = "rises" if judged.better == "lower" else "falls"
     return f"{judged.better} {judged.name} is better, so this passes however far it {worse}: write {meant}"
 
 
-def out_of_reach(comparator: Comparator, limit: Fraction, judged: MetricSpec) -> tuple[str, str] | None:
+def out_of_reach(comparator: Comparator, limit: Fraction, judged: Judged) -> tuple[str, str] | None:
     """What is wrong with a constant that no value can miss, or none can meet, and the limit to write in its place."""
     low = limit - 1 if judged.least is None else judged.least
     high = limit + 1 if judged.greatest is None else judged.greatest
@@ -91,7 +74,7 @@ def out_of_reach(comparator: Comparator, limit: Fraction, judged: MetricSpec) ->
     return f"{what}: {_never(judged, end)}", example or f"{meant} {written_value(Fraction(end), judged.unit)}"
 
 
-def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: MetricSpec) -> str | None:
+def tolerates_all(comparator: Comparator | None, tolerance: Tolerance, judged: Judged) -> str | None:
     """Why no value can be beyond the tolerance of any baseline, None where one can.
 
     ``comparator`` None: on both sides.
@@ -123,14 +106,14 @@ def warns_alike(early: Comparator, soon: Fraction, late: Comparator, last: Fract
     return "never warns" if room > 0 or (not room and (early in _STRICT or late in _LOOSE)) else None
 
 
-def impossible(value: Fraction, judged: MetricSpec) -> str | None:
+def impossible(value: Fraction, judged: Judged) -> str | None:
     """What is wrong with a value that the metric cannot have, None where it can have it."""
     if judged.greatest is not None and value > judged.greatest:
         return _never(judged, judged.greatest)
     return _never(judged, judged.least) if judged.least is not None and value < judged.least else None
 
 
-def _never(judged: MetricSpec, end: int) -> str:
+def _never(judged: Judged, end: int) -> str:
     side = "below" if end == judged.least else "above"
     return f"{judged.name} is never {side} {written_value(Fraction(end), judged.unit)}"
 
@@ -218,7 +201,7 @@ class _Tokens:
 
 def parse_requirement(
     text: str,
-    metric: MetricSpec,
+    metric: Judged,
     tolerance: Tolerance | None = None,
     *,
     start: int = 0,
@@ -269,7 +252,7 @@ def _other_side(text: str, at: int, words: str, sign: _Token | None) -> str:
     return " ".join(f"{text[:at]} {mirrored} baseline {rest}".split())
 
 
-def _check_reach(require: Requirement, metric: MetricSpec, subject: str, at: int) -> None:
+def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) -> None:
     """Raises SentenceMistake for a limit that says nothing, with one that does behind the same ``subject``."""
     comparator, limit = require.comparator, require.limit
     assert comparator is not None  # a sentence has one
@@ -285,18 +268,18 @@ def _check_reach(require: Requirement, metric: MetricSpec, subject: str, at: int
         raise SentenceMistake(at, f"'{require.text}' {what}; {hint}")
 
 
-def gives_something(tolerance: Tolerance, metric: MetricSpec) -> bool:
+def gives_something(tolerance: Tolerance, metric: Judged) -> bool:
     """Whether a tolerance says anything for values of ``metric``."""
     return tolerance.noise or bool(tolerance.relative) or metric.unit in tolerance.absolute
 
 
-def nothing_for(metric: MetricSpec) -> str:
+def nothing_for(metric: Judged) -> str:
     """The mistake of a tolerance that allows a metric nothing."""
     amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")
     return f"the tolerance has nothing for {metric.name}: give it rel, or an abs such as {amount}"
 
 
-def exact_alone(metric: MetricSpec) -> str:
+def exact_alone(metric: Judged) -> str:
     """The mistake of a tolerance on what has none."""
     return f'{metric.name} has no tolerance: write require: "== baseline"'
 
@@ -306,7 +289,7 @@ def _first(text: str, start: int) -> int:
     return len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
 
 
-def _constant(token: _Token, metric: MetricSpec) -> Fraction:
+def _constant(token: _Token, metric: Judged) -> Fraction:
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
@@ -327,9 +310,7 @@ def _against_baseline(words: str, offset: int) -> Comparator:
     return {"below": Comparator.LE, "above": Comparator.GE}.get(words) or COMPARISONS[words]
 
 
-def _tolerance(
-    tokens: _Tokens, comparator: Comparator, metric: MetricSpec, default: Tolerance | None
-) -> Tolerance | None:
+def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default: Tolerance | None) -> Tolerance | None:
     """What stands behind ``baseline``: a sign that fits the comparator and an amount, or nothing."""
     sign = tokens.take_sign()
     if sign is None:
@@ -346,7 +327,7 @@ def _tolerance(
     return _amount(tokens, metric, default)
 
 
-def _amount(tokens: _Tokens, metric: MetricSpec, default: Tolerance | None) -> Tolerance:
+def _amount(tokens: _Tokens, metric: Judged, default: Tolerance | None) -> Tolerance:
     token = tokens.take("the tolerance is missing: write 5%, max(5%, 50us), 'tolerance' or 'noise'")
     if token.text == NOISE:
         return Tolerance(noise=True)
@@ -370,7 +351,7 @@ def _amount(tokens: _Tokens, metric: MetricSpec, default: Tolerance | None) -> T
     return Tolerance(relative.relative, absolute.absolute)
 
 
-def _part(token: _Token, metric: MetricSpec) -> Tolerance:
+def _part(token: _Token, metric: Judged) -> Tolerance:
     if token.text == NOISE:
         what = "the measured noise counts beside every tolerance: write the amounts without it, or 'noise' alone"
         raise SentenceMistake(token.offset, what)

@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, TypeGuard
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE
@@ -36,7 +35,6 @@ from pytest_nsys.gates.assertion import (
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import OFF
-from pytest_nsys.gates.sentences import judged
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
 SHOWN_TEXT = 120
@@ -79,8 +77,7 @@ class Sides:
     @property
     def unit(self) -> str:
         """The unit of the values that are judged."""
-        _, new = self.both
-        return judged(METRICS[new.metric], new.aggregates, new.balance_across).unit
+        return self.both[1].judged.unit
 
 
 Rule = Callable[[Any, Any, Sides], Iterable[Change]]

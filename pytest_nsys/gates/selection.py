@@ -11,13 +11,14 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, asks_for_none, select, selected
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value, counted, label_words
 from pytest_nsys.gates.assertion import Aggregate, AllowMissing, Assertion
 
@@ -65,7 +66,8 @@ def _aggregate(table: Table, rows: Sequence[Labelled], step: Aggregate, fixed: S
             labels = labels if axis in labels else _on_mesh(table, labels, axis)
         return {d: label for d, label in labels.items() if d not in step.over}
 
-    return _grouped(rows, kept, aggregate(step.word))
+    groups = grouped((tuple(kept(labels).items()), value) for labels, value in rows)
+    return [(dict(key), aggregate(step.word)(values)) for key, values in groups.items()]
 
 
 def _on_mesh(table: Table, labels: Mapping[str, Label], axis: str) -> Mapping[str, Label]:
@@ -77,17 +79,6 @@ def _on_mesh(table: Table, labels: Mapping[str, Label], axis: str) -> Mapping[st
     if axis not in mesh:
         raise NothingSelected(f"rank {rank} has no {axis} coordinate: the trace has no setup label with {axis}")
     return {d: label for d, label in labels.items() if d != "rank"} | dict(mesh)
-
-
-def _grouped(
-    rows: Sequence[Labelled],
-    kept: Callable[[Mapping[str, Label]], dict[str, Label]],
-    combine: Callable[[Sequence[Value]], Value],
-) -> list[Labelled]:
-    groups: dict[tuple[tuple[str, Label], ...], list[Value]] = {}
-    for labels, value in rows:
-        groups.setdefault(tuple(kept(labels).items()), []).append(value)
-    return [(dict(key), combine(values)) for key, values in groups.items()]
 
 
 def balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]:

@@ -19,11 +19,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.collectives import spelt
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.model import printable
-from pytest_nsys.core.units import BARE, COUNT, HASH, MICRO, TIME
+from pytest_nsys.core.units import COUNT, HASH, MICRO, TIME
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
     Aggregate,
@@ -35,8 +35,9 @@ from pytest_nsys.gates.assertion import (
     Requirement,
     Tolerance,
     Unmatched,
+    judged,
 )
-from pytest_nsys.gates.limits import EVERY_COMPARISON, MetricSpec, SentenceMistake, mistaken_at, parse_requirement
+from pytest_nsys.gates.limits import EVERY_COMPARISON, SentenceMistake, mistaken_at, parse_requirement
 
 AGGREGATE_WORDS = ("median", "mean", "max", "min", "sum")
 NEARLY_AGGREGATES = {"avg": "mean", "average": "mean", "maximum": "max", "minimum": "min", "total": "sum"}
@@ -79,17 +80,6 @@ def asserted(sentence: Sentence, name: str, text: str, location: Location, setti
     return Assertion(name, text, location, **said, **usual)
 
 
-class Judged(NamedTuple):
-    """What a limit is set for where it is not a metric's own values, as a metric of its own."""
-
-    name: str
-    dimensions: tuple[str, ...]
-    unit: str
-    better: str | None
-    least: int | None
-    greatest: int | None
-
-
 class _Word(NamedTuple):
     text: str
     offset: int
@@ -97,7 +87,7 @@ class _Word(NamedTuple):
 
 @dataclass(slots=True)
 class _Subject:
-    metric: MetricSpec
+    metric: Metric
     where: dict[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
     balance_across: str | None = None
@@ -135,26 +125,17 @@ def parse_sentence(
     return Sentence(subject.metric.name, require, *said)
 
 
-def judged(metric: MetricSpec, aggregates: Collection[Aggregate], balance_across: str | None) -> MetricSpec:
-    """What a limit is set for: values of the metric, their sums, or their balance, maximum over minimum."""
-    if balance_across:
-        return Judged(f"balance of {metric.name}", metric.dimensions, BARE, "lower", 1, None)
-    if any(step.word == "sum" for step in aggregates):
-        return Judged(metric.name, metric.dimensions, metric.unit, metric.better, metric.least, None)
-    return metric
-
-
-def not_a_quantity(metric: MetricSpec) -> str:
+def not_a_quantity(metric: Metric) -> str:
     """The mistake of counting with fingerprints."""
     return f"{metric.name} is no quantity: several cannot be taken together"
 
 
-def dimensions_of(metric: MetricSpec, axes: Collection[str]) -> tuple[str, ...]:
+def dimensions_of(metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
     """Dimensions that a selector on ``metric`` may name: its own, and mesh axes where it has ranks."""
     return (*metric.dimensions, *(axes if "rank" in metric.dimensions else ()))
 
 
-def check_dimension(name: str, metric: MetricSpec, axes: Collection[str]) -> str | None:
+def check_dimension(name: str, metric: Metric, axes: Collection[str]) -> str | None:
     """What is wrong with ``name`` as a dimension of ``metric``, None where it is one."""
     known = dimensions_of(metric, axes)
     if name in known:
@@ -280,7 +261,7 @@ def unknown_axis(name: str, axes: Collection[str]) -> str:
     return f"'{printable(name, 40)}' is not a mesh axis: {known}{did_you_mean(name, axes)}"
 
 
-def _split_metric(words: list[_Word]) -> tuple[list[_Word], MetricSpec]:
+def _split_metric(words: list[_Word]) -> tuple[list[_Word], Metric]:
     """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
     for start, name in _names(words, len(words)):
         if name in METRICS:
@@ -338,7 +319,7 @@ def _last(words: list[_Word], i: int) -> bool:
     return i == len(words) - 1 or (i == len(words) - 2 and words[i + 1].text == "of")
 
 
-def _is_aggregate(word: _Word, metric: MetricSpec, *, last: bool) -> bool:
+def _is_aggregate(word: _Word, metric: Metric, *, last: bool) -> bool:
     with mistaken_at(word.offset):
         aggregates = aggregate_word(word.text)
     is_quantile = last and "quantile" in metric.dimensions and _PERCENTILE.fullmatch(word.text)

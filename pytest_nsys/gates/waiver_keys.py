@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from yaml.nodes import Node
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import printable
@@ -17,8 +17,7 @@ from pytest_nsys.core.units import limit_value, parse_quantity
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Severity, Waiver
 from pytest_nsys.gates.assertion_keys import Defaults, SelectorKeys
 from pytest_nsys.gates.kinds import Entry, clean_name
-from pytest_nsys.gates.limits import MetricSpec, impossible
-from pytest_nsys.gates.sentences import judged
+from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
 
 NEEDED: Mapping[str, str] = {
@@ -51,7 +50,7 @@ def attach_waivers(
     return tuple(dataclasses.replace(a, waivers=tuple(found.get(a.name, ()))) for a in assertions)
 
 
-def dimensions_left(assertion: Assertion, metric: MetricSpec, axes: Collection[str]) -> tuple[str, ...]:
+def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
     """The dimensions that judged rows of the assertion may still be told apart by, mesh axes among them."""
     left = list(metric.dimensions)
     for step in assertion.aggregates:
@@ -128,8 +127,7 @@ class _Waiver(Entry):
             quantity = parse_quantity(text)
             if assertion is None:
                 return quantity.value
-            metric = METRICS[assertion.metric]
-            values = judged(metric, assertion.aggregates, assertion.balance_across)
+            values = assertion.judged
             ceiling = limit_value(quantity, values.unit, values.name)
             comparator, limit = assertion.require.comparator, assertion.require.limit
             if why := impossible(ceiling, values):

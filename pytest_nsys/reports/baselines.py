@@ -18,7 +18,7 @@ from pytest_nsys.core.exact import as_exact, median
 from pytest_nsys.core.model import Value, counted, label_words, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
-from pytest_nsys.gates.judgement import judge, judged_unit
+from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.causes import plain_labels
@@ -165,7 +165,7 @@ def _amount(value: Value, unit: str) -> str:
 
 def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
-    metric, unit = METRICS[reader.metric], judged_unit(reader)
+    metric, unit = METRICS[reader.metric], reader.judged.unit
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:

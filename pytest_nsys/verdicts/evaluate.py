@@ -14,7 +14,7 @@ from pytest_nsys.analysis.table import Table
 from pytest_nsys.core.model import Label, Note, counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
-from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge, judged_unit
+from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
@@ -112,7 +112,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         assertion=assertion,
         outcome=judgement.outcome,
         message=message,
-        unit=judged_unit(assertion),
+        unit=assertion.judged.unit,
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),

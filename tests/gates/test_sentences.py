@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Tolerance
+from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Tolerance, judged
 from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
 from pytest_nsys.gates.sentences import Sentence, aggregate_word, parse_sentence
 
@@ -141,7 +141,7 @@ def test_a_balance_is_judged_as_a_bare_ratio() -> None:
 def test_the_requirement_keeps_its_words() -> None:
     assert parsed("exposed_ns   below baseline  plus tolerance").require.text == "below baseline plus tolerance"
     assert parsed("no syncs").require.text == "== 0"
-    assert parse_requirement(" >=  60%", METRICS["overlap"]).text == ">= 60%"
+    assert parse_requirement(" >=  60%", judged(METRICS["overlap"])).text == ">= 60%"
     assert parsed("stage3 overlap >= 60%").where["stage"] == Selector(("stage3",))
 
 
@@ -271,14 +271,14 @@ def test_a_tolerance_that_is_the_noise_fits_every_metric() -> None:
 
 def test_a_warning_takes_constants_only() -> None:
     with pytest.raises(SentenceMistake, match="only a constant") as caught:
-        parse_requirement(">= baseline", METRICS["overlap"], constant=True)
+        parse_requirement(">= baseline", judged(METRICS["overlap"]), constant=True)
     assert caught.value.offset == 3
 
 
 @pytest.mark.parametrize(("text", "offset"), [("60%", 0), ("  60%", 2), ("   ", 0)])
 def test_a_requirement_needs_its_comparison(text: str, offset: int) -> None:
     with pytest.raises(SentenceMistake, match="the comparison is missing") as caught:
-        parse_requirement(text, METRICS["overlap"])
+        parse_requirement(text, judged(METRICS["overlap"]))
     assert caught.value.offset == offset
 
 

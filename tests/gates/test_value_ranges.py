@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
-from pytest_nsys.gates.assertion import Comparator, Tolerance
+from pytest_nsys.gates.assertion import Comparator, Judged, Tolerance
 from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
 from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.samples.builder import TraceBuilder
@@ -182,16 +182,6 @@ def test_an_early_limit_warns_beside_a_baseline_too(project: Project) -> None:
     assert "1 of 4 rows do not reach the early warning >= 70%" in said
 
 
-@dataclass(frozen=True)
-class Ranged:
-    least: int | None
-    greatest: int | None
-    name: str = "m"
-    unit: str = "1"
-    better: str | None = None
-    dimensions: tuple[str, ...] = ()
-
-
 HALVES = [Fraction(n, 2) for n in range(9)]
 
 
@@ -208,7 +198,7 @@ def test_out_of_reach_is_what_all_values_hold_or_none(
     high = Fraction(99 if greatest is None else greatest)
     values = [v for v in (Fraction(-99), *HALVES, Fraction(99)) if low <= v <= high]
     held = {comparator.holds(value, limit) for value in values}
-    assert (out_of_reach(comparator, limit, Ranged(least, greatest)) is not None) is (len(held) == 1)
+    assert (out_of_reach(comparator, limit, Judged("m", "1", None, least, greatest)) is not None) is (len(held) == 1)
 
 
 @given(
@@ -231,7 +221,7 @@ def test_a_tolerance_tolerates_all_where_no_value_of_any_baseline_is_beyond_it(
         )
 
     some = any(beyond(value, baseline) for value in values for baseline in values)
-    assert (tolerates_all(comparator, tolerance, Ranged(least, greatest)) is not None) is not some
+    assert (tolerates_all(comparator, tolerance, Judged("m", "1", None, least, greatest)) is not None) is not some
 
 
 STATED = Workload(

@@ -22,7 +22,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.model import KernelsMode, Label, Row, Setup, Span, Value
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, reaches_limit, with_rule
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement, judged
 from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.limits import impossible
@@ -83,7 +83,7 @@ def test_circumstances_that_differ_are_told_in_words() -> None:
     ("value", "wrong"), [(0, False), (1, False), (Fraction(101, 100), True), (Fraction(-1, 100), True)]
 )
 def test_a_ratio_is_between_nothing_and_all(value: Value, wrong: bool) -> None:
-    assert (impossible(Fraction(value), METRICS["overlap"]) is not None) is wrong
+    assert (impossible(Fraction(value), judged(METRICS["overlap"])) is not None) is wrong
 
 
 # What is said of a red
