@@ -19,6 +19,7 @@ from typing import Any
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
@@ -174,10 +175,7 @@ class Changed:
 def compared(old: GateFile, new: GateFile) -> list[Changed]:
     """What ``new`` asks otherwise than ``old`` and is not tighter; a change of many assertions is told once."""
     found = [Changed(change) for change in _fields(GATE_RULES, old, new, Sides((old, new)))]
-    together: dict[Change, list[Assertion | None]] = {}
-    for change, assertion in _of_assertions(old, new):
-        together.setdefault(change, []).append(assertion)
-    for change, assertions in together.items():
+    for change, assertions in grouped(_of_assertions(old, new)).items():
         own = [assertion for assertion in assertions if assertion is not None]
         found.append(Changed(change, tuple(a.name for a in own), tuple(a.location.line for a in own)))
     return found

@@ -23,6 +23,7 @@ HOST_PID, HOST_THREAD = 701, 7
 class JaxBuilder(KinetoBuilder):
     """A trace of one process in memory, event by event, until :meth:`write`. It names ``gpus``, used or not."""
 
+    launch_name, launch_lead_ns = "cuLaunchKernelEx", 1_000
     call_length_ns = 500
     main_thread = HOST_THREAD
 
@@ -44,30 +45,11 @@ class JaxBuilder(KinetoBuilder):
         """A step, as ``StepTraceAnnotation`` makes it."""
         self.event("", name, start_ns, end_ns, tid=HOST_THREAD, args={"step_num": str(number)})
 
-    def kernel(
-        self,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        *,
-        stream: int = 7,
-        launch_ns: int | None = None,
-        device: int | None = None,
-        thread: int | None = None,
-        correlation: int | None = None,
-        launch: bool = True,
-        **args: Json,
-    ) -> int:
-        """A kernel, its launch, and its repetition by XLA; returns the correlation."""
-        number = next(self._correlations) if correlation is None else correlation
-        if launch and correlation is None:
-            called_ns = max(start_ns - 1_000, 0) if launch_ns is None else launch_ns
-            self.api("cuLaunchKernelEx", called_ns, thread=thread, correlation=number)
-        gpu = self.device if device is None else device
+    def _run(self, name: str, start_ns: int, end_ns: int, device: int, stream: int, number: int, args: Json) -> None:
+        """XLA repeats the kernel in a lane of its own."""
         own = {"correlation_id": str(number), "hlo_op": name, "hlo_module": "jit_step", **args}
         for lane in (f"Stream #{stream}(Compute)", f"XLA Ops - from #{stream}"):
-            self.event("", name, start_ns, end_ns, pid=1 + gpu, tid=self._lane(1 + gpu, lane), args=own)
-        return number
+            self.event("", name, start_ns, end_ns, pid=1 + device, tid=self._lane(1 + device, lane), args=own)
 
     def _joined(self, correlation: int) -> Json:
         return {"correlation_id": str(correlation)}

@@ -35,6 +35,7 @@ def microseconds(time_ns: int) -> str:
 class KinetoBuilder:
     """A trace of one process in memory, event by event, until :meth:`write`."""
 
+    launch_name, launch_lead_ns = "cudaLaunchKernel", LAUNCH_LEAD_NS
     call_length_ns = LAUNCH_LENGTH_NS
     main_thread: int | None = None
     """Of the CPU; None: it has the number of the process."""
@@ -90,15 +91,17 @@ class KinetoBuilder:
         **args: Json,
     ) -> int:
         """A kernel and its launch; returns the correlation. A ``correlation`` that is given gets no launch."""
-        if correlation is None:
-            correlation = next(self._correlations)
-            called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
-            if launch:
-                self.api("cudaLaunchKernel", called_ns, thread=thread, correlation=correlation)
-        own = self.device if device is None else device
-        place = {"device": own, "context": 1, "stream": stream, "correlation": correlation}
-        self.event("kernel", name, start_ns, end_ns, pid=own, tid=stream, args={**place, **args})
-        return correlation
+        number = next(self._correlations) if correlation is None else correlation
+        if launch and correlation is None:
+            called_ns = start_ns - self.launch_lead_ns if launch_ns is None else launch_ns
+            self.api(self.launch_name, called_ns, thread=thread, correlation=number)
+        self._run(name, start_ns, end_ns, self.device if device is None else device, stream, number, args)
+        return number
+
+    def _run(self, name: str, start_ns: int, end_ns: int, device: int, stream: int, number: int, args: Json) -> None:
+        """What a kernel leaves on its stream."""
+        place = {"device": device, "context": 1, "stream": stream, "correlation": number}
+        self.event("kernel", name, start_ns, end_ns, pid=device, tid=stream, args={**place, **args})
 
     def api(
         self,

@@ -25,12 +25,13 @@ _START_LATENCY_NS = 2_500
 _STREAM_GAP_NS = 1_500
 _SHARE_DRIVER, _SHARE_CAPTURING = 0.3, 0.48  # of compute launches, cumulated
 
-_SPAN_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
-_KERNEL_COLUMNS = (*_SPAN_COLUMNS, "demangledName", "shortName")
-_RUNTIME_COLUMNS = ("start", "end", "eventClass", "globalTid", "correlationId", "nameId")
-_RANGE_COLUMNS = ("start", "end", "eventType", "text", "globalTid", "textId", "domainId")
-
-_Rows = list[tuple[Cell, ...]]
+_SPAN = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_COLUMNS = {
+    schema.KERNEL: (*_SPAN, "demangledName", "shortName"),
+    schema.RUNTIME: ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"),
+    schema.NVTX: ("start", "end", "eventType", "text", "globalTid", "textId", "domainId"),
+    schema.SYNCHRONIZATION: _SPAN,
+}
 
 
 class Timeline:
@@ -61,10 +62,7 @@ class Timeline:
         self._correlation = 1_000
         self._operators = 0
         self._names: dict[str, tuple[int, int]] = {}
-        self._kernels: _Rows = []
-        self._calls: _Rows = []
-        self._ranges: _Rows = []
-        self._syncs: _Rows = []
+        self._rows: dict[str, list[tuple[Cell, ...]]] = {table: [] for table in _COLUMNS}
         self._id_of = export.strings.id_of
 
     def compute_end_ns(self) -> int:
@@ -83,16 +81,16 @@ class Timeline:
     def add_range(self, name: str, start_ns: int, end_ns: int) -> None:
         """A range of the user, which is known only now."""
         text, text_id = (None, self._id_of(name)) if self._registered else (name, None)
-        self._ranges.append((start_ns, end_ns, PUSH_POP_RANGE, text, self._main, text_id, USER_DOMAIN))
+        self._rows[schema.NVTX].append((start_ns, end_ns, PUSH_POP_RANGE, text, self._main, text_id, USER_DOMAIN))
 
     def add_nccl_range(self, name: str, start_ns: int, end_ns: int) -> None:
         """A range of NCCL: in its own domain, with a registered name."""
         text_id = self._id_of(name)
-        self._ranges.append((start_ns, end_ns, PUSH_POP_RANGE, None, self._main, text_id, NCCL_DOMAIN))
+        self._rows[schema.NVTX].append((start_ns, end_ns, PUSH_POP_RANGE, None, self._main, text_id, NCCL_DOMAIN))
 
     def add_nccl_domain(self) -> None:
         """The row that names NCCL's domain: no range, though it has a text."""
-        self._ranges.append((self.now_ns, None, DOMAIN_CREATE, "NCCL", self._main, None, NCCL_DOMAIN))
+        self._rows[schema.NVTX].append((self.now_ns, None, DOMAIN_CREATE, "NCCL", self._main, None, NCCL_DOMAIN))
 
     def compute(self, kernel: str, duration_ns: int, *, autograd: bool = False) -> int:
         """Launch a compute kernel; returns when it ends. ``autograd``: from the autograd engine's thread."""
@@ -137,25 +135,20 @@ class Timeline:
         length_ns = max(1_000, self.compute_end_ns() + 5_000 - start_ns)
         correlation = self._call("cudaEventSynchronize_v3020", length_ns, self._main)
         span = (start_ns + 200, self.now_ns - 200)
-        self._syncs.append((*span, self._device, COMPUTE_STREAM, correlation, self._global_pid))
+        self._rows[schema.SYNCHRONIZATION].append((*span, self._device, COMPUTE_STREAM, correlation, self._global_pid))
 
     def flush(self) -> None:
         """Hand the rows to the export."""
-        for table, columns, rows in (
-            (schema.KERNEL, _KERNEL_COLUMNS, self._kernels),
-            (schema.RUNTIME, _RUNTIME_COLUMNS, self._calls),
-            (schema.NVTX, _RANGE_COLUMNS, self._ranges),
-            (schema.SYNCHRONIZATION, _SPAN_COLUMNS, self._syncs),
-        ):
+        for table, rows in self._rows.items():
             if rows:
-                self.export.put(table, columns, rows)
+                self.export.put(table, _COLUMNS[table], rows)
                 rows.clear()
 
     def _call(self, name: str, length_ns: int, thread: int, event_class: int = RUNTIME_API) -> int:
         self._correlation = correlation = self._correlation + 1
         start_ns = self.now_ns + _API_GAP_NS
         self.now_ns = end_ns = start_ns + length_ns
-        self._calls.append((start_ns, end_ns, event_class, thread, correlation, self._id_of(name)))
+        self._rows[schema.RUNTIME].append((start_ns, end_ns, event_class, thread, correlation, self._id_of(name)))
         return correlation
 
     def _run(
@@ -165,7 +158,7 @@ class Timeline:
         start_ns = max(launch_ns + _START_LATENCY_NS, queued_ns)
         self._busy_until_ns[stream] = end_ns = start_ns + duration_ns
         place = (self._device, stream, correlation, self._global_pid)
-        self._kernels.append((start_ns, end_ns, *place, *self._kernel_names(kernel)))
+        self._rows[schema.KERNEL].append((start_ns, end_ns, *place, *self._kernel_names(kernel)))
         return end_ns
 
     def _kernel_names(self, short: str) -> tuple[int, int]:
@@ -182,7 +175,7 @@ class Timeline:
         name = f"aten::{kernel}, seq = {self._operators}"
         text, text_id = (None, self.export.single_text(name)) if self._registered else (name, None)
         span = (began_ns + 100, self.now_ns + 100)
-        self._ranges.append((*span, PUSH_POP_RANGE, text, thread, text_id, USER_DOMAIN))
+        self._rows[schema.NVTX].append((*span, PUSH_POP_RANGE, text, thread, text_id, USER_DOMAIN))
 
     def _add_group_ranges(self, began_ns: int, peers: int) -> None:
         """What NCCL pushes for a group of sends and receives: the launch lies in the group's end."""

@@ -21,6 +21,7 @@ from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, naming
 from pytest_nsys.core.exact import distance, exact, median
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
 from pytest_nsys.gates.comparability import differences
@@ -304,11 +305,8 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
     windows: dict[str, tuple[UsedWindow, ...]] = {}
     notes: dict[Note, None] = {}
     for pair, captures in judged:
-        by_pick: dict[WindowSpec, list[str]] = {}
-        for assertion in pair.gate.assertions:
-            if assertion.reads_stored or (captures is pair.head and not assertion.needs_baseline):
-                by_pick.setdefault(spec_for(captures.convention, assertion), []).append(assertion.metric)
-        for spec, metrics in by_pick.items():
+        told = [a for a in pair.gate.assertions if a.reads_stored or (captures is pair.head and not a.needs_baseline)]
+        for spec, metrics in grouped((spec_for(captures.convention, a), a.metric) for a in told).items():
             windows.setdefault(str(spec), captures.windows(spec))
             notes |= dict.fromkeys(captures.notes(spec, *(METRICS[name] for name in dict.fromkeys(metrics))))
     pair, first = judged[0]

@@ -22,6 +22,7 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value, label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
@@ -125,17 +126,13 @@ class StoredBaseline(ReferenceSource):
         self._refuse_stale(path, baseline)
         return path, baseline
 
+    @kept
     def refuse_dropped(self) -> None:
         """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
         reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
         if not reads and isinstance(self.store.files, WorkTree):  # a ref is no concern of a gate of constants
-            _ = self._dropped
-
-    @cached_property
-    def _dropped(self) -> None:
-        """Looked for once, however many assertions ask."""
-        for path, baseline in self.store.all():
-            self._refuse_stale(path, baseline)
+            for path, baseline in self.store.all():
+                self._refuse_stale(path, baseline)
 
     def _refuse_stale(self, path: Path, baseline: Baseline) -> None:
         """Rows that no assertion reads hide that a gate was dropped; those of a commit cannot be pruned any more.
@@ -284,9 +281,9 @@ class OtherRun(ReferenceSource):
         what = f"{self.name} is of another run ({told(fields, self.name)})"
         return NotComparable(Outcome.INCOMPARABLE, what, fields)
 
-    @cached_property
-    def _two_runs(self) -> None:
-        """Looked at once, however many assertions ask. Raises UsageMistake where both sides are one capture."""
+    @kept
+    def _refuse_one_capture(self) -> None:
+        """Raises UsageMistake where both sides are one capture."""
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
         asked = [(METRICS[each.metric], spec_for(self.captures.convention, each)) for each in held]
         pairs = looked_at(asked, [spec for _, spec in asked])
@@ -331,7 +328,7 @@ class OtherRun(ReferenceSource):
         metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion))
-        _ = self._two_runs
+        self._refuse_one_capture()
         if measured.missing:
             labels, why = measured.missing[0]
             place = label_words(zip(metric.dimensions, labels, strict=True))

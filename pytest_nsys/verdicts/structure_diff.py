@@ -19,6 +19,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import KernelSequence, SharedStream, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.assertion import Assertion, spec_for
@@ -118,18 +119,13 @@ class Red:
 
 def _of_ranks(found: Iterable[tuple[Label, str]], then: str) -> Iterator[str]:
     """The same of several ranks on one line."""
-    ranks: dict[str, dict[Label, None]] = {}
-    for rank, said in found:
-        if said:
-            ranks.setdefault(said, {})[rank] = None
+    ranks = grouped((said, rank) for rank, said in dict.fromkeys(found) if said)
     return (f"rank {', '.join(map(str, own))}{then} {said}" for said, own in ranks.items())
 
 
 def _on_lines(found: Iterable[tuple[JudgedRow, str]]) -> Iterator[str]:
     """The same for several rows on one line."""
-    places: dict[str, list[JudgedRow]] = {}
-    for row, said in found:
-        places.setdefault(said, []).append(row)
+    places = grouped((said, row) for row, said in found)
     return (f"{_where(rows)}: {said}" for said, rows in places.items())
 
 
@@ -168,10 +164,7 @@ def _whole(value: Value | None) -> int:
 
 def _by_kernel(off: Sequence[JudgedRow]) -> Iterator[str]:
     """The change of each kernel in all rows together."""
-    found: dict[Label, list[JudgedRow]] = {}
-    for row in off:
-        found.setdefault(row.labels["kernel"], []).append(row)
-    for kernel, rows in found.items():
+    for kernel, rows in grouped((row.labels["kernel"], row) for row in off).items():
         was, is_now = sum(Fraction(row.baseline or 0) for row in rows), sum(Fraction(row.value or 0) for row in rows)
         what = "new" if not was else "vanished" if not is_now else "changed"
         yield f"{what}: {printable(str(kernel), 80)}, {was} → {is_now} launches ({_where(rows)})"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Barrier, Breakdown, Communication, Compute, Wall
 from pytest_nsys.analysis.straggling import Wait
+from pytest_nsys.core.grouping import grouped
 
 MOST_KERNELS = 1_000
 """Communication kernels of a rank's window, at most, whose breakdown is stored."""
@@ -103,9 +104,7 @@ def from_json(blocks: Iterable[Mapping[str, Any]]) -> dict[MeasuredAs, dict[int,
     found: dict[MeasuredAs, dict[int, Breakdown]] = {}
     for block in blocks:
         names = [str(name) for name in block["names"]]
-        ranks: dict[int, list[Sequence[Any]]] = {}
-        for part in block["parts"]:
-            ranks.setdefault(int(part[0]), []).append(part)
+        ranks = grouped((int(part[0]), part) for part in block["parts"])
         how = MeasuredAs(str(block["window"]), str(block["span"]), str(block["kernels"]))
         found[how] = {rank: _breakdown(parts, names) for rank, parts in ranks.items()}
     return found

@@ -193,11 +193,9 @@ class Snapshots:
         folder = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
         if folder not in self._known:
             try:
-                found: Snapshot | BaselineError = snapshot_of(folder, self.ref)
+                self._known[folder] = snapshot_of(folder, self.ref)
             except BaselineError as error:
-                found = error
-            same = [s for s in self._known.values() if isinstance(s, Snapshot) and isinstance(found, Snapshot)]
-            self._known[folder] = next((s for s in same if s.top == found.top), found)  # type: ignore[union-attr]
+                self._known[folder] = error
         known = self._known[folder]
         if isinstance(known, BaselineError):
             raise known
