@@ -30,7 +30,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
-from pytest_nsys.stored.baselines.store import AtMergeBase, BaselineStore, Snapshots, store_of
+from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
 from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
@@ -251,8 +251,8 @@ class NsysSession:
 
     def store(self, gate: GateFile) -> BaselineStore:
         """Where the baselines of a gate file lie."""
-        files = AtMergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
-        return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, files)
+        base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
+        return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, base)
 
     def prune_command(self, gate: GateFile) -> str:
         """What a person types to drop the stored rows that a gate file does not read any more."""

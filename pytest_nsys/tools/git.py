@@ -128,7 +128,7 @@ def repository_around(folder: Path) -> Path:
 
 @dataclass
 class Snapshot:
-    """The files of a repository at a commit, read as a Shelf reads them. ``of_merge_base``: of ``ref`` and HEAD."""
+    """The files of a repository at a commit. ``of_merge_base``: of ``ref`` and HEAD."""
 
     top: Path
     commit: str
@@ -145,11 +145,6 @@ class Snapshot:
     def origin(self) -> str:
         """What follows a path, to say of when its content is."""
         return f" at {self.words}"
-
-    @property
-    def note(self) -> str:
-        """Nothing: the words of the commit say it."""
-        return ""
 
     def place(self, path: Path) -> str:
         """The path inside the repository, as git spells it. Raises BaselineError for one outside of it."""

@@ -41,7 +41,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     spelled,
     stale,
 )
-from pytest_nsys.stored.baselines.store import AtMergeBase, BaselineStore, WorkTree
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
@@ -110,7 +110,7 @@ class StoredBaseline(ReferenceSource):
         if not self.store.files.origin:
             return ""
         try:
-            ours = replace(self.store, files=WorkTree()).at(path)
+            ours = self.store.here.at(path)
         except BaselineError:
             return ""
         if ours is None or (sid is not None and sid not in ours.series):
@@ -130,7 +130,7 @@ class StoredBaseline(ReferenceSource):
     def refuse_dropped(self) -> None:
         """Raises BaselineError where rows are stored and the gate file has no assertion with a baseline any more."""
         reads = not self.gate.assertions or any(assertion.reads_stored for assertion in self.gate.assertions)
-        if not reads and isinstance(self.store.files, WorkTree):  # a ref is no concern of a gate of constants
+        if not reads and self.store.base is None:  # a ref is no concern of a gate of constants
             for path, baseline in self.store.all():
                 self._refuse_stale(path, baseline)
 
@@ -139,7 +139,7 @@ class StoredBaseline(ReferenceSource):
 
         A measurement that is now made in another way is none of them: its assertion says that it is incomparable.
         """
-        if not isinstance(self.store.files, WorkTree):
+        if self.store.base is not None:
             return
         read = {series_for(self.gate, a): a.metric for a in self.gate.assertions if a.reads_stored}
         renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
@@ -173,13 +173,13 @@ class StoredBaseline(ReferenceSource):
         """The accepted runs of the stored rows, with what their noise was measured on."""
         found = self._stored(METRICS[assertion.metric], assertion)
         if isinstance(found, Reference):
-            note = self.store.files.note
+            note = self.store.base.note if self.store.base is not None else ""
             return replace(found, warnings=(note,) if note else ())
         if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
             return found
-        if isinstance(self.store.files, WorkTree) or assertion.metric in self._measured_before:
+        if self.store.base is None or assertion.metric in self._measured_before:
             return found
-        own = replace(self, store=replace(self.store, files=WorkTree())).reference(assertion)
+        own = replace(self, store=self.store.here).reference(assertion)
         return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
 
     @cached_property
@@ -189,8 +189,8 @@ class StoredBaseline(ReferenceSource):
         No branch can be held to what nobody measured before. What is measured otherwise now is another matter: else a
         branch would be its own judge as soon as it touched the window.
         """
-        assert isinstance(self.store.files, AtMergeBase)
-        text = self.store.files.snapshot.gate_file(self.gate.path)
+        assert self.store.base is not None
+        text = self.store.base.snapshot.gate_file(self.gate.path)
         try:
             before = loads_gate_file(text or b"", path=self.gate.path)
         except GateFileError:  # of another version, perhaps: then nothing is taken for new
@@ -215,8 +215,8 @@ class StoredBaseline(ReferenceSource):
         """What is stored of a metric where a reference was found. Raises BaselineError."""
         found = None if isinstance(self._found, NotComparable) else self._found[1]
         series = found.series.get(series_id(METRICS[name], spec)) if found is not None else None
-        if series is None and not isinstance(self.store.files, WorkTree):
-            return replace(self, store=replace(self.store, files=WorkTree()))._series(name, spec)
+        if series is None and self.store.base is not None:
+            return replace(self, store=self.store.here)._series(name, spec)
         return series
 
     def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:

@@ -33,7 +33,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, by_sums, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
-from pytest_nsys.stored.baselines.store import BaselineStore, WorkTree
+from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.revision import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
@@ -161,13 +161,13 @@ class Refresh:
     def readable(self) -> None:
         """Raises BaselineError where what is stored cannot be read: nothing could be written over it."""
         if self.context.store is not None:
-            replace(self.context.store, files=WorkTree()).load(self._key)
+            self.context.store.here.load(self._key)
 
     def write(self) -> Written:
         """Write what was wanted. Raises BaselineError; then nothing is written."""
         if self.context.store is None:
             raise BaselineError("there is no baseline folder to write to")
-        store = replace(self.context.store, files=WorkTree())
+        store = self.context.store.here
         if self.mode is Mode.RATCHET and store.load(self._key) is None:
             where = self.shown(store.folder)
             raise IncomparableError(f"{where}: no baseline of this run is stored: refresh without --ratchet")

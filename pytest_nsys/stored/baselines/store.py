@@ -11,10 +11,9 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError
@@ -25,33 +24,10 @@ from pytest_nsys.tools.git import Snapshot, snapshot_of
 from pytest_nsys.tools.whole_file import write_whole
 
 
-class Files(Protocol):
-    """Where baseline files are read from."""
-
-    @property
-    def origin(self) -> str:
-        """What follows a path, to say of when its content is. Raises BaselineError."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """What a person should know about where the files come from; may be empty."""
-        ...
-
-    def names(self, folder: Path) -> Sequence[str]:
-        """The names of the baseline files in a folder, sorted; none where there is no such folder."""
-        ...
-
-    def read(self, path: Path) -> bytes | None:
-        """The content of a file, None where there is none. Raises BaselineError."""
-        ...
-
-
 class WorkTree:
-    """The files as they lie on the disk."""
+    """Baseline files as they lie on the disk, asked as a Snapshot is of those of a commit."""
 
     origin = ""
-    note = ""
 
     def names(self, folder: Path) -> Sequence[str]:
         return sorted(path.name for path in folder.glob(f"*{BASELINE_SUFFIX}"))
@@ -68,12 +44,23 @@ class WorkTree:
 class BaselineStore:
     """The folder of one gate file's baselines, one file a key.
 
-    ``gate`` is the gate file's path as stored, relative to the folder that holds the baseline folder.
+    ``gate`` is the gate file's path as stored, relative to the folder that holds the baseline folder. ``base`` is where
+    it is read from, None: the work tree.
     """
 
     folder: Path
     gate: str
-    files: Files = field(default_factory=WorkTree)
+    base: MergeBase | None = None
+
+    @property
+    def files(self) -> WorkTree | Snapshot:
+        """What is read. Raises BaselineError."""
+        return WorkTree() if self.base is None else self.base.files
+
+    @property
+    def here(self) -> BaselineStore:
+        """The same of the work tree, where baselines are written."""
+        return replace(self, base=None)
 
     def path(self, key: Key) -> Path:
         """Where the baseline of a key lies."""
@@ -165,7 +152,7 @@ def _inside(path: Path) -> None:
         raise BaselineError(f"{path}: leads out of the baseline folder {root}: make it a plain file")
 
 
-def store_of(gate_file: Path, folder: Path, root: Path, files: Files | None = None) -> BaselineStore:
+def store_of(gate_file: Path, folder: Path, root: Path, base: MergeBase | None = None) -> BaselineStore:
     """The store of a gate file in a baseline folder.
 
     Named by the gate file's path relative to what holds the baseline folder, so that it does not depend on where pytest
@@ -178,7 +165,7 @@ def store_of(gate_file: Path, folder: Path, root: Path, files: Files | None = No
     else:
         relative = gate_file.name
     name = relative.removesuffix(GATE_SUFFIX).replace("/", "__")
-    return BaselineStore(folder / name, relative, files or WorkTree())
+    return BaselineStore(folder / name, relative, base)
 
 
 @dataclass
@@ -203,11 +190,8 @@ class Snapshots:
 
 
 @dataclass
-class AtMergeBase:
-    """The baselines of one gate file as they were at the merge base of a ref and HEAD.
-
-    A gate file that is not there yet has none: then its baselines are those of the work tree, and a note says so.
-    """
+class MergeBase:
+    """One gate file, and its baselines, as they were at the merge base of a ref and HEAD."""
 
     gate: Path
     snapshots: Snapshots
@@ -218,32 +202,17 @@ class AtMergeBase:
         return self.snapshots.around(self.gate.parent)
 
     @cached_property
-    def _is_new(self) -> bool:
-        return self.snapshot.top / self.snapshot.place(self.gate) not in self.snapshot.gate_files
-
-    @property
-    def _files(self) -> Files:
-        return WorkTree() if self._is_new else self.snapshot
-
-    @property
-    def origin(self) -> str:
-        """What follows a path, to say of when its content is. Raises BaselineError."""
-        return self._files.origin
+    def files(self) -> WorkTree | Snapshot:
+        """Those of the commit; of a gate file that is not there yet those of the work tree. Raises BaselineError."""
+        known = self.snapshot.top / self.snapshot.place(self.gate) in self.snapshot.gate_files
+        return self.snapshot if known else WorkTree()
 
     @property
     def note(self) -> str:
-        """That nobody else's baseline is at hand for a gate file that is new. Raises BaselineError."""
-        if not self._is_new:
+        """That nobody else's baseline is at hand for a gate file that is new; else empty. Raises BaselineError."""
+        if self.files is self.snapshot:
             return ""
         return f"this gate file is not at {self.snapshot.words} yet: it is held against the branch's own baseline"
-
-    def names(self, folder: Path) -> Sequence[str]:
-        """The names of the baseline files in a folder, sorted. Raises BaselineError."""
-        return self._files.names(folder)
-
-    def read(self, path: Path) -> bytes | None:
-        """The content of a baseline file, None where there is none. Raises BaselineError."""
-        return self._files.read(path)
 
 
 @dataclass(frozen=True, slots=True)
