@@ -74,7 +74,7 @@ class Run:
     def ranks(self) -> tuple[Rank, ...]:
         """The ranks, by number. Raises NothingMeasured for a run without kernels."""
         ranks = self._found[0]
-        if not any(trace.lanes() for trace in self.traces):
+        if not any(trace.has_kernels() for trace in self.traces):
             raise NothingMeasured(self._why_no_kernels())
         return ranks
 

@@ -318,6 +318,10 @@ class Trace(Protocol):
         """What the trace states of its processes by itself; a setup label among their ranges says more."""
         ...
 
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU: seen at the first row, where :meth:`lanes` passes the whole table."""
+        ...
+
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, ordered."""
         ...

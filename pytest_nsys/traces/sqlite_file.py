@@ -28,6 +28,8 @@ WRITE_AHEAD_AT = 18
 TWO_THREADS_FROM_BYTES = 100 << 20
 BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
+FEW = 8
+"""Up to so many distinct rows it is cheaper to compare each row with all of them."""
 
 OPEN_AT_ONCE = 48
 """Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
@@ -180,10 +182,11 @@ class SqliteFile:
         return [list(self.scan(columns, table, where, parameters))]
 
     def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:
-        """The few distinct rows of some columns, which hold few values.
+        """The distinct rows of some columns, which mostly hold few values.
 
         Asks again and again for one row unlike all that were seen: each question starts from the top, but the
-        known rows are filtered at the speed of a plain comparison, which DISTINCT is not.
+        known rows are filtered at the speed of a plain comparison, which DISTINCT is not. Where there are many after
+        all, DISTINCT passes the table once.
         """
 
         def read(connection: sqlite3.Connection, bound: str) -> set[SqlRow]:
@@ -191,7 +194,10 @@ class SqliteFile:
             seen: set[SqlRow] = set()
             known = "NOT (" + " AND ".join(f'"{c}" IS ?' for c in columns) + ")"
             sql = f'SELECT {", ".join(columns)} FROM "{table}" WHERE {bound}'
+            whole = sql.replace("SELECT", "SELECT DISTINCT", 1)
             while row := connection.execute(sql + " LIMIT 1", [v for r in seen for v in r]).fetchone():
+                if len(seen) == FEW:
+                    return set(connection.execute(whole))
                 seen.add(row)
                 sql += f" AND {known}"
             return seen

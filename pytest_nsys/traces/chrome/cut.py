@@ -110,6 +110,10 @@ class CutTrace:
         """Every rank by its number, also where the trace had none."""
         return self._of_all(lambda rank: rank.setups())
 
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU: copies that count as communication are kernels to who asks for them."""
+        return bool(self.lanes())
+
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel."""
         return sorted(lane for rank in self._ranks.values() for lane in rank.lanes())

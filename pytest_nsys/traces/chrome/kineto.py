@@ -171,6 +171,10 @@ class Kineto:
         """None: a trace is of one process."""
         return frozenset()
 
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return bool(self.lanes())
+
     def lanes(self) -> Sequence[Lane]:
         """Every device that ran a kernel."""
         return tuple(Lane(self._content.global_pid, device) for device in self._content.kernels)

@@ -180,6 +180,10 @@ class NsysSqlite:
         """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         return self._unasked
 
+    def has_kernels(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return KERNEL in self._file.tables and bool(self._file.rows(f"SELECT 1 FROM {KERNEL} LIMIT 1"))
+
     def lanes(self) -> Sequence[Lane]:
         """Every (process, device) that ran a kernel, by process and device."""
         return self._lanes
@@ -221,9 +225,9 @@ class NsysSqlite:
         values = []
         if self._file.has(NVTX, "text"):
             condition, values = any_name("text", patterns)
-            conditions.append(f"{condition} OR {NO_TEXT.format('text')}")
+            conditions.append(f"(text IS NOT NULL AND ({condition} OR {NO_TEXT.format('text')}))")
         if ids and self._file.has(NVTX, "textId"):
-            conditions.append(f"(textId IS NOT NULL AND {one_of('textId', ids)})")
+            conditions.append(one_of("textId", ids))
         if not conditions:
             return {}
         rows = self._nvtx(" OR ".join(conditions), values)

@@ -47,6 +47,8 @@ def kernel_row(file: SqliteFile, table: str = KERNEL, name: str | None = None) -
 
 
 THREAD_BITS = 0xFFFFFF
+RUNS = 64
+"""So many runs of ids are told apart by comparisons; more are a list."""
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
 NO_TEXT = "({0} < '' OR {0} >= x'')"
 """A number or a blob where a name is; NULL is none."""
@@ -114,9 +116,32 @@ def starting(column: str, spans: Mapping[int, Interval]) -> str:
 
 
 def one_of(column: str, ids: Collection[int]) -> str:
-    """A list of ids, behind the two comparisons that most rows fail."""
-    between = f"({column} BETWEEN {min(ids)} AND {max(ids)} OR typeof({column}) <> 'integer')"
-    return f"({between} AND {among(column, ids)})"
+    """Drops the rows whose value is NULL or another number. Names that are alike were mostly numbered together: where
+    the ids are few runs a row costs some comparisons, which are a third of looking it up in a list.
+    """
+    runs = _runs(ids)
+    known = _in_runs(column, runs) if len(runs) <= RUNS else f"{column} IN ({listed(ids)})"
+    return f"({column} IS NOT NULL AND ({known} OR typeof({column}) <> 'integer'))"
+
+
+def _runs(ids: Iterable[int]) -> list[Interval]:
+    """The ids as their runs of numbers without a gap, first and last of each."""
+    found: list[Interval] = []
+    for number in sorted(ids):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _in_runs(column: str, runs: Sequence[Interval]) -> str:
+    """Whether a number is in one of the runs, found by halving."""
+    if len(runs) == 1:
+        return f"{column} BETWEEN {runs[0][0]} AND {runs[0][1]}"
+    middle = len(runs) // 2
+    below, above = _in_runs(column, runs[:middle]), _in_runs(column, runs[middle:])
+    return f"({column} < {runs[middle][0]} AND {below} OR {column} >= {runs[middle][0]} AND {above})"
 
 
 def listed(numbers: Iterable[int]) -> str:
