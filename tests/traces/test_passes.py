@@ -1,0 +1,80 @@
+"""How often is a table passed, and what does it cost that there are many of something? Counted, never timed."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.sqlite_file import SqliteFile
+from tests.support.gates import ANCHOR, MS, Project
+
+TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_KERNEL|CUPTI_ACTIVITY_KIND_RUNTIME|NVTX_EVENTS)')
+
+Passes = Callable[[], Counter[str]]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
+    """How many statements read each large table so far, without those that ask whether there is a row."""
+    asked: list[str] = []
+    connect = SqliteFile._connect
+
+    def traced(file: SqliteFile) -> sqlite3.Connection:
+        connection = connect(file)
+        connection.set_trace_callback(asked.append)
+        return connection
+
+    monkeypatch.setattr(SqliteFile, "_connect", traced)
+
+    def counted() -> Counter[str]:
+        tables = (TABLE.search(sql) for sql in asked if not sql.startswith("SELECT 1 "))
+        return Counter(table[1] for table in tables if table is not None)
+
+    return counted
+
+
+def test_a_gate_on_one_window_passes_kernels_and_calls_once(project: Project, passes: Passes) -> None:
+    project.trace()
+    project.gate(
+        "assertions:\n  - stage2 overlap >= 1%\n  - no mixed comm streams\n  - p90 gpu_gap_ns < 1 s\n"
+        "  - balance of compute_ns across pp <= 2\n  - p50 period_ns < 1 s\n  - anchors >= 3\n  - barrier_ns < 1 s"
+    )
+    assert {case.state for case in project.judged().values()} == {"passed"}
+    labels_and_anchors, around_the_window = 1, 1
+    assert passes() == {
+        "CUPTI_ACTIVITY_KIND_KERNEL": 1,
+        "CUPTI_ACTIVITY_KIND_RUNTIME": 1,
+        "NVTX_EVENTS": labels_and_anchors + around_the_window,
+    }
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes: Passes, labelled: bool) -> None:
+    count = 1_200  # an expression of SQLite may be 1 000 deep
+    trace = TraceBuilder()
+    for number in range(count):
+        process = trace.process(pid=1_000 + number)
+        if labelled:
+            process.range(f"rank={number}; pp=0/1 dp={number}/{count} cp=0/1 ep=0/1; mbs=1 seq=2048", 1, 2)
+        for step in range(2):
+            process.range(ANCHOR.format(step), step * MS + number, step * MS + number + MS // 2)
+        process.kernel("gemm", MS + number + 20, MS + number + 30, launch_ns=MS + number + 10)
+        process.kernel("gemm", number + 20, number + 30, launch_ns=number + 10)
+    run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN["pithtrain"])
+    windows = list(run.measured(WindowSpec()))
+    assert len(windows) == count
+    for number, window in enumerate(windows):
+        assert list(window.kernels.start_ns) == [MS + number + 20]
+        assert list(window.track.launch_ns) == [MS + number + 10]
+        assert window.by_stage == {}
+    assert max(passes().values()) <= 16
