@@ -25,6 +25,14 @@ RED = """
 """
 
 
+@pytest.fixture
+def red(project: Project) -> Project:
+    """A trace that fails the first of two assertions."""
+    project.gate(RED)
+    project.trace()
+    return project
+
+
 def windows(project: Project, folder: str = "windows") -> dict[str, Chrome]:
     """The checked traces in the folder, by name."""
     return {path.name: chrome(path) for path in sorted((project.root / folder).glob("*"))}
@@ -105,10 +113,8 @@ def test_a_balance_is_of_all_ranks(project: Project) -> None:
     assert len(shown.processes) == 2
 
 
-def test_the_report_names_the_file(project: Project) -> None:
-    project.gate(RED)
-    project.trace()
-    found = by_name(report_of(project, *OPTIONS, code=1))
+def test_the_report_names_the_file(red: Project) -> None:
+    found = by_name(report_of(red, *OPTIONS, code=1))
     assert {name: a["artifact"] for name, a in found.items()} == {
         "red": "windows/gate__red.json.gz",
         "exposed_ns < 10ms": "",
@@ -144,28 +150,22 @@ def test_the_key_of_the_ini_file(project: Project) -> None:
         ("gate.nsys.yaml/below", "gate.nsys.yaml is no folder: give another one"),
     ],
 )
-def test_a_folder_that_cannot_be_meant(project: Project, folder: str, why: str) -> None:
-    project.gate(RED)
-    project.trace()
-    before = project.files()
-    said = project.pytest("--nsys-trace=run.sqlite", f"--nsys-artifacts={folder}", code=4)
+def test_a_folder_that_cannot_be_meant(red: Project, folder: str, why: str) -> None:
+    before = red.files()
+    said = red.pytest("--nsys-trace=run.sqlite", f"--nsys-artifacts={folder}", code=4)
     assert why in said
-    assert project.files() == before
+    assert red.files() == before
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_rights(project: Project) -> None:
-    project.gate(RED)
-    project.trace()
-    (project.root / "windows").mkdir(mode=0o500)
-    assert "cannot be written: permission denied" in project.pytest(*OPTIONS, code=4)
+def test_a_folder_without_rights(red: Project) -> None:
+    (red.root / "windows").mkdir(mode=0o500)
+    assert "cannot be written: permission denied" in red.pytest(*OPTIONS, code=4)
 
 
-def test_a_file_that_cannot_be_written_is_told_and_the_verdict_stays(project: Project) -> None:
-    project.gate(RED)
-    project.trace()
-    (project.root / "windows" / "gate__red.json.gz").mkdir(parents=True)
-    said = project.pytest(*OPTIONS, code=1)
+def test_a_file_that_cannot_be_written_is_told_and_the_verdict_stays(red: Project) -> None:
+    (red.root / "windows" / "gate__red.json.gz").mkdir(parents=True)
+    said = red.pytest(*OPTIONS, code=1)
     assert "nsys: window not written: windows: cannot be written: " in said
     assert "failed: 4 of 4 rows below their limit" in said
 

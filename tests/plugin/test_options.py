@@ -19,6 +19,14 @@ TWO = """
 """
 
 
+@pytest.fixture
+def gated(project: Project) -> Project:
+    """One assertion, which a trace fulfils."""
+    project.gate(GATE)
+    project.trace()
+    return project
+
+
 def value(project: Project, *arguments: str | Path, code: int = 0) -> str:
     """What the only item found."""
     (case,) = project.cases(*arguments, code=code).values()
@@ -53,17 +61,13 @@ def test_an_empty_path_is_not_this_folder(project: Project, setting: Setting) ->
 
 
 @pytest.mark.parametrize("before", [(), ("gate.nsys.yaml",)])
-def test_a_stray_trace(project: Project, before: tuple[str, ...]) -> None:
-    project.gate(GATE)
-    project.trace()
-    said = project.pytest(*before, "run.sqlite", code=4)
+def test_a_stray_trace(gated: Project, before: tuple[str, ...]) -> None:
+    said = gated.pytest(*before, "run.sqlite", code=4)
     assert "run.sqlite is a trace, not a test: write --nsys-trace=run.sqlite" in said
 
 
-def test_a_trace_as_the_value_of_an_option_is_not_stray(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.pytest("--nsys-trace=run.sqlite", "--ignore", "run.sqlite", code=0)
+def test_a_trace_as_the_value_of_an_option_is_not_stray(gated: Project) -> None:
+    gated.pytest("--nsys-trace=run.sqlite", "--ignore", "run.sqlite", code=0)
 
 
 def test_the_trace_of_a_gate_file_is_relative_to_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +226,9 @@ def test_a_mistake_in_a_gate_file(project: Project) -> None:
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="pytest 8 runs a file as often as it is named")
-def test_a_gate_file_that_is_named_twice_is_judged_once(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.pytest("--nsys-trace=run.sqlite", "gate.nsys.yaml", "gate.nsys.yaml", code=0)
-    project.result.assert_outcomes(passed=1)
+def test_a_gate_file_that_is_named_twice_is_judged_once(gated: Project) -> None:
+    gated.pytest("--nsys-trace=run.sqlite", "gate.nsys.yaml", "gate.nsys.yaml", code=0)
+    gated.result.assert_outcomes(passed=1)
 
 
 def test_other_yaml_is_left_alone(project: Project) -> None:
@@ -326,11 +328,9 @@ def test_a_project_without_gates_sees_nothing(project: Project) -> None:
 # -- what is printed
 
 
-def test_the_header_tells_trace_and_baselines(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.trace("two.sqlite")
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-trace=two.sqlite", "--nsys-baseline-dir=stored", code=0)
+def test_the_header_tells_trace_and_baselines(gated: Project) -> None:
+    gated.trace("two.sqlite")
+    said = gated.pytest("--nsys-trace=run.sqlite", "--nsys-trace=two.sqlite", "--nsys-baseline-dir=stored", code=0)
     assert "nsys: trace run.sqlite, two.sqlite; baselines stored\n" in said
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,13 @@ def page(project: Project, *options: str, code: int = 1) -> Page:
     return Page((project.root / "page.html").read_text(encoding="utf-8"))
 
 
+def judged(project: Project, gate: str = "- overlap >= 90%\n", **trace: Any) -> Page:
+    """The page of a gate on a trace."""
+    project.gate(gate)
+    project.trace(**trace)
+    return page(project)
+
+
 RED = """
 - overlap >= 10%
 - id: red
@@ -43,9 +51,7 @@ RED = """
 
 
 def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
-    project.gate(RED)
-    project.trace(exposed_us={(1, "stage4_f"): 450})
-    found = page(project)
+    found = judged(project, RED, exposed_us={(1, "stage4_f"): 450})
     verdicts = [attrs for tag, attrs in found.tags if tag == "details" and "assertion" in (attrs["class"] or "")]
     assert [attrs["class"] for attrs in verdicts] == ["assertion failed bad", "assertion passed", "assertion passed"]
     assert ["open" in attrs for attrs in verdicts] == [True, False, False]
@@ -88,15 +94,12 @@ def test_a_bar_ends_at_the_limit_and_each_side_has_a_scale(project: Project) -> 
 
 
 def test_the_timeline_of_the_worst_ranks_in_their_order(project: Project) -> None:
-    project.gate("- overlap >= 90%\n")
-    project.trace(ranks=3, exposed_us={(2, "stage2_f"): 900, (1, "stage4_f"): 800})
-    assert [text.partition(" (")[0] for text in page(project).texts["h3"]] == ["rank 2", "rank 1", "rank 0"]
+    found = judged(project, ranks=3, exposed_us={(2, "stage2_f"): 900, (1, "stage4_f"): 800})
+    assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 2", "rank 1", "rank 0"]
 
 
 def test_at_most_eight_timelines(project: Project) -> None:
-    project.gate("- overlap >= 90%\n")
-    project.trace(ranks=10)
-    assert len(page(project).texts["figure"]) == 8
+    assert len(judged(project, ranks=10).texts["figure"]) == 8
 
 
 def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Project) -> None:
@@ -108,9 +111,7 @@ def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Projec
 
 
 def test_lanes_and_exposed_parts_are_those_of_the_trace(project: Project) -> None:
-    project.gate("- overlap >= 90%\n")
-    project.trace(ranks=1, exposed_us={(0, "stage4_f"): 450})
-    found = page(project)
+    found = judged(project, ranks=1, exposed_us={(0, "stage4_f"): 450})
     (data,) = found.data
     (side,) = data["sides"]
     assert data["length"] == 15_000_000
@@ -135,9 +136,7 @@ def test_a_barrier_is_marked(project: Project) -> None:
             at = 20_000_000 * k + 9_000_000
             processes[0].kernel("ncclDevKernel_AllReduce", at, at + 100_000, launch_ns=at - 1000)
 
-    project.gate("- overlap >= 90%\n")
-    project.trace(ranks=1, edit=barrier)
-    found = page(project)
+    found = judged(project, ranks=1, edit=barrier)
     assert found.data[0]["sides"][0]["lanes"][0]["b"] == [2]
     assert "M8999000 0h100000v20h-100000z" in {attrs["d"] for attrs in found.by_class("barrier")}
 
@@ -184,9 +183,7 @@ def test_the_values_of_the_steady_windows(project: Project) -> None:
         processes[0].kernel("ncclDevKernel_SendRecv", at + MORE, at + MORE + 50_000, stream=28, launch_ns=at + 500)
 
     MORE = 1_000_000
-    project.gate("- stage2_f exposed_ns < 100us\n")
-    project.trace(ranks=1, edit=longer)
-    found = page(project)
+    found = judged(project, "- stage2_f exposed_ns < 100us\n", ranks=1, edit=longer)
     dots = [attrs["class"] for attrs in found.by_class("dot")]
     assert dots == ["dot", "dot own", "dot"]
     said = [text for text in found.texts["title"] if text.startswith("window ")]
@@ -201,9 +198,7 @@ def test_too_few_windows_are_said_to_be_too_few(project: Project) -> None:
 
 def test_the_work_for_it_is_bounded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_nsys.reports.page.pictures.MOST_STEADY_KERNELS", 10)
-    project.gate("- overlap >= 90%\n")
-    project.trace(ranks=1)
-    found = page(project)
+    found = judged(project, ranks=1)
     assert "Left out: about 12 kernels would have to be read" in found.text
     assert not found.by_class("dot")
 

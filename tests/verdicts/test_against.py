@@ -40,6 +40,13 @@ def held(folder: Path, base: Sequence[int], head: Sequence[int], sentence: str) 
         return judge(sentence, now, before)
 
 
+def two(project: Project, base: Exposed = 200, head: Exposed = 200, gate: str = EXPOSED) -> None:
+    """A gate file, and a trace of each side."""
+    project.gate(gate)
+    project.trace("base.sqlite", base)
+    project.trace("head.sqlite", head)
+
+
 def printed(project: Project) -> str:
     """What the last run printed, on one line each."""
     return project.result.stdout.str()
@@ -54,9 +61,7 @@ def case(project: Project, *arguments: str, code: int) -> Case:
 
 
 def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", {(1, "stage4_f"): 260})
+    two(project, base=200, head={(1, "stage4_f"): 260})
     found = case(project, *BOTH, code=1)
     assert found.properties["nsys_outcome"] == "failed"
     assert found.properties["nsys_row"] == "rank 1 stage stage4_f"
@@ -75,18 +80,14 @@ def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
 
 
 def test_nothing_is_stored_and_nothing_is_written(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite", 200)
-    project.trace("head.sqlite", 205)
+    two(project, base=200, head=205)
     before = project.files()
     project.pytest(*BOTH, code=0)
     assert project.files() == before
 
 
 def test_constants_are_judged_as_ever(project: Project) -> None:
-    project.gate("- exposed_ns < 250us\n- overlap >= baseline - 3pp\n")
-    project.trace("base.sqlite", 300)
-    project.trace("head.sqlite", 260)
+    two(project, gate="- exposed_ns < 250us\n- overlap >= baseline - 3pp\n", base=300, head=260)
     cases = project.cases(*BOTH, code=1)
     assert {name: found.state for name, found in cases.items()} == {
         "exposed_ns < 250us": "failure",
@@ -148,9 +149,7 @@ def test_a_gate_file_with_a_trace_of_its_own_is_not_held_against_it(project: Pro
 
 
 def test_the_header_names_both(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
-    project.trace("head.sqlite")
+    two(project)
     assert "nsys: trace head.sqlite; against base.sqlite" in project.pytest(*BOTH, code=0)
 
 
@@ -158,9 +157,8 @@ def test_the_header_names_both(project: Project) -> None:
 
 
 def test_another_gpu_is_incomparable_and_named(project: Project) -> None:
-    project.gate(EXPOSED)
+    two(project)
     project.trace("base.sqlite", gpu="NVIDIA A100")
-    project.trace("head.sqlite")
     found = case(project, *BOTH, code=1)
     assert found.properties["nsys_outcome"] == "incomparable"
     assert "gpu      NVIDIA H100 80GB HBM3  NVIDIA A100" in found.text
@@ -186,9 +184,7 @@ def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
 
 
 def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
-    project.trace("head.sqlite")
+    two(project)
     said = project.pytest(*BOTH, "--nsys-update-baselines", "--nsys-reason=x", code=4)
     assert "--nsys-against stands for the stored baselines: nothing to update" in said
     assert project.baselines() == {}
@@ -272,8 +268,7 @@ def test_a_file_of_a_folder_is_not_a_capture_beside_it(project: Project) -> None
 
 
 def test_only_traces_of_one_size_are_read_to_be_compared(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.gate(EXPOSED)
-    project.trace("base.sqlite")
+    two(project)
     project.trace("head.sqlite", ranks=16)
     assert (project.root / "base.sqlite").stat().st_size != (project.root / "head.sqlite").stat().st_size
     monkeypatch.setattr(filecmp, "cmp", lambda *_, **__: pytest.fail("read"))

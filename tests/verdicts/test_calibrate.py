@@ -20,6 +20,12 @@ SPREAD = (190, 195, 200, 205, 210)
 """Of a variance of 62.5, so s is 7.9 us, or 3.95 % of 200."""
 
 
+@pytest.fixture
+def gated(project: Project) -> Project:
+    project.gate(GATE)
+    return project
+
+
 def traces(project: Project, spread: tuple[int, ...] = SPREAD, **more: Any) -> list[str]:
     """One trace for each exposed time of rank 0 stage2_f; every other row is always 200 us."""
     names = [f"a{n}.sqlite" for n in range(1, len(spread) + 1)]
@@ -39,17 +45,16 @@ def series(project: Project) -> dict[str, Any]:
     return found
 
 
-def test_the_noise_is_stored_beside_what_was_accepted(project: Project) -> None:
-    project.gate(GATE)
-    project.trace(exposed_us=200)
-    project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=the first")
-    said = calibrate(project, traces(project), "--nsys-reason=calm night")
+def test_the_noise_is_stored_beside_what_was_accepted(gated: Project) -> None:
+    gated.trace(exposed_us=200)
+    gated.refresh("--nsys-trace=run.sqlite", "--nsys-reason=the first")
+    said = calibrate(gated, traces(gated), "--nsys-reason=calm night")
     assert "the accepted runs are as they were, their noise is new" in said
-    assert series(project)["rows"][:2] == [
+    assert series(gated)["rows"][:2] == [
         [0, "stage2_f", [200_000], [190_000, 195_000, 200_000, 205_000, 210_000]],
         [0, "stage4_f", [200_000], [200_000] * 5],
     ]
-    (text,) = project.baselines().values()
+    (text,) = gated.baselines().values()
     provenance = json.loads(text)["provenance"]
     assert provenance["reason"] == "the first"
     assert (provenance["calibration"]["reason"], provenance["calibration"]["traces"]) == ("calm night", 5)
@@ -73,51 +78,46 @@ def test_what_is_printed(project: Project) -> None:
     ) in said
 
 
-def test_the_same_traces_again_change_no_byte(project: Project) -> None:
-    project.gate(GATE)
-    names = traces(project)
-    calibrate(project, names)
-    before = project.baselines()
-    assert "calibrated on these traces already; unchanged" in calibrate(project, names, "--nsys-reason=again")
-    assert project.baselines() == before
+def test_the_same_traces_again_change_no_byte(gated: Project) -> None:
+    names = traces(gated)
+    calibrate(gated, names)
+    before = gated.baselines()
+    assert "calibrated on these traces already; unchanged" in calibrate(gated, names, "--nsys-reason=again")
+    assert gated.baselines() == before
 
 
-def test_copies_of_one_trace_measure_no_noise(project: Project) -> None:
-    project.gate(GATE)
-    names = traces(project)
-    shutil.copy(project.root / names[1], project.root / names[4])
-    said = calibrate(project, names, code=1)
+def test_copies_of_one_trace_measure_no_noise(gated: Project) -> None:
+    names = traces(gated)
+    shutil.copy(gated.root / names[1], gated.root / names[4])
+    said = calibrate(gated, names, code=1)
     assert re.search(r"a2\.sqlite and \S+a5\.sqlite hold the same bytes: one trace is one sample", said)
-    assert project.baselines() == {}
+    assert gated.baselines() == {}
 
 
-def test_other_traces_replace_the_noise(project: Project) -> None:
-    project.gate(GATE)
-    calibrate(project, traces(project))
-    calibrate(project, traces(project, (200,) * 6))
-    assert series(project)["rows"][0][3] == [200_000] * 6
+def test_other_traces_replace_the_noise(gated: Project) -> None:
+    calibrate(gated, traces(gated))
+    calibrate(gated, traces(gated, (200,) * 6))
+    assert series(gated)["rows"][0][3] == [200_000] * 6
 
 
-def test_a_refresh_keeps_the_noise_of_rows_that_stay(project: Project) -> None:
-    project.gate(GATE)
-    calibrate(project, traces(project))
-    project.trace(exposed_us=900, stages=("stage2_f", "stage3_f"))
-    project.refresh("--nsys-trace=run.sqlite")
-    rows = {tuple(row[:2]): row[2:] for row in series(project)["rows"]}
+def test_a_refresh_keeps_the_noise_of_rows_that_stay(gated: Project) -> None:
+    calibrate(gated, traces(gated))
+    gated.trace(exposed_us=900, stages=("stage2_f", "stage3_f"))
+    gated.refresh("--nsys-trace=run.sqlite")
+    rows = {tuple(row[:2]): row[2:] for row in series(gated)["rows"]}
     assert rows[0, "stage2_f"] == [[900_000], [190_000, 195_000, 200_000, 205_000, 210_000]]
     assert rows[0, "stage3_f"] == [[900_000]]
-    (text,) = project.baselines().values()
+    (text,) = gated.baselines().values()
     assert json.loads(text)["provenance"]["calibration"]["traces"] == 5
 
 
-def test_the_noise_of_another_run_does_not_stay(project: Project) -> None:
-    project.gate(GATE)
-    calibrate(project, traces(project))
-    project.trace(chunks_ms=(15,) * 7)
-    said = project.refresh("--nsys-trace=run.sqlite")
+def test_the_noise_of_another_run_does_not_stay(gated: Project) -> None:
+    calibrate(gated, traces(gated))
+    gated.trace(chunks_ms=(15,) * 7)
+    said = gated.refresh("--nsys-trace=run.sqlite")
     assert "every row is written, and its noise is to be calibrated again" in said
-    assert series(project)["rows"][0] == [0, "stage2_f", [200_000]]
-    (text,) = project.baselines().values()
+    assert series(gated)["rows"][0] == [0, "stage2_f", [200_000]]
+    (text,) = gated.baselines().values()
     assert "calibration" not in json.loads(text)["provenance"]
 
 
@@ -182,13 +182,12 @@ def test_refused_for_one_trace_of_five(project: Project, case: str) -> None:
     assert project.baselines() == before
 
 
-def test_a_baseline_of_another_run_is_not_calibrated(project: Project) -> None:
-    project.gate(GATE)
-    project.trace(chunks_ms=(15,) * 7)
-    project.refresh("--nsys-trace=run.sqlite")
-    before = project.baselines()
-    assert "holds another run (steps: now 5, baseline 7)" in calibrate(project, traces(project), code=1)
-    assert project.baselines() == before
+def test_a_baseline_of_another_run_is_not_calibrated(gated: Project) -> None:
+    gated.trace(chunks_ms=(15,) * 7)
+    gated.refresh("--nsys-trace=run.sqlite")
+    before = gated.baselines()
+    assert "holds another run (steps: now 5, baseline 7)" in calibrate(gated, traces(gated), code=1)
+    assert gated.baselines() == before
 
 
 # The command

@@ -27,6 +27,14 @@ assertions:
 """
 
 
+@pytest.fixture
+def gated(project: Project) -> Project:
+    """A gate on a baseline, and a trace."""
+    project.gate(GATE)
+    project.trace()
+    return project
+
+
 def ring(_: TraceBuilder, processes: list[Process]) -> None:
     """Communication of another purpose on the stream of the expert exchange: a mixed stream."""
     processes[0].range("layer00.stage1_f", 50 * MS, 51 * MS)
@@ -89,15 +97,13 @@ def test_another_key_gets_a_file_of_its_own(project: Project) -> None:
         project.pytest(f"--nsys-trace={trace}", code=0)
 
 
-def test_rows_measured_another_way_replace_the_old(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.refresh("--nsys-trace=run.sqlite")
-    project.gate("window: first" + GATE)
-    said = project.refresh("--nsys-trace=run.sqlite")
+def test_rows_measured_another_way_replace_the_old(gated: Project) -> None:
+    gated.refresh("--nsys-trace=run.sqlite")
+    gated.gate("window: first" + GATE)
+    said = gated.refresh("--nsys-trace=run.sqlite")
     assert "exposed_ns rank 0 stage stage2_f: new → 200 us" in said
     assert "exposed_ns rank 0 stage stage2_f: 200 us → gone" in said
-    (text,) = project.baselines().values()
+    (text,) = gated.baselines().values()
     assert [series["window"] for series in json.loads(text)["series"]] == ["first"]
 
 
@@ -140,14 +146,12 @@ def test_nothing_to_refresh_is_said(project: Project) -> None:
     )
 
 
-def test_a_reason_that_is_no_text(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    said = project.refresh("--nsys-trace=run.sqlite", "--nsys-reason=bad \udcff", code=4)
+def test_a_reason_that_is_no_text(gated: Project) -> None:
+    said = gated.refresh("--nsys-trace=run.sqlite", "--nsys-reason=bad \udcff", code=4)
     assert "--nsys-reason is no text in UTF-8" in said
     words = ["baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite"]
-    assert "--nsys-reason is no text in UTF-8" in project.command(*words, "--reason=bad \udcff", code=2)
-    assert project.files() == {"gate.nsys.yaml", "run.sqlite"}
+    assert "--nsys-reason is no text in UTF-8" in gated.command(*words, "--reason=bad \udcff", code=2)
+    assert gated.files() == {"gate.nsys.yaml", "run.sqlite"}
 
 
 def test_a_baseline_that_is_no_text_is_an_error_of_one_line(tmp_path: Path) -> None:
@@ -158,31 +162,25 @@ def test_a_baseline_that_is_no_text_is_an_error_of_one_line(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("reason", [(), ("--nsys-reason=",), ("--nsys-reason=  ",)])
-def test_refused_without_a_reason(project: Project, reason: tuple[str, ...]) -> None:
-    project.gate(GATE)
-    project.trace()
-    said = project.pytest("--nsys-trace=run.sqlite", "--nsys-update-baselines", *reason, code=4)
+def test_refused_without_a_reason(gated: Project, reason: tuple[str, ...]) -> None:
+    said = gated.pytest("--nsys-trace=run.sqlite", "--nsys-update-baselines", *reason, code=4)
     assert "--nsys-update-baselines needs a reason" in said
-    assert project.baselines() == {}
+    assert gated.baselines() == {}
 
 
 @pytest.mark.parametrize("workers", [("-n", "2"), ("--dist=load", "--tx=popen"), ("-n2",)])
-def test_refused_under_xdist(project: Project, workers: tuple[str, ...]) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.result = project.pytester.runpytest_subprocess(
+def test_refused_under_xdist(gated: Project, workers: tuple[str, ...]) -> None:
+    gated.result = gated.pytester.runpytest_subprocess(
         "--nsys-trace=run.sqlite", "--nsys-update-baselines", "--nsys-reason=r", *workers
     )
-    assert project.result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "writes from one process: run it without -n (or with -n 0)" in project.result.stderr.str()
-    assert project.baselines() == {}
+    assert gated.result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "writes from one process: run it without -n (or with -n 0)" in gated.result.stderr.str()
+    assert gated.baselines() == {}
 
 
-def test_no_workers_are_no_xdist(project: Project) -> None:
-    project.gate(GATE)
-    project.trace()
-    project.pytest_in_a_process(*ACCEPTING, "--nsys-trace=run.sqlite", "-n", "0", code=0)
-    assert len(project.baselines()) == 1
+def test_no_workers_are_no_xdist(gated: Project) -> None:
+    gated.pytest_in_a_process(*ACCEPTING, "--nsys-trace=run.sqlite", "-n", "0", code=0)
+    assert len(gated.baselines()) == 1
 
 
 REFUSED = {
