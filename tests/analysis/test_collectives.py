@@ -35,6 +35,7 @@ from tests.support.measure import captures, notes, rows
 from tests.support.reference_data import REAL
 from tests.support.samples.nccl import FIRST_SCHEMA, INIT, NCCL_DOMAIN, NcclRanges
 from tests.support.samples.versions import schema_of
+from tests.support.sql import execute
 
 KINETO = BUILT_IN["kineto"]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -583,9 +584,7 @@ def test_two_machines_in_one_file_are_two_clocks(tmp_path: Path) -> None:
 
 def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE NVTX_EVENTS SET binaryData = NULL")
-    database.close()
+    execute(path, "UPDATE NVTX_EVENTS SET binaryData = NULL")
     assert whole(path, "collective_count") == {(0, "unknown", "AllReduce"): 1}
     with captures(path, convention=KINETO) as run:
         why = run.rows(METRICS["busbw"], run.spec("run")).without
@@ -605,22 +604,16 @@ def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
 )
 def test_a_payload_that_no_schema_fits_says_nothing(tmp_path: Path, blob: bytes) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
-    with sqlite3.connect(path) as database:
-        database.execute("UPDATE NVTX_EVENTS SET binaryData = ? WHERE start > 0", (blob,))
-    database.close()
+    execute(path, f"UPDATE NVTX_EVENTS SET binaryData = X'{blob.hex()}' WHERE start > 0")
     assert whole(path, "collective_bytes") == {}
     assert whole(path, "collective_count") == {(0, "unknown", "AllReduce"): 1}
 
 
 def test_a_schema_of_two_meanings_is_not_used(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
-    with sqlite3.connect(path) as database:
-        database.execute(
-            "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId, schemaId, idx, type, name, offset) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (NCCL_DOMAIN, FIRST_SCHEMA + 4, 1, 22, "Message size [bytes]", 0),
-        )
-    database.close()
+    columns = "domainId, schemaId, idx, type, name, offset"
+    values = f"{NCCL_DOMAIN}, {FIRST_SCHEMA + 4}, 1, 22, 'Message size [bytes]', 0"
+    execute(path, f"INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES ({columns}) VALUES ({values})")
     assert whole(path, "collective_bytes") == {}
 
 
@@ -756,8 +749,7 @@ def test_mistakes_of_the_command(tmp_path: Path, arguments: list[str], code: int
 
 def test_a_run_that_does_not_communicate(tmp_path: Path) -> None:
     path = torch_trace(tmp_path / "a.json", ("gemm", 0, 1_000, {}))
-    done = run("collectives", path)
-    assert done.exit_code == 3
+    done = run("collectives", path, code=3)
     assert "a.json: no communication kernel runs under window run, all kernels" in done.output
 
 

@@ -26,6 +26,7 @@ from tests.support.gates import MS, Edit, Project, write_trace
 from tests.support.measure import captures, rows
 from tests.support.reports import checked
 from tests.support.samples.odd_rows import raw
+from tests.support.sql import execute
 
 AT = 46 * MS
 """A time in the median window, after the communication of stage4_f."""
@@ -323,8 +324,6 @@ def test_pageable_copies_of_an_export(
 
 
 def test_kinds_of_memory_are_as_the_export_numbers_them(tmp_path: Path) -> None:
-    import sqlite3
-
     trace = TraceBuilder()
     gpu = trace.process()
     gpu.range("step", 0, 100)
@@ -333,16 +332,14 @@ def test_kinds_of_memory_are_as_the_export_numbers_them(tmp_path: Path) -> None:
         copy(gpu, called, at, source, 2)
     path = trace.write(tmp_path / "a.sqlite")
     assert rows(path, "pageable_copies") == {0: 1}
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER, name TEXT, label TEXT)")
-        kinds = "(0, 'x', 'Device'), (1, 'y', 'Pageable'), (2, 'z', 'Pinned')"
-        database.execute(f"INSERT INTO ENUM_CUDA_MEM_KIND VALUES {kinds}")
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET srcKind = 1 WHERE start = 140")
-    database.close()
+    execute(
+        path,
+        "CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER, name TEXT, label TEXT)",
+        "INSERT INTO ENUM_CUDA_MEM_KIND VALUES (0, 'x', 'Device'), (1, 'y', 'Pageable'), (2, 'z', 'Pinned')",
+        "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET srcKind = 1 WHERE start = 140",
+    )
     assert rows(path, "pageable_copies") == {0: 2}
-    with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY DROP COLUMN srcKind")
-    database.close()
+    execute(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY DROP COLUMN srcKind")
     assert rows(path, "pageable_copies") == {}
 
 
@@ -540,9 +537,7 @@ def test_compare_tells_of_the_order_without_calling_it_worse(project: Project) -
 
 
 def compared(*options: str) -> str:
-    result = run("compare", "base.sqlite", "head.sqlite", *options)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return run("compare", "base.sqlite", "head.sqlite", *options, code=0).stdout
 
 
 # Other formats

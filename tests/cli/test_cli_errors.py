@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -18,6 +16,7 @@ from pytest_nsys.cli import main
 from pytest_nsys.cli.group import COMMANDS as LISTED
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.commands import run
+from tests.support.sql import execute
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 COMMANDS = (("setup",), ("window",), ("streams",), ("overlap",), ("rows", "overlap", "--trace"))
@@ -50,8 +49,8 @@ def test_a_path_without_a_trace(tmp_path: Path, command: tuple[str, ...], name: 
     (tmp_path / "empty.sqlite").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "run.nsys-rep").write_bytes(b"report")
-    result = run(*command, tmp_path / name)
-    assert (result.exit_code, result.stdout) == (2, "")
+    result = run(*command, tmp_path / name, code=2)
+    assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert PATHS[name] in result.stderr
     assert result.stderr.count("\n") == 1
@@ -59,21 +58,21 @@ def test_a_path_without_a_trace(tmp_path: Path, command: tuple[str, ...], name: 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_empty_path(command: tuple[str, ...]) -> None:
-    assert run(*command, "").exit_code == 2
+    run(*command, "", code=2)
 
 
 @pytest.mark.parametrize("command", MEASURING, ids=lambda command: command[0])
 def test_no_data(tmp_path: Path, command: tuple[str, ...]) -> None:
     builder = TraceBuilder()
     builder.process().kernel("gemm", 10_000, 20_000)
-    result = run(*command, builder.write(tmp_path / "run.sqlite"))
-    assert (result.exit_code, result.stdout) == (3, "")
+    result = run(*command, builder.write(tmp_path / "run.sqlite"), code=3)
+    assert result.stdout == ""
     assert re.fullmatch("error: .*the trace holds no ranges at all.*\n", result.stderr)
 
 
 @pytest.mark.parametrize("options", [("--start", "1"), ("--end", "1"), ("--start", "5", "--end", "5")])
 def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert run("overlap", good(tmp_path / "run.sqlite"), *options).exit_code == 2
+    run("overlap", good(tmp_path / "run.sqlite"), *options, code=2)
 
 
 @pytest.mark.parametrize(
@@ -89,16 +88,15 @@ def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
 )
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_mistakes(tmp_path: Path, command: tuple[str, ...], options: tuple[str, ...], line: str) -> None:
-    result = run(*command, good(tmp_path / "run.sqlite"), *options)
-    assert (result.exit_code, result.stdout) == (2, "")
+    result = run(*command, good(tmp_path / "run.sqlite"), *options, code=2)
+    assert result.stdout == ""
     assert result.stderr.startswith(f"error: {line}")
 
 
 def test_every_mistake_of_a_convention_file_has_its_line(tmp_path: Path) -> None:
     path = tmp_path / "convention.yaml"
     path.write_text("ancor: x%\nspan: preiod\n")
-    result = run("overlap", good(tmp_path / "run.sqlite"), "--convention", path)
-    assert result.exit_code == 2
+    result = run("overlap", good(tmp_path / "run.sqlite"), "--convention", path, code=2)
     assert result.stderr.splitlines() == [
         f"error: {path}:1:1: unknown key 'ancor' (did you mean 'anchor'?)",
         f"error: {path}:2:7: span is range or period, not 'preiod' (did you mean 'period'?)",
@@ -113,16 +111,13 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
 
 
 def test_command_with_a_typo() -> None:
-    result = run("overlp", "x")
-    assert result.exit_code == 2
-    assert "did you mean 'overlap'?" in result.stderr
+    assert "did you mean 'overlap'?" in run("overlp", "x", code=2).stderr
 
 
 @pytest.mark.parametrize("format", ["table", "json", "csv", "markdown"])
 def test_control_characters_never_reach_the_terminal(tmp_path: Path, format: str) -> None:
     path = good(tmp_path / "run.sqlite", anchor=f"forward chunk {ESCAPE} backward chunk 0")
-    result = run("window", path, "--format", format)
-    assert result.exit_code == 0
+    result = run("window", path, "--format", format, code=0)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", result.stdout)
     if format == "json":
         assert json.loads(result.stdout)["rows"][0]["name"] == f"forward chunk {ESCAPE} backward chunk 0"
@@ -143,22 +138,17 @@ def test_an_interruption_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_control_characters_in_errors(tmp_path: Path) -> None:
-    result = run("overlap", tmp_path / "absent\x1b[31m\n.sqlite")
-    assert result.exit_code == 2
+    result = run("overlap", tmp_path / "absent\x1b[31m\n.sqlite", code=2)
     assert "\x1b" not in result.stderr
     assert result.stderr.count("\n") == 1
 
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     path = good(tmp_path / "run.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        name = b"forward chunk \xff backward chunk 0"
-        database.execute("UPDATE NVTX_EVENTS SET text = CAST(? AS TEXT) WHERE text LIKE 'forward%'", (name,))
-        database.commit()
+    name = b"forward chunk \xff backward chunk 0".hex()
+    execute(path, f"UPDATE NVTX_EVENTS SET text = CAST(X'{name}' AS TEXT) WHERE text LIKE 'forward%'")
     for format in ("table", "json", "csv", "markdown"):
-        result = run("window", path, "--format", format)
-        assert result.exit_code == 0
-        assert "forward chunk" in result.stdout
+        assert "forward chunk" in run("window", path, "--format", format, code=0).stdout
 
 
 def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,15 +157,13 @@ def test_a_defect_of_ours_is_no_verdict(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("pytest_nsys.cli.primitives.print_answer", broken)
     path = good(tmp_path / "run.sqlite")
-    result = run("overlap", path)
-    assert result.exit_code == 2
+    result = run("overlap", path, code=2)
     assert result.stderr.startswith("error: this is a defect of pytest-nsys, please report it: ZeroDivisionError: of ")
     assert "\x1b" not in result.stderr
     assert result.stderr.count("\n") == 1
     monkeypatch.setenv("PYTEST_NSYS_DEBUG", "1")
     result = run("overlap", path)
-    assert result.exit_code == 2
-    assert "Traceback" in result.stderr
+    assert (result.exit_code, "Traceback" in result.stderr) == (2, True)
 
 
 def process(*arguments: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

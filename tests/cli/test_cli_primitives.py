@@ -164,16 +164,14 @@ def test_kernels_without_a_stage_are_shown_on_demand(tmp_path: Path) -> None:
     assert [row["stage"] for row in answer("overlap", path, "--stage", "none")["rows"]] == ["none"]
     both = answer("overlap", path, "--stage", "none", "--stage", "stage2")["rows"]
     assert [row["stage"] for row in both] == ["none", "stage2_f"]
-    nothing = run("overlap", path, "--stage", "stage4")
-    assert nothing.exit_code == 3
+    nothing = run("overlap", path, "--stage", "stage4", code=3)
     assert "no communication kernel has stage stage4; stages with communication: none, stage2_f" in nothing.stderr
 
 
 def test_communication_without_any_stage_says_how_to_see_it(trace: Path) -> None:
     own = trace.with_name("own.yaml")
     own.write_text("{anchor: forward%, stage: '(?P<stage>no_such)'}")
-    result = run("overlap", trace, "--convention", own)
-    assert result.exit_code == 3
+    result = run("overlap", trace, "--convention", own, code=3)
     assert "no communication kernel has a stage under this convention: --stage none shows them" in result.stderr
 
 
@@ -192,7 +190,7 @@ def test_trace_without_kernels(tmp_path: Path, command: str) -> None:
     path = builder.write(tmp_path / "run.sqlite")
     (row,) = answer(command, path)["rows"]
     assert (row["pid"], row["rank"]) == (100, 0)
-    assert run("streams", path).exit_code == 3
+    run("streams", path, code=3)
 
 
 def test_unlabelled_ranks(tmp_path: Path) -> None:
@@ -230,10 +228,9 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
     gpu.kernel("cast", 6_000, 7_000, stream=27)
     path = builder.write(tmp_path / "alone.sqlite")
-    assert run("overlap", path, "--convention=generic", "--window=run").exit_code == 3
+    run("overlap", path, "--convention=generic", "--window=run", code=3)
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
-    result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run")
-    assert result.exit_code == 0
+    result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0)
     told = "wall_overlap_all 75.0%, wall_exposed_all_ns 1 000 ns"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr
@@ -262,8 +259,7 @@ def test_a_rank_without_a_row_that_others_have_is_warned_of(
         if rank == 0:
             gpu.range("layer00.stage2_f", 3_000, 4_000)
             gpu.kernel(NCCL, 4_000, 5_000, stream=28, launch_ns=3_500)
-    result = run("overlap", builder.write(tmp_path / "run.sqlite"), *asked)
-    assert result.exit_code == 0, result.stderr
+    result = run("overlap", builder.write(tmp_path / "run.sqlite"), *asked, code=0)
     warned = "warning: overlap: rank 1 has no row, though rank 0 has" in result.stderr
     assert warned is lacks
     assert ("has no row" in result.stderr) is lacks
@@ -295,4 +291,4 @@ def test_help_and_version() -> None:
     assert "overlap" in run("--help").stdout
     assert run("--version").stdout.startswith("pytest-nsys ")
     for command in ("setup", "window", "streams", "overlap", "metrics", "rows"):
-        assert run(command, "--help").exit_code == 0
+        run(command, "--help", code=0)

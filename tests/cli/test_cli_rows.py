@@ -96,7 +96,7 @@ def test_launches_without_a_stage_only_when_asked(tmp_path: Path) -> None:
     gpu.kernel("gemm", 10_000, 20_000)
     path = builder.write(tmp_path / "run.sqlite")
     options = ("--trace", path, "--window", "run", "--convention", "generic")
-    assert run("launches", *options).exit_code == 3
+    run("launches", *options, code=3)
     assert rows("launches", *options, "--where", "stage=none") == [{"rank": 0, "stage": "none", "launches": 1}]
 
 
@@ -114,15 +114,14 @@ def test_captures_give_medians(tmp_path: Path) -> None:
 def test_a_row_that_one_capture_lacks_is_told(tmp_path: Path) -> None:
     one = write(tmp_path / "1.sqlite", 1_000)
     other = write(tmp_path / "2.sqlite", 1_000, stages=("stage2_f",))
-    result = run("exposed_ns", "--trace", one, "--trace", other, "--rank", "0")
-    assert result.exit_code == 0
+    result = run("exposed_ns", "--trace", one, "--trace", other, "--rank", "0", code=0)
     assert "stage4_f" not in result.stdout
     assert "warning: exposed_ns: rank 0 stage stage4_f: only 1 of 2 captures have this row" in result.stderr
 
 
 def test_no_row_says_why(trace: Path) -> None:
-    result = run("overlap", "--trace", trace, "--where", "stage=stage3")
-    assert (result.exit_code, result.stdout) == (3, "")
+    result = run("overlap", "--trace", trace, "--where", "stage=stage3", code=3)
+    assert result.stdout == ""
     assert result.stderr == (
         "error: no rows under window median, kernels contained: overlap: no row has stage stage3; "
         "stages with a row: stage2_f, stage4_f\n"
@@ -133,8 +132,7 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
     builder = TraceBuilder()
     builder.process().kernel("gemm", 10_000, 20_000)
     path = builder.write(tmp_path / "run.sqlite")
-    result = run("overlap", "busy_ns", "--trace", path, "--window", "run")
-    assert result.exit_code == 0
+    result = run("overlap", "busy_ns", "--trace", path, "--window", "run", code=0)
     assert "busy_ns" in result.stdout
     assert "warning: overlap: it has no row in the window" in result.stderr
 
@@ -154,13 +152,13 @@ def test_a_metric_without_rows_beside_one_with_rows_is_told(tmp_path: Path) -> N
     ],
 )
 def test_mistakes(trace: Path, arguments: list[str], line: str) -> None:
-    result = run(*arguments, "--trace", trace)
-    assert (result.exit_code, result.stdout) == (2, "")
+    result = run(*arguments, "--trace", trace, code=2)
+    assert result.stdout == ""
     assert result.stderr.startswith(f"error: {line}")
 
 
 def test_no_trace_is_a_mistake() -> None:
-    assert run("overlap").exit_code == 2
+    run("overlap", code=2)
 
 
 def test_other_ranks_may_be_empty(tmp_path: Path) -> None:
@@ -171,6 +169,6 @@ def test_other_ranks_may_be_empty(tmp_path: Path) -> None:
         gpu.range(ANCHOR.format(0), 0, 100_000)
         gpu.kernel("gemm", 200_000 * rank + 10_000, 200_000 * rank + 20_000, launch_ns=1_000)
     path = builder.write(tmp_path / "run.sqlite")
-    assert run("busy_ns", "--trace", path).exit_code == 3
+    run("busy_ns", "--trace", path, code=3)
     assert rows("busy_ns", "--trace", path, "--rank", "0") == [{"rank": 0, "busy_ns": 10_000}]
-    assert run("busy_ns", "--trace", path, "--rank", "1").exit_code == 3
+    run("busy_ns", "--trace", path, "--rank", "1", code=3)

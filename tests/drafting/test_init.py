@@ -425,9 +425,7 @@ def test_a_strange_file_in_the_place_of_the_schema(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     write_trace(tmp_path / "run.sqlite")
     (tmp_path / SCHEMA_NAME).write_text("{}")
-    done = run("init", "run.sqlite", "--force")
-    assert done.exit_code == 2
-    assert "is not the schema of gate files" in done.output
+    assert "is not the schema of gate files" in run("init", "run.sqlite", "--force", code=2).output
     assert (tmp_path / SCHEMA_NAME).read_text() == "{}"
 
 

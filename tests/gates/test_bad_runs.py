@@ -13,7 +13,8 @@ from pytest_nsys.stored.history.reading import bad_in_a_row
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
-from tests.support.histories import KEY, ask, entry, nightly
+from tests.support.histories import KEY, entry, nightly
+from tests.support.sql import ask
 
 GATE = """
 tolerance: {rel: 5%, abs: 20us}

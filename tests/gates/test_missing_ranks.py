@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from pytest_nsys.gates.selection import Absence, absences, complete, excuse, tol
 from pytest_nsys.gates.verdict import Verdict
 from tests.support.gates import Project
 from tests.support.mutated_step import STAGES, STREAM, Step, missing
+from tests.support.sql import execute
 
 GONE = "rank 1 has no row, though rank 0 has"
 SENTENCES = """
@@ -128,10 +127,9 @@ def test_kernels_of_no_process_are_damage(project: Project, which: str) -> None:
     project.trace()
     of_rank = "streamId = 28 AND globalPid = (SELECT max(globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
     some = of_rank if which == "of a stream" else f"{of_rank} AND start > 40001000 ORDER BY start LIMIT 1"
-    with closing(sqlite3.connect(project.root / "run.sqlite")) as file:
-        table = "CUPTI_ACTIVITY_KIND_KERNEL"
-        file.execute(f"UPDATE {table} SET globalPid = NULL WHERE rowid IN (SELECT rowid FROM {table} WHERE {some})")
-        file.commit()
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    gone = f"UPDATE {table} SET globalPid = NULL WHERE rowid IN (SELECT rowid FROM {table} WHERE {some})"
+    execute(project.root / "run.sqlite", gone)
     for case in project.cases("--nsys-trace=run.sqlite", code=1).values():
         assert case.properties["nsys_outcome"] == "error"
         assert "a kernel on device 0 has no process: its globalPid is NULL" in case.text

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sqlite3
-from contextlib import closing
 
 import pytest
 
 from tests.support.gates import Project
 from tests.support.reports import by_name, report_of
+from tests.support.sql import ask
 
 RERUNS = importlib.util.find_spec("pytest_rerunfailures")
 GATE = "- {id: red, assert: overlap >= 99%}\n- {id: green, assert: overlap >= 60%}"
@@ -46,8 +45,7 @@ def once(project: Project, *arguments: str) -> None:
     assert (project.root / "s.md").read_text().count("#### failed: `red`") == 1
     junit = (project.root / "x.xml").read_text().partition('name="red"')[2].partition("</testcase>")[0]
     assert junit.count('name="nsys_outcome"') == 1
-    with closing(sqlite3.connect(project.root / "h.db")) as connection:
-        assert connection.execute("SELECT count(*) FROM verdicts").fetchone() == (2,)
+    assert ask(project.root / "h.db", "SELECT count(*) FROM verdicts") == [(2,)]
 
 
 @pytest.mark.skipif(RERUNS is None, reason="pytest-rerunfailures is not installed")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import sys
-from contextlib import closing
 from xml.etree import ElementTree
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from pytest_nsys.reports.tables import without_halves
 from tests.support.commands import run
 from tests.support.gates import Project
+from tests.support.sql import ask
 
 NAME = os.fsdecode(b"nb\xff.sqlite")
 SHOWN = "nb�.sqlite"
@@ -50,8 +49,7 @@ def test_in_every_report_of_a_session(odd: Project) -> None:
     assert SHOWN in strict((odd.root / "j.json").read_text())
     assert "overlap" in (odd.root / "s.md").read_text(encoding="utf-8")
     assert len(list(ElementTree.parse(odd.root / "x.xml").iter("testcase"))) == 3
-    with closing(sqlite3.connect(odd.root / "h.db")) as connection:
-        assert connection.execute("SELECT trace FROM runs").fetchall() == [("nb\\udcff.sqlite",)]
+    assert ask(odd.root / "h.db", "SELECT trace FROM runs") == [("nb\\udcff.sqlite",)]
 
 
 def test_from_workers(odd: Project) -> None:
@@ -76,10 +74,9 @@ def test_as_the_base(odd: Project) -> None:
 def test_in_a_comparison(odd: Project, format: str) -> None:
     odd.trace("head.sqlite", 205)
     words = ["compare", NAME, "head.sqlite", f"--format={format}"]
-    result = run(*words)
-    assert result.exit_code == 0, result.output
+    result = run(*words, code=0)
     assert SHOWN in (strict(result.stdout) if format == "json" else result.stdout)
-    assert run(*words, "--output=report").exit_code == 0
+    run(*words, "--output=report", code=0)
     assert (odd.root / "report").read_text(encoding="utf-8") == result.stdout
 
 
@@ -87,8 +84,7 @@ def test_in_a_comparison(odd: Project, format: str) -> None:
 @pytest.mark.parametrize("command", ["overlap", "window", "streams", "setup"])
 def test_in_a_look_at_a_trace(command: str) -> None:
     for format in ("table", "json"):
-        result = run(command, NAME, f"--format={format}")
-        assert result.exit_code == 0, result.output
+        run(command, NAME, f"--format={format}", code=0)
 
 
 def test_a_history_of_such_a_name(odd: Project) -> None:

@@ -21,7 +21,8 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import GPU, Project, write_trace
-from tests.support.histories import KEY, SID, ask, entry
+from tests.support.histories import KEY, SID, entry
+from tests.support.sql import ask
 
 GATE = """
 - stage2_f overlap >= 60%

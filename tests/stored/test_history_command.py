@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import shlex
-import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,19 +20,20 @@ from pytest_nsys.stored.history import writing
 from pytest_nsys.stored.history.writing import RunEntry, append
 from tests.support.gates import Project
 from tests.support.histories import FIRST, KEY, Rows, entry, nightly, series
+from tests.support.sql import execute
 
 TWO: Rows = {(0, "stage2_f"): "200000", (1, "stage2_f"): "300000"}
 
 
-def run(path: Path | None, *arguments: str | Path, charset: str = "utf-8") -> Result:
+def run(path: Path | None, *arguments: str | Path, charset: str = "utf-8", code: int | None = None) -> Result:
     words = ["history", *map(str, arguments), *(["--db", str(path)] if path is not None else [])]
-    return CliRunner(charset=charset).invoke(main, words)
+    result = CliRunner(charset=charset).invoke(main, words)
+    assert code is None or result.exit_code == code, result.output
+    return result
 
 
 def good(path: Path, *arguments: str | Path) -> str:
-    result = run(path, *arguments)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
+    return run(path, *arguments, code=0).stdout
 
 
 def lines(text: str) -> list[list[str]]:
@@ -53,8 +52,7 @@ def filled(history: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_line_for_each_row(filled: Path) -> None:
-    result = run(filled)
-    assert result.exit_code == 0
+    result = run(filled, code=0)
     assert lines(result.stdout) == [
         ["metric", "row", "trend", "runs", "first", "median", "last", "change", "commit"],
         ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50 %", "2222222222"],
@@ -150,8 +148,7 @@ def test_where_selects_as_a_gate_does(filled: Path) -> None:
         "rank 0 stage stage2_f",
         *rank_1,
     ]
-    nothing = run(filled, "--where", "rank=7")
-    assert nothing.exit_code == 3
+    nothing = run(filled, "--where", "rank=7", code=3)
     assert "exposed_ns of gate.nsys.yaml: no row has rank 7; ranks with a row: 0, 1" in nothing.stderr
 
 
@@ -160,8 +157,7 @@ def test_a_metric_without_the_dimension_is_left_out_unless_it_was_named(history:
     append(history, [entry(every=[series(TWO), compute])])
     assert len(ranks(good(history))) == 3
     assert len(ranks(good(history, "--where", "stage=stage2"))) == 2
-    named = run(history, "compute_ns", "--where", "stage=stage2")
-    assert named.exit_code == 2
+    named = run(history, "compute_ns", "--where", "stage=stage2", code=2)
     assert "compute_ns has no dimension 'stage': it has rank, pp" in named.stderr
 
 
@@ -317,8 +313,7 @@ def test_svg_has_a_plot_for_each_row(filled: Path) -> None:
 
 def test_too_many_plots_are_a_mistake(history: Path) -> None:
     append(history, [entry(every=[series({(rank, "a"): "1" for rank in range(101)})])])
-    result = run(history, "--format", "svg")
-    assert result.exit_code == 2
+    result = run(history, "--format", "svg", code=2)
     assert "101 rows are too many to plot: name metrics, or give --where" in result.stderr
 
 
@@ -332,11 +327,10 @@ def test_a_file_is_written_in_the_format_of_its_name(filled: Path, tmp_path: Pat
 
 def test_a_name_of_no_format_needs_one(filled: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.png"
-    result = run(filled, "--output", path)
-    assert result.exit_code == 2
+    result = run(filled, "--output", path, code=2)
     assert f"--output {path}: .png is of no format: give --format, or one of .txt, .csv" in result.stderr
     assert not path.exists()
-    assert run(filled, "--format", "svg", "--output", tmp_path / "no" / "out").exit_code == 2
+    run(filled, "--format", "svg", "--output", tmp_path / "no" / "out", code=2)
     good(filled, "--format", "svg", "--output", path)
     assert path.read_text(encoding="utf-8") == good(filled, "--format", "svg")
 
@@ -366,18 +360,14 @@ def test_mistakes(filled: Path, arguments: list[str], code: int, line: str) -> N
 
 
 def test_runs_of_no_branch_are_told_from_no_run(filled: Path) -> None:
-    with contextlib.closing(sqlite3.connect(filled)) as connection:
-        connection.execute("UPDATE runs SET branch = NULL")
-        connection.commit()
+    execute(filled, "UPDATE runs SET branch = NULL")
     result = run(filled, "--branch", "nope")
     told = "holds no run of the branch nope; none of its runs is of a known branch"
     assert (result.exit_code, result.stderr) == (3, f"error: {filled}: {told}\n")
 
 
 def test_a_branch_that_only_another_gate_file_has(filled: Path) -> None:
-    with contextlib.closing(sqlite3.connect(filled)) as connection:
-        connection.execute("UPDATE runs SET branch = 'topic', gate = 'other.nsys.yaml' WHERE id = 1")
-        connection.commit()
+    execute(filled, "UPDATE runs SET branch = 'topic', gate = 'other.nsys.yaml' WHERE id = 1")
     result = run(filled, "--branch", "topic", "--gate", "gate.nsys.yaml")
     assert "holds no run of the branch topic in gate.nsys.yaml; there are main, topic" in result.stderr
 
@@ -388,9 +378,7 @@ def test_runs_without_rows_are_no_data(history: Path) -> None:
     broken = entry(outcome="error")
     broken.facts, broken.series = None, []
     append(history, [broken])
-    result = run(history)
-    assert result.exit_code == 3
-    assert "no row is stored: none of the runs could be judged" in result.stderr
+    assert "no row is stored: none of the runs could be judged" in run(history, code=3).stderr
 
 
 def test_where_nobody_names_the_database_the_default_is_said_to_be_one(
@@ -398,8 +386,7 @@ def test_where_nobody_names_the_database_the_default_is_said_to_be_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\nnsys_history = nightly.db\n", encoding="utf-8")
-    result = run(None)
-    assert result.exit_code == 2
+    result = run(None, code=2)
     assert "perf.db: there is no such file, and it is only the default: write --db PATH" in result.stderr
     assert "nsys_history in the ini file" in result.stderr
 
@@ -408,8 +395,7 @@ def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
     compute = series({(0,): "5"}, metric="compute_ns", dimensions=["rank"])
     idle = series({(0,): "5"}, metric="idle_ns", dimensions=["rank"])
     append(history, [entry(every=[compute, idle])])
-    result = run(history, "--where", "rank=9")
-    assert result.exit_code == 3
+    result = run(history, "--where", "rank=9", code=3)
     assert result.stderr.count("has rank 9") == 1
     assert "compute_ns of gate.nsys.yaml, idle_ns of gate.nsys.yaml: no row" in result.stderr
 
@@ -417,8 +403,7 @@ def test_one_reason_for_all_metrics_is_said_once(history: Path) -> None:
 def test_text_of_the_database_does_not_reach_a_terminal_raw(history: Path) -> None:
     append(history, [entry(every=[series({(0, "a\x1b[31mb"): "1"})], gate="g\x1b.nsys.yaml", branch="b\x1b")])
     for form in ("table", "csv", "json", "svg", "otava"):
-        result = run(history, "--format", form)
-        assert result.exit_code == 0
+        result = run(history, "--format", form, code=0)
         assert "\x1b" not in result.stdout + result.stderr
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sqlite3
@@ -20,7 +19,8 @@ from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, check_wr
 from pytest_nsys.stored.history.reading import last_runs, load
 from pytest_nsys.stored.history.writing import append
 from tests.support.gates import Project, write_trace
-from tests.support.histories import KEY, SID, ask, entry, series
+from tests.support.histories import KEY, SID, entry, series
+from tests.support.sql import ask, execute
 
 GATE = "- exposed_ns < 1 ms"
 
@@ -65,34 +65,22 @@ def test_an_empty_file_becomes_a_history(history: Path) -> None:
     assert ask(history, "SELECT count(*) FROM runs") == [(1,)]
 
 
-def _database(path: Path, *statements: str) -> None:
-    connection = sqlite3.connect(path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
-
-
 def _no_database(path: Path) -> None:
     path.write_text("this is text, and enough of it to be looked at\n" * 20, encoding="utf-8")
-
-
-def _trace(path: Path) -> None:
-    write_trace(path)
 
 
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (Path.mkdir, "is a folder"),
     "a pipe": (os.mkfifo, "is no plain file"),
     "no SQLite": (_no_database, "is no SQLite database, or a damaged one"),
-    "a trace": (_trace, "is a database of another program, not a history"),
-    "another program's": (lambda p: _database(p, "PRAGMA application_id = 7"), "is a database of another program"),
+    "a trace": (write_trace, "is a database of another program, not a history"),
+    "another program's": (lambda p: execute(p, "PRAGMA application_id = 7"), "is a database of another program"),
     "a newer one": (
-        lambda p: _database(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT + 1}"),
+        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {FORMAT + 1}"),
         f"is of format {FORMAT + 1}, written by a newer pytest-nsys",
     ),
     "without tables": (
-        lambda p: _database(p, f"PRAGMA application_id = {APPLICATION_ID}"),
+        lambda p: execute(p, f"PRAGMA application_id = {APPLICATION_ID}"),
         "is damaged: it has no table",
     ),
 }
@@ -205,12 +193,8 @@ def test_a_full_disk_leaves_nothing_half_written(history: Path) -> None:
 )
 def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: str) -> None:
     append(history, [entry()])
-    with contextlib.closing(sqlite3.connect(history)) as connection:
-        connection.execute(f"CREATE TABLE new AS SELECT * FROM {table}")
-        connection.execute(f"DROP TABLE {table}")
-        connection.execute(f"ALTER TABLE new RENAME TO {table}")
-        connection.execute(f"UPDATE {table} SET {change}")
-        connection.commit()
+    copied = (f"CREATE TABLE new AS SELECT * FROM {table}", f"DROP TABLE {table}", f"ALTER TABLE new RENAME TO {table}")
+    execute(history, *copied, f"UPDATE {table} SET {change}")
     with pytest.raises(HistoryError, match=r"perf\.db: is damaged: [^\n]*restore it"):
         load(history)
 
@@ -218,7 +202,7 @@ def test_a_value_that_its_column_cannot_have(history: Path, table: str, change: 
 @pytest.mark.parametrize(("table", "column"), [("rows", "value"), ("runs", "coordinates")])
 def test_a_column_that_is_gone(history: Path, table: str, column: str) -> None:
     append(history, [entry()])
-    _database(history, f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
+    execute(history, f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
     with pytest.raises(HistoryError, match=r"perf\.db: is damaged: no such column"):
         last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
 

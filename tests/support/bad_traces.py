@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import gzip
 import re
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import ANCHOR, MS, write_trace
+from tests.support.sql import execute
 
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 IN_WINDOW = "start BETWEEN 40001000 AND 42000000"
@@ -66,11 +65,7 @@ class Bad(NamedTuple):
 
 def changed(path: Path, *statements: str) -> Path:
     """A good trace after some SQL."""
-    write_trace(path)
-    with closing(sqlite3.connect(path)) as database:
-        for statement in statements:
-            database.execute(statement)
-        database.commit()
+    execute(write_trace(path), *statements)
     return path
 
 

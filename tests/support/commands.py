@@ -10,14 +10,16 @@ from click.testing import CliRunner, Result
 from pytest_nsys.cli import main
 
 
-def run(*arguments: object) -> Result:
-    """A command with its arguments as text: what it wrote on both streams, and its exit code."""
-    return CliRunner().invoke(main, list(map(str, arguments)))
+def run(*arguments: object, code: int | None = None) -> Result:
+    """A command with its arguments as text: what it wrote on both streams, and its exit code, which may be stated."""
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    if code is not None:
+        assert result.exit_code == code, result.output
+        assert "Traceback" not in result.output
+    return result
 
 
-def answer(*arguments: object) -> dict[str, Any]:
+def answer(*arguments: object, code: int = 0) -> dict[str, Any]:
     """The answer of a command in JSON."""
-    result = run(*arguments, "--format", "json")
-    assert result.exit_code == 0, result.stderr
-    parsed: dict[str, Any] = json.loads(result.stdout)
+    parsed: dict[str, Any] = json.loads(run(*arguments, "--format=json", code=code).stdout)
     return parsed

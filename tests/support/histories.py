@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,12 +21,6 @@ DIGEST = "0123456789ab"
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
 SID = SeriesId("exposed_ns", 1, "median", "range", "contained")
 Rows = dict[tuple[Label, ...], str]
-
-
-def ask(path: Path, question: str) -> list[tuple[Any, ...]]:
-    """What a database answers."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return connection.execute(question).fetchall()
 
 
 def series(rows: Rows, **more: Any) -> dict[str, Any]:

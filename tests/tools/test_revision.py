@@ -9,7 +9,7 @@ import pytest
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision, revision_of
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate
-from tests.support.histories import ask
+from tests.support.sql import ask
 
 GATE = "- exposed_ns < 1 ms"
 

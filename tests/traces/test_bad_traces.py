@@ -25,8 +25,7 @@ from tests.support.measure import notes
 def refused(path: Path, format: str, said: str, code: int) -> None:
     """Commands say one line that names the file, on stderr, and nothing else."""
     for command in (["window", str(path)], ["rows", "compute_ns", "--trace", str(path), "--window=run"]):
-        result = run(*command, f"--convention={format}")
-        assert result.exit_code == code, result.output
+        result = run(*command, f"--convention={format}", code=code)
         assert result.stdout == ""
         assert result.stderr.startswith("error: ")
         assert result.stderr.count("\n") == 1

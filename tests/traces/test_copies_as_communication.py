@@ -35,6 +35,7 @@ from tests.support.measure import captures, rows
 from tests.support.one_process import OneProcess
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import memcpy, raw
+from tests.support.sql import execute
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 PEER = replace(PLAIN, copies=(CopyKind.PEER,))
@@ -418,12 +419,8 @@ def test_a_trace_without_such_copies_says_so(project: Project) -> None:
     ],
 )
 def test_an_export_whose_copies_cannot_be_kernels_is_one_line(project: Project, change: str, what: str) -> None:
-    import sqlite3
-
     path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
-    with sqlite3.connect(path) as database:
-        database.execute(change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
-    database.close()
+    execute(path, change.format("CUPTI_ACTIVITY_KIND_MEMCPY"))
     project.file("peer.yaml", "extends: generic\ncopies: peer\n")
     said = project.command("streams", "run.sqlite", "--convention=peer.yaml", "--window=run", code=2)
     assert what in said

@@ -44,8 +44,7 @@ OF_THE_RUN = {
 def cut(trace: Path, *options: str | Path, name: str = "window.json.gz") -> Path:
     """The cut of a trace, beside it."""
     target = trace.parent / name
-    result = run("cut", trace, "-o", target, *options)
-    assert result.exit_code == 0, result.output
+    run("cut", trace, "-o", target, *options, code=0)
     return target
 
 
@@ -205,8 +204,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
 )
 def test_real_traces(path: Path, convention: str, window: str, tmp_path: Path) -> None:
     target = tmp_path / "window.json.gz"
-    result = run("cut", path, "-o", target, f"--convention={convention}", f"--window={window}")
-    assert result.exit_code == 0, result.output
+    run("cut", path, "-o", target, f"--convention={convention}", f"--window={window}", code=0)
     assert measured(target, convention, window) == measured(path, convention, window)
     assert chrome(target).spans("kernel")
 
@@ -397,9 +395,7 @@ def test_an_empty_window_writes_nothing(tmp_path: Path) -> None:
     gpu.kernel("gemm", 3_000, 4_000, launch_ns=2_500)
     path = trace.write(tmp_path / "run.sqlite")
     target = tmp_path / "window.json.gz"
-    result = run("cut", path, "-o", target)
-    assert result.exit_code == 3
-    assert "holds no kernel" in result.output
+    assert "holds no kernel" in run("cut", path, "-o", target, code=3).output
     assert not target.exists()
 
 
@@ -430,8 +426,8 @@ def test_a_trace_is_never_replaced_and_an_earlier_cut_is(project: Project) -> No
     assert said == "error: --output rank0.json: is one of the traces: give another file\n"
     project.trace()
     for _ in range(2):
-        assert run("cut", "run.sqlite", "-o", "window.json").exit_code == 0
-    assert run("cut", "window.json", "-o", "window.json").exit_code == 2
+        run("cut", "run.sqlite", "-o", "window.json", code=0)
+    run("cut", "window.json", "-o", "window.json", code=2)
     (project.root / "ranks").mkdir()
     (project.root / "run.sqlite").rename(project.root / "ranks" / "run.sqlite")
     said = run("cut", "ranks", "-o", "ranks/window.json").output
@@ -457,8 +453,7 @@ def test_it_says_that_it_is_no_whole_trace(tmp_path: Path) -> None:
     assert f"note: {window}: is a cut (window median, kernels contained, convention pithtrain)\n" in result.stderr
     asked: list[list[str | Path]] = [["rows", "overlap_tax_ns", "--trace", window], ["overlap", window, "--window=run"]]
     for arguments in asked:
-        result = run(*arguments)
-        assert result.exit_code == 3
+        result = run(*arguments, code=3)
         assert result.stderr == (
             f"error: {window}: is a cut (window median, kernels contained), and this needs the whole run: measure it "
             "on the trace\n"
@@ -467,10 +462,9 @@ def test_it_says_that_it_is_no_whole_trace(tmp_path: Path) -> None:
 
 def test_ranges_of_which_it_has_some_are_no_ranges_of_the_run(tmp_path: Path) -> None:
     window = cut(kineto(tmp_path), "--convention=kineto")
-    assert run("window", window).exit_code == 0  # as it was cut
+    run("window", window, code=0)  # as it was cut
     for other in ("--convention=pithtrain", "--anchor=layer00%"):
-        result = run("window", window, other)
-        assert result.exit_code == 3
+        result = run("window", window, other, code=3)
         assert f"error: {window}: is a cut (window median, kernels launched, convention kineto), which does not" in (
             result.stderr
         )
@@ -487,7 +481,7 @@ def test_clocks_of_several_files_stay_apart(tmp_path: Path) -> None:
             trace.kernel("ncclDevKernel_AllGather", at, at + 50 + rank, stream=30, launch_ns=at - 7_000, **COLLECTIVE)
         trace.write(tmp_path / "run" / f"rank{rank}.json")
     window = tmp_path / "window.json.gz"
-    assert run("cut", tmp_path / "run", "-o", window, "--convention=kineto").exit_code == 0
+    run("cut", tmp_path / "run", "-o", window, "--convention=kineto", code=0)
     before, after = measured(tmp_path / "run", "kineto"), measured(window, "kineto")
     assert after == before
     with captures(window, convention=BUILT_IN["kineto"]) as opened:
@@ -540,8 +534,7 @@ def _kernel(root: dict[str, Any]) -> Any:
 )
 def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:
     window = changed(cut(write_trace(tmp_path / "run.sqlite")), edit)
-    result = run("overlap", window)
-    assert result.exit_code == 2, result.output
+    result = run("overlap", window, code=2)
     assert result.output == (
         f"error: {window}: is no whole cut of pytest-nsys: it was changed or cut short; cut it again from its trace\n"
     )

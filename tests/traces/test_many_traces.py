@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from pytest_nsys.traces import sqlite_file
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project, heard
 from tests.support.many_traces import KILLER, kill_whoever_reads_it, write_nodes
+from tests.support.sql import execute
 
 GATE = """
     - stage2 overlap >= 50%
@@ -59,9 +59,8 @@ def test_a_command_prints_the_same_whoever_reads(project: Project, command: str)
 def test_compare_prints_the_same_whoever_reads(project: Project) -> None:
     write_nodes(project.root / "base", 2, ranks=2)
     for path in write_nodes(project.root / "head", 2, ranks=2):
-        with sqlite3.connect(path) as trace:  # the gemm that hides it ends earlier
-            trace.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end - 300000 WHERE streamId = 7")
-        trace.close()
+        # the gemm that hides it ends earlier
+        execute(path, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end - 300000 WHERE streamId = 7")
     serial = project.command("compare", "base", "head", code=1)
     assert project.command("compare", "base", "head", "--executor=processes:2", code=1) == serial
 

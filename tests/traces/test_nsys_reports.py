@@ -6,10 +6,8 @@ import fcntl
 import os
 import pty
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from tests.support.fake_nsys import (
 from tests.support.gates import Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import REAL
+from tests.support.sql import ask, execute
 
 GATE = "- {id: hidden, assert: stage2 overlap >= 60%}\n- {id: exposed, assert: exposed_ns < 1ms}"
 
@@ -435,8 +434,7 @@ def test_a_real_report_gives_the_figures_of_its_export(project: Project) -> None
     )
     assert "compute_ns 0    6128761 ns" in said
     (export,) = (project.root / CACHE).glob("*.sqlite")
-    with closing(sqlite3.connect(export)) as database:
-        assert database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone() == (12,)
+    assert ask(export, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL") == [(12,)]
 
 
 @needs_nsys
@@ -482,16 +480,13 @@ def test_a_gate_judges_it_as_it_judges_the_sqlite_export(project: Project) -> No
 @needs_pyarrow
 def test_every_row_is_that_of_the_sqlite_export(tmp_path: Path) -> None:
     export = write_trace(tmp_path / "run.sqlite")
-    with closing(sqlite3.connect(export)) as database, database:
-        for table, column in (("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"), ("NVTX_EVENTS", "globalTid")):
-            database.execute(f"UPDATE {table} SET {column} = {column} | (1 << 63)")  # as ids of other hardware are
+    for table, column in (("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"), ("NVTX_EVENTS", "globalTid")):
+        execute(export, f"UPDATE {table} SET {column} = {column} | (1 << 63)")  # as ids of other hardware are
     found = nsys_parquet.exported(to_parquet(export, tmp_path / "a_pqtdir")).path
-    with closing(sqlite3.connect(export)) as one, closing(sqlite3.connect(found)) as other:
-        tables = [name for (name,) in other.execute("SELECT name FROM sqlite_master")]
-        assert {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"} <= set(tables)
-        for table in tables:
-            select = f'SELECT * FROM "{table}"'
-            assert one.execute(select).fetchall() == other.execute(select).fetchall()
+    tables = [name for (name,) in ask(found, "SELECT name FROM sqlite_master")]
+    assert {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds"} <= set(tables)
+    for table in tables:
+        assert ask(export, f'SELECT * FROM "{table}"') == ask(found, f'SELECT * FROM "{table}"')
 
 
 @needs_pyarrow
@@ -499,8 +494,7 @@ def test_another_content_is_written_anew_and_the_environment_never(tmp_path: Pat
     folder = to_parquet(write_trace(tmp_path / "run.sqlite"), tmp_path / "run_pqtdir")
     shutil.copyfile(folder / "StringIds.parquet", folder / f"{SECRETS}.parquet")
     first = nsys_parquet.exported(folder).path
-    with closing(sqlite3.connect(first)) as database:
-        assert database.execute("SELECT count(*) FROM sqlite_master WHERE name = ?", (SECRETS,)).fetchone() == (0,)
+    assert ask(first, f"SELECT * FROM sqlite_master WHERE name = '{SECRETS}'") == []
     to_parquet(write_trace(tmp_path / "other.sqlite", 900), folder)
     assert nsys_parquet.exported(folder).path != first
     assert not first.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from array import array
 from collections.abc import Sequence
 from contextlib import closing
@@ -36,6 +35,7 @@ from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.measure import notes
 from tests.support.one_process import OneProcess
 from tests.support.samples.odd_rows import raw
+from tests.support.sql import execute
 
 SPAN = (100, 200)
 
@@ -715,8 +715,7 @@ def test_an_export_without_texts_and_strings_has_no_ranges(tmp_path: Path) -> No
     trace = TraceBuilder()
     trace.process().range("step 0", 10, 20)
     path = trace.write(tmp_path / "a.sqlite")
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("ALTER TABLE NVTX_EVENTS DROP COLUMN text")
+    execute(path, "ALTER TABLE NVTX_EVENTS DROP COLUMN text")
     assert NsysSqlite(path).ranges(["step%"]) == {}
 
 

@@ -24,6 +24,7 @@ from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.traces import sqlite_file
 from tests.support.measure import OF_SIZES, captures, rows, rows_of
 from tests.support.one_process import OneProcess
+from tests.support.sql import execute
 
 PICKS = ("median", "contained"), ("steady", "clipped"), ("1", "launched"), ("run", "contained")
 
@@ -42,13 +43,6 @@ def one_step(tmp_path: Path) -> Path:
 
 
 EXPOSED = {(0, "stage2_f"): 40}
-
-
-def execute(path: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        for statement in statements:
-            database.execute(statement)
-        database.commit()
 
 
 def figures(path: Path, *first: str) -> Figures:

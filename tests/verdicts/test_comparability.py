@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from pytest_nsys import Outcome, judge, open_run
 from tests.support.gates import ANCHOR, GPU, Project, write_trace
+from tests.support.sql import execute
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -25,21 +25,14 @@ def narrowed(fields: str) -> str:
 
 def exported_by(path: Path, version: str) -> Path:
     """The trace as another version of nsys would have exported it."""
-    with sqlite3.connect(path) as database:
-        changed = database.execute(
-            "UPDATE META_DATA_EXPORT SET value = ? WHERE name = 'EXPORT_PRODUCT_VERSION'", (version,)
-        )
-        assert changed.rowcount == 1
-    database.close()
+    execute(path, f"UPDATE META_DATA_EXPORT SET value = '{version}' WHERE name = 'EXPORT_PRODUCT_VERSION'")
     return path
 
 
 def another_anchor(path: Path, to: str) -> Path:
     """The trace with its anchors called otherwise, their numbers kept."""
-    with sqlite3.connect(path) as database:
-        for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
-            database.execute(f"UPDATE {table} SET {column} = replace({column}, '(phase1)', ?)", (to,))
-    database.close()
+    for table, column in (("StringIds", "value"), ("NVTX_EVENTS", "text")):
+        execute(path, f"UPDATE {table} SET {column} = replace({column}, '(phase1)', '{to}')")
     return path
 
 

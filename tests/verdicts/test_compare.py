@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
-from click.testing import Result
 
 from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.library import BUILT_IN_PATH
 from pytest_nsys.samples.builder import Process, TraceBuilder
-from tests.support.commands import run
+from tests.support import commands
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE
 
 ONE_SAMPLE = "no test possible: one trace a side is one sample"
 
 
-def compare(*arguments: str | Path, code: int) -> Result:
-    result = run("compare", *arguments)
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return result
-
-
-def answer(*arguments: str | Path, code: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(compare(*arguments, "--format=json", code=code).stdout)
-    return found
+compare, answer = partial(commands.run, "compare"), partial(commands.answer, "compare")
 
 
 def moved(found: dict[str, Any], metric: str) -> dict[str, str]:
