@@ -92,7 +92,7 @@ class GateItem(pytest.Item):
         session = session_of(self.config)
         try:
             self._context = session.context(self.gate)
-            self._context.captures.key(self._context.stated)
+            self._context.captures.key(self._context.gate.run)
             self._context.measure(self.assertion)
             if session.updates(self.assertion):
                 session.refreshing.of(self.gate).readable()
@@ -112,7 +112,7 @@ class GateItem(pytest.Item):
         key: dict[str, Any] = {}
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
-                key = self._context.captures.key(self._context.stated).as_json()
+                key = self._context.captures.key(self._context.gate.run).as_json()
         told = session_of(self.config).told
         lines = tuple(map(told, record.explanation))
         record = replace(record, message=told(record.message), explanation=lines)
@@ -232,7 +232,7 @@ class GateItem(pytest.Item):
     def _run_words(self) -> str:
         assert self._context is not None
         shown = ", ".join(session_of(self.config).traces(self.gate))
-        key = self._context.captures.key(self._context.stated)
+        key = self._context.captures.key(self._context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
         return f"{shown} ({', '.join(part for part in parts if part)})"

@@ -39,7 +39,7 @@ def draw(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateCo
     sent = session.config.stash.setdefault(_SENT, set())
     pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
-        pictures["series"] = series_of(verdict, context.captures, context.stated, session.store(gate).gate)
+        pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(gate).gate)
     return pictures
 
 

@@ -63,7 +63,7 @@ def entry_of(
     }
     if context is not None:
         with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
-            entry["facts"] = run_facts(context.captures, context.stated)
+            entry["facts"] = run_facts(context.captures, context.gate.run)
             if decided[0] != Outcome.ERROR:
                 entry["series"] = _unsent(session, gate, series_facts(assertion, context.captures))
     return entry

@@ -33,7 +33,8 @@ from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
 from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.references import OtherRun, PastRuns, StoredBaseline
+from pytest_nsys.verdicts.past_runs import PastRuns
+from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
 
 if TYPE_CHECKING:
     from pytest_nsys.plugin.branch import Branch
@@ -231,22 +232,19 @@ class NsysSession:
         if gate.path not in self._contexts:
             captures = self.captures(gate)
             store = self.store(gate)
-            past = PastRuns(captures, gate, store.gate, self.history, self.shown)
+            ref = self.snapshots.ref if self.snapshots is not None else ""
+            past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
             if other := self._against:
                 base = Source(tuple(other), self.here)
                 requests = self._requests(self.source(gate), gate.convention, gate.workload, gate)
                 before = self.library.captures(base.values, base.base, gate.convention, gate.workload, requests)
                 check_two_runs(captures.paths, before.paths)
-                context = GateContext(captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past)
+                self._contexts[gate.path] = GateContext(
+                    captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past
+                )
             else:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
-                context = GateContext(captures, gate, stored, past, self.refresh_command(gate))
-            if self.history is not None:
-                from pytest_nsys.stored.history.reading import PastVerdicts
-
-                ref = self.snapshots.ref if self.snapshots is not None else ""
-                context.past = PastVerdicts(captures, gate, store.gate, self.history, ref)
-            self._contexts[gate.path] = context
+                self._contexts[gate.path] = GateContext(captures, gate, stored, past, self.refresh_command(gate))
         return self._contexts[gate.path]
 
     def store(self, gate: GateFile) -> BaselineStore:

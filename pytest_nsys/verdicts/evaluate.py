@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
-from pytest_nsys.core.model import Label, Note, counted, printable
+from pytest_nsys.core.model import Note, counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
+from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
 from pytest_nsys.verdicts.structure_diff import Red
-
-if TYPE_CHECKING:
-    from pytest_nsys.stored.history.reading import PastVerdicts
 
 
 @dataclass
@@ -30,25 +27,18 @@ class GateContext:
     """What the assertions of a gate file are judged with.
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
-    ``past`` tells of earlier verdicts, None where no history is at hand.
-    ``refresh`` is the command that makes its baseline.
+    the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline.
     """
 
     captures: Captures
     gate: GateFile
     baseline: ReferenceSource | None = None
-    history: ReferenceSource | None = None
+    history: PastRuns | None = None
     refresh: str = ""
-    past: PastVerdicts | None = None
 
     def measure(self, assertion: Assertion) -> Table:
         """The rows that the assertion judges. Raises TraceError where the traces are not good enough for them."""
         return self.captures.measure(request_of(self.gate, assertion))
-
-    @property
-    def stated(self) -> Mapping[str, Label]:
-        """What the gate file says of the run where the trace does not."""
-        return self.gate.run
 
     @property
     def store(self) -> BaselineStore | None:
@@ -83,10 +73,10 @@ class GateContext:
     @cached_property
     def disagreements(self) -> tuple[Note, ...]:
         """What the gate file states of the run while the traces say something else, which counts."""
-        key = self.captures.key(self.stated).as_json()
+        key = self.captures.key(self.gate.run).as_json()
         known = {**(key["mesh"] or {}), **key}
         said = []
-        for name, stated in self.stated.items():
+        for name, stated in self.gate.run.items():
             found = known.get(name)
             same = str(stated).lower() in str(found).lower() if name == "gpu" else stated == found
             if found is not None and not same:
@@ -103,10 +93,12 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     held = reference if isinstance(reference, Reference) else None
     judged = _judged(assertion, context, measured, reference)
     bad = judged.outcome is Outcome.FAILED
-    before = context.past.here(assertion) if bad and context.past is not None and assertion.fail_after > 1 else None
+    before = (
+        context.history.here(assertion) if bad and context.history is not None and assertion.fail_after > 1 else None
+    )
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
-    message = _message(assertion, judged) + (_of_earlier_runs(assertion, context.past, before) if bad else "")
+    message = _message(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
     source = context.source(assertion)
     return Verdict(
         assertion=assertion,
@@ -194,7 +186,7 @@ def _message(assertion: Assertion, judgement: Judgement) -> str:
     return f"all {len(rows)} rows hold" if len(rows) != 1 else "holds"
 
 
-def _of_earlier_runs(assertion: Assertion, past: PastVerdicts | None, before: BadRuns | None) -> str:
+def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRuns | None) -> str:
     """That what is bad now was bad before, here or where the baseline comes from."""
     after, said = assertion.fail_after, ""
     if before is not None:

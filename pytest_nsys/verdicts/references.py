@@ -7,7 +7,6 @@ source of limits is one new class here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -353,48 +352,3 @@ class OtherRun(ReferenceSource):
     def breakdown(self, metric: Metric, spec: WindowSpec, labels: Labels, value: Value, /) -> Breakdown | None:
         """That of the other side's capture and window whose value is nearest."""
         return self._apart.breakdown(metric, spec, labels, value)
-
-
-@dataclass
-class PastRuns(ReferenceSource):
-    """The last runs of the history, as accepted runs: for a limit that follows what was measured."""
-
-    captures: Captures
-    gate: GateFile
-    name: str
-    path: Path | None
-    shown: Callable[[Path], str] = str
-
-    def reference(self, assertion: Assertion) -> Reference | NotComparable:
-        """The newest runs of the same circumstances. Raises HistoryError."""
-        from pytest_nsys.stored.history.reading import last_runs
-
-        metric, limit = METRICS[assertion.metric], assertion.require.limit
-        assert isinstance(limit, FromBaseline)
-        assert limit.history is not None
-        if self.path is None:
-            return NotComparable(Outcome.NO_DATA, "the limit is from the history: give it with --nsys-history=PATH")
-        if not self.path.exists():  # the session that begins the history has nothing before it
-            return NotComparable(
-                Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
-            )
-        now = self.captures.identity(self.gate.run)
-        sid = series_id(metric, spec_for(self.captures.convention, assertion))
-        asked = limit.history
-        on = self.gate.comparable_on
-        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag)
-        if not runs:
-            where = f" on branch {asked.branch}" if asked.branch is not None else ""
-            lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
-            what = f"{self.shown(self.path)} holds no comparable run of {metric.name}{where}{lag}"
-            return NotComparable(Outcome.NO_DATA, f"{what}: {asked.begins}")
-        # What most of them have is what there is: one run without a row, or with another one, does not change that.
-        counts = Counter(labels for run in runs for labels in run)
-        usual = [labels for labels, count in counts.items() if 2 * count > len(runs)]
-        whole = [run for run in runs if all(labels in run for labels in usual)]
-        tables = [self.captures.stored(metric, {labels: run[labels] for labels in usual}) for run in whole]
-        if not usual or not whole:
-            return NotComparable(
-                Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
-            )
-        return Reference(tables, origin=f"{asked.source} in {self.shown(self.path)}")

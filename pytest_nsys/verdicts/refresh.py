@@ -146,7 +146,7 @@ class Refresh:
 
     @cached_property
     def _key(self) -> Key:
-        return self.context.captures.key(self.context.stated)
+        return self.context.captures.key(self.context.gate.run)
 
     @cached_property
     def _facts(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.reports.text import explanation
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
-from pytest_nsys.verdicts.references import PastRuns, StoredBaseline
+from pytest_nsys.verdicts.past_runs import PastRuns
+from pytest_nsys.verdicts.references import StoredBaseline
 
 LIMIT_S = 20.0
 """Of one step of one input, of the processor's time: a hundred times what most take."""

@@ -10,22 +10,19 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.gates.added_rules import BadRuns, PastRun
-from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, Severity
+from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import differences
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
 from pytest_nsys.stored.history.writing import DELAYED, REFRESH, storable
-from pytest_nsys.tools.revision import branch_named, revision_of
 
 _BAD = (Outcome.FAILED, DELAYED)
 _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
@@ -283,45 +280,3 @@ def _parsed(text: str, kind: type[Any]) -> Any:
     if not isinstance(found, kind):
         raise ValueError(f"{printable(text, 60)} is no {'list' if kind is list else 'object'}")
     return found
-
-
-@dataclass
-class PastVerdicts:
-    """The verdicts on earlier runs like this one of a gate file, which the history knows by ``name``.
-
-    ``path`` is the history, None where there is none; ``ref`` what baselines are read from (empty: the work tree).
-    """
-
-    captures: Captures
-    gate: GateFile
-    name: str
-    path: Path | None
-    ref: str = ""
-
-    @cached_property
-    def branch(self) -> str | None:
-        """The branch that is judged, as the history will name it."""
-        return revision_of(self.gate.path.parent).branch
-
-    @cached_property
-    def _named(self) -> str | None:
-        return branch_named(self.ref, self.gate.path.parent) if self.ref else None
-
-    def here(self, assertion: Assertion) -> BadRuns | None:
-        """Those on the branch that is judged; None where no history counts them. Raises HistoryError, TraceError.
-
-        One that begins with this run counts none: a job that begins it anew each time would wait for ever.
-        """
-        return self._on(self.branch, assertion) if self.path is not None else None
-
-    def there(self, assertion: Assertion) -> BadRuns | None:
-        """Those on the branch that the run is held against; None where it is held against none, or nobody counts."""
-        limit = assertion.require.limit
-        follows = limit.history.branch if isinstance(limit, FromBaseline) and limit.history is not None else None
-        return self._on(follows or self._named, assertion)
-
-    def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
-        if self.path is None or branch is None or not self.path.exists():
-            return None
-        key = self.captures.identity(self.gate.run)
-        return bad_in_a_row(self.path, self.name, key, assertion.name, branch, self.gate.comparable_on)
