@@ -166,7 +166,7 @@ class SelectorKeys(NamedTuple):
             some = self._labels(dimension, self.entry.reader.items(node, f"for {printable(dimension, 40)}"))
             labels[dimension] = list(dict.fromkeys(some))
             if len(labels[dimension]) < len(some):
-                self.entry.reader.mistakes.at(node, f"for {dimension} names a value twice")
+                self.entry.reader.mistake(node, f"for {dimension} names a value twice")
         count = math.prod(len(some) for some in labels.values())
         if count > MAX_ITEMS:
             self.entry.mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
@@ -183,7 +183,7 @@ class SelectorKeys(NamedTuple):
             if wrong is None and word.value in fixed:
                 wrong = f"'{word.value}' is selected already"
             if wrong is not None:
-                self.entry.reader.mistakes.at(word, wrong)
+                self.entry.reader.mistake(word, wrong)
             if wrong is None or key == "across":  # whose words are looked at all the same
                 yield word.value, node
 

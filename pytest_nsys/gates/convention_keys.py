@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import Entry, read_name
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose_file
+from pytest_nsys.gates.yaml_nodes import Reader, compose_file
 
 
 def read_convention(reader: Reader, node: Node | None) -> Convention:
@@ -103,8 +103,8 @@ def built_in_or_read(
     path = Path(value)
     if not path.is_file():
         raise ArgumentMistake(f"'{printable(value)}' is no {what} and no file{hint(value, built_in, 'built in are')}")
-    mistakes = Mistakes(path)
-    found = read(Reader(mistakes), compose_file(path, mistakes))
-    mistakes.raise_any()
+    reader = Reader(path)
+    found = read(reader, compose_file(path, reader))
+    reader.raise_any()
     assert found is not None  # else there was a mistake
     return found

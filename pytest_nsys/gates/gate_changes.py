@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,14 @@ _NO_GATE_FILE = ".nsys.yml"
 class GateChange:
     """One thing that a gate file, as shown in ``file``, asks otherwise than at the merge base, which ``since`` names.
 
-    ``assertions`` are those that it is true of, on ``lines`` of the file; none: it is the file itself, or a key of it.
+    ``assertions`` are those that it is true of, which now stand on ``lines``; none: it is the file, or a key of it.
     """
 
-    file: str
-    since: str
     change: Change
     assertions: tuple[str, ...] = ()
     lines: tuple[int, ...] = ()
+    file: str = ""
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChan
     tree = _WorkTree(then, shown)
     try:
         return tuple(
-            GateChange(shown(path), then.words, changed.change, changed.assertions, changed.lines)
+            replace(changed, file=shown(path), since=then.words)
             for path, entry in then.gate_files.items()
             if not _is_as_it_was(then, path, entry)
             for changed in tree.changes(path)
@@ -102,7 +102,7 @@ class _WorkTree:
     def _listed(self) -> dict[str, bool]:
         return self._then.checked_out()
 
-    def changes(self, path: Path) -> Iterator[Changed]:
+    def changes(self, path: Path) -> Iterator[GateChange]:
         """What became of one of them."""
         if path.is_file():
             yield from self._compared(path, path)
@@ -113,7 +113,7 @@ class _WorkTree:
             if moved is not None:
                 yield from self._compared(path, moved)
 
-    def _compared(self, old: Path, new: Path) -> Iterator[Changed]:
+    def _compared(self, old: Path, new: Path) -> Iterator[GateChange]:
         try:
             now = self._load(new)
         except GateFileError as error:
@@ -155,29 +155,20 @@ class _WorkTree:
             return set()
 
 
-def _of_file(kind: ChangeKind, was: str, now: str) -> Changed:
-    return Changed(Change(kind, FILE, was, now))
+def _of_file(kind: ChangeKind, was: str, now: str) -> GateChange:
+    return GateChange(Change(kind, FILE, was, now))
 
 
 def _first(error: GateFileError) -> str:
     return printable(str(error).partition("\n")[0], 400)
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """One change and the assertions that have it, which now stand on ``lines``; none: it is of the whole file."""
-
-    change: Change
-    assertions: tuple[str, ...] = ()
-    lines: tuple[int, ...] = ()
-
-
-def compared(old: GateFile, new: GateFile) -> list[Changed]:
+def compared(old: GateFile, new: GateFile) -> list[GateChange]:
     """What ``new`` asks otherwise than ``old`` and is not tighter; a change of many assertions is told once."""
-    found = [Changed(change) for change in _fields(GATE_RULES, old, new, Sides((old, new)))]
+    found = [GateChange(change) for change in _fields(GATE_RULES, old, new, Sides((old, new)))]
     for change, assertions in grouped(_of_assertions(old, new)).items():
         own = [assertion for assertion in assertions if assertion is not None]
-        found.append(Changed(change, tuple(a.name for a in own), tuple(a.location.line for a in own)))
+        found.append(GateChange(change, tuple(a.name for a in own), tuple(a.location.line for a in own)))
     return found
 
 
@@ -203,7 +194,7 @@ def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> li
     """What one assertion asks otherwise than another."""
     if was.metric != now.metric:
         return [Change(ChangeKind.CHANGED, "assertion", was.sentence, now.sentence)]
-    return list(_fields(ASSERTION_RULES, was, now, Sides((old, new), was, now)))
+    return list(_fields(ASSERTION_RULES, was, now, Sides((old, new), (was, now))))
 
 
 def _counterpart(

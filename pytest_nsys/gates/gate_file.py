@@ -21,7 +21,7 @@ from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import VERSION, Entry
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader, compose, read
+from pytest_nsys.gates.yaml_nodes import Reader, compose, read
 
 MISSING = {
     "version": f"'version' is missing: write version: {VERSION}",
@@ -36,15 +36,14 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
     Mistakes and locations show ``display`` as the file.
     """
-    return loads_gate_file(read(path, Mistakes(display or path)), path=path, display=display)
+    return loads_gate_file(read(path, Reader(display or path)), path=path, display=display)
 
 
 def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
     """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
     shown = display or path
-    mistakes = Mistakes(shown)
-    root = compose(content.encode() if isinstance(content, str) else content, mistakes)
-    reader = Reader(mistakes)
+    reader = Reader(shown)
+    root = compose(content.encode() if isinstance(content, str) else content, reader)
     file = Entry(reader, root, "file", "a gate file")
     for key in file.missing():
         file.mistake("", MISSING[key])
@@ -54,11 +53,11 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     settings = {key: said[key] for key in SETTINGS if key in said}
     defaults = Defaults(shown, known_axes(convention, run), **settings)
     assertions, all_known = _read_assertions(reader, file, defaults)
-    check_needed(mistakes, assertions, file.fields)
+    check_needed(reader, assertions, file.fields)
     if "waivers" in file.fields:
         assertions = attach_waivers(reader, file.fields["waivers"], assertions, defaults, all_known=all_known)
     workload = read_workload(reader, file.fields.get("workload"), said, path.parent)
-    mistakes.raise_any()
+    reader.raise_any()
     quality = said.get("quality", Bounds())
     return GateFile(
         path=path,
@@ -95,5 +94,5 @@ def _read_assertions(reader: Reader, file: Entry, defaults: Defaults) -> tuple[t
             if first is not assertion:
                 shown = printable(assertion.name, 60)
                 what = f"'{shown}' is the name of the assertion on line {first.location.line} already"
-                reader.mistakes.at(node, f"{what}: give it another id")
+                reader.mistake(node, f"{what}: give it another id")
     return tuple(found.values()), all_known

@@ -56,7 +56,7 @@ class Entry:
 
     def mistake(self, key: str, what: str) -> None:
         """Notes a mistake at the value of the key, or at the whole where it is not given."""
-        self.reader.mistakes.at(self.fields.get(key, self.node), what)
+        self.reader.mistake(self.fields.get(key, self.node), what)
 
     def text(self, key: str) -> str | None:
         """The text of a key, None where it is not given."""
@@ -120,7 +120,7 @@ def _whole(least: int) -> Read:
 def _runs(reader: Reader, node: Node, key: str) -> int | None:
     number: int | None = _whole(1)(reader, node, key)
     if number is not None and number > MAX_RUNS:
-        reader.mistakes.at(node, f"{key} is at most {MAX_RUNS} runs, not {number}")
+        reader.mistake(node, f"{key} is at most {MAX_RUNS} runs, not {number}")
     return number
 
 
@@ -267,7 +267,7 @@ def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
         name = word.value
         own = KEYS[key].get(name)
         if own is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
-            reader.mistakes.at(word, f"'{printable(name, 40)}' is no name for a mesh axis")
+            reader.mistake(word, f"'{printable(name, 40)}' is no name for a mesh axis")
             continue
         said = _value("size" if own is None else own.kind, reader, value, name)
         if said is not None:
@@ -300,7 +300,7 @@ def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
     for word, value in reader.entries(node, key):
         name = f"purpose {printable(word.value, 60)}"
         if word.value in _RESERVED:
-            reader.mistakes.at(word, f"'{word.value}' is no purpose to define: {', '.join(_RESERVED)} have a meaning")
+            reader.mistake(word, f"'{word.value}' is no purpose to define: {', '.join(_RESERVED)} have a meaning")
         if isinstance(value, MappingNode):
             patterns = Entry(reader, value, "purpose", name).values()
             found.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
@@ -323,7 +323,7 @@ def read_families(reader: Reader, node: Node, key: str = "families") -> Families
     found = []
     for word, value in reader.entries(node, key):
         if word.value == OTHER:
-            reader.mistakes.at(word, f"'{OTHER}' is no family to define: it is what no family matches")
+            reader.mistake(word, f"'{OTHER}' is no family to define: it is what no family matches")
         found.append(Family(word.value, reader.texts(value, f"family {printable(word.value, 60)}")))
     return tuple(found) or None
 
@@ -358,7 +358,7 @@ def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | Non
     for item in reader.items(node, key) if isinstance(node, SequenceNode) else [node]:
         amounts = reader.parsed(item, key, lambda text: absolute_amounts(parse_quantity(text))) or {}
         if amounts.keys() & found.keys():
-            reader.mistakes.at(item, "abs takes one amount of each kind, as in [50us, 1pp, 2]")
+            reader.mistake(item, "abs takes one amount of each kind, as in [50us, 1pp, 2]")
         good = good and bool(amounts)
         found.update(amounts)
     return found if good and found else None

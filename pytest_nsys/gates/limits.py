@@ -44,17 +44,6 @@ _EXAMPLES = {
 """Limits to show where the end of the range, strict or turned round, is the weakest or the hardest there is."""
 
 
-def against_better(comparator: Comparator | None, judged: Judged) -> bool:
-    """Whether the comparator asks for values on the side on which the metric gets worse."""
-    return comparator in {"lower": FLOORS, "higher": CEILINGS}.get(judged.better or "", ())
-
-
-def wrong_side(judged: Judged, meant: str) -> str:
-    """The mistake of a baseline that is held on the better side; ``meant`` is the sentence on the other."""
-    worse = "rises" if judged.better == "lower" else "falls"
-    return f"{judged.better} {judged.name} is better, so this passes however far it {worse}: write {meant}"
-
-
 def out_of_reach(comparator: Comparator, limit: Fraction, judged: Judged) -> tuple[str, str] | None:
     """What is wrong with a constant that no value can miss, or none can meet, and the limit to write in its place."""
     low = limit - 1 if judged.least is None else judged.least
@@ -230,8 +219,10 @@ def parse_requirement(
     if first.text == "baseline":
         if constant:
             raise SentenceMistake(first.offset, "only a constant can be written here, not a baseline")
-        if against_better(comparator, metric):
-            raise SentenceMistake(at, wrong_side(metric, _other_side(text, at, words, tokens.peek(_SIGNS))))
+        if comparator in {"lower": FLOORS, "higher": CEILINGS}.get(metric.better or "", ()):
+            worse, meant = "rises" if metric.better == "lower" else "falls", _other_side(text, at, words, tokens)
+            what = f"{metric.better} {metric.name} is better, so this passes however far it {worse}: write {meant}"
+            raise SentenceMistake(at, what)
         comparator = _against_baseline(words, at)
         limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
     else:
@@ -242,11 +233,11 @@ def parse_requirement(
     return Requirement(comparator, limit, written)
 
 
-def _other_side(text: str, at: int, words: str, sign: _Token | None) -> str:
+def _other_side(text: str, at: int, words: str, tokens: _Tokens) -> str:
     """The sentence with its baseline on the other side; ``at`` is where the comparison ``words`` stand."""
     mirrored = _MIRRORED[words]
     _, rest = text[at:].split("baseline", 1)
-    if sign is not None:
+    if (sign := tokens.peek(_SIGNS)) is not None:
         fits = _SIGNS[sign.text] == ("-" if mirrored in ("above", "at least", ">=") else "+")
         rest = rest.replace(sign.text, sign.text if fits else _MIRRORED[sign.text], 1)
     return " ".join(f"{text[:at]} {mirrored} baseline {rest}".split())

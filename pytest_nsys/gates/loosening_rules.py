@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
@@ -59,20 +59,11 @@ class Change:
     now: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """What stands around a field: both gate files, and the assertions that it is of (those of a file: none)."""
+class Sides(NamedTuple):
+    """What stands around a field: both gate files, and both assertions that it is of (none: of the file)."""
 
     gates: tuple[GateFile, GateFile]
-    old: Assertion | None = None
-    new: Assertion | None = None
-
-    @property
-    def both(self) -> tuple[Assertion, Assertion]:
-        """The assertions, where it is a field of one."""
-        assert self.old is not None
-        assert self.new is not None
-        return self.old, self.new
+    both: tuple[Assertion, ...] = ()
 
     @property
     def unit(self) -> str:

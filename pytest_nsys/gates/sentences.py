@@ -130,14 +130,9 @@ def not_a_quantity(metric: Metric) -> str:
     return f"{metric.name} is no quantity: several cannot be taken together"
 
 
-def dimensions_of(metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
-    """Dimensions that a selector on ``metric`` may name: its own, and mesh axes where it has ranks."""
-    return (*metric.dimensions, *(axes if "rank" in metric.dimensions else ()))
-
-
 def check_dimension(name: str, metric: Metric, axes: Collection[str]) -> str | None:
     """What is wrong with ``name`` as a dimension of ``metric``, None where it is one."""
-    known = dimensions_of(metric, axes)
+    known = (*metric.dimensions, *(axes if "rank" in metric.dimensions else ()))
     if name in known:
         return None
     return f"{metric.name} has no dimension '{printable(name, 40)}'{hint(name, known, 'it has')}"

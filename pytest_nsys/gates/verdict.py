@@ -124,10 +124,10 @@ class Verdict:
     @property
     def good(self) -> bool:
         """Whether the item passes: by outcome, by ``severity: warn``, never by silence."""
-        if self.outcome is Outcome.FAILED:
-            return self.assertion.severity is Severity.WARN
-        if self.outcome is Outcome.IMPROVED:
-            return self.assertion.on_improvement is Severity.WARN
-        if self.outcome is Outcome.INCONCLUSIVE:
-            return self.assertion.inconclusive is Severity.WARN
-        return self.outcome is Outcome.PASSED
+        asked = self.assertion
+        said = {
+            Outcome.FAILED: asked.severity,
+            Outcome.IMPROVED: asked.on_improvement,
+            Outcome.INCONCLUSIVE: asked.inconclusive,
+        }
+        return self.outcome is Outcome.PASSED or said.get(self.outcome) is Severity.WARN

@@ -155,8 +155,8 @@ class _Waiver(Entry):
             if key.value in where and key.value not in left:
                 rest = f"{', '.join(left)} left" if left else "no dimension left"
                 what = f"the assertion takes every {key.value} together: its rows have {rest}"
-                self.reader.mistakes.at(key, what)
+                self.reader.mistake(key, what)
             elif key.value in where and any(a.where.get(key.value) != first.where.get(key.value) for a in named):
                 what = f"'for' makes an item of each {key.value}: name the item itself, as in '{named[0].name}'"
-                self.reader.mistakes.at(key, what)
+                self.reader.mistake(key, what)
         return where

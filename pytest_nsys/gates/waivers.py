@@ -69,10 +69,8 @@ def waive(
 
 def _covering(assertion: Assertion, row: JudgedRow, means: Means, today: date) -> int | None:
     """The first waiver in force that means the row and reaches as far as its value."""
-    for n, waiver in enumerate(assertion.waivers):
-        if today <= waiver.expires and means(row.labels, waiver.where) and _within(assertion, waiver, row):
-            return n
-    return None
+    in_force = ((n, waiver) for n, waiver in enumerate(assertion.waivers) if today <= waiver.expires)
+    return next((n for n, w in in_force if means(row.labels, w.where) and _within(assertion, w, row)), None)
 
 
 def _within(assertion: Assertion, waiver: Waiver, row: JudgedRow) -> bool:

@@ -19,7 +19,7 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.kinds import Entry
-from pytest_nsys.gates.yaml_nodes import Mistakes, Reader
+from pytest_nsys.gates.yaml_nodes import Reader
 
 BANDWIDTH = "GB/s"
 FIELDS = {"step_time": "step_time_ns", "peak": "peak_gb_per_s"}
@@ -47,14 +47,14 @@ def options_of(workload: Workload, command: str) -> list[str]:
     return words if workload.step_time_ns is None else [*words, "--step-time", f"{workload.step_time_ns}ns"]
 
 
-def check_needed(mistakes: Mistakes, assertions: Iterable[Assertion], stated: Container[str]) -> None:
+def check_needed(reader: Reader, assertions: Iterable[Assertion], stated: Container[str]) -> None:
     """Notes each assertion on a metric that takes a key which the file, whose keys are ``stated``, lacks."""
     for assertion in assertions:
         needs = METRICS[assertion.metric].needs if assertion.metric in METRICS else None
         if needs is not None and needs.key not in stated:
             place = assertion.location
             what = f"{assertion.metric} needs {needs.key}: {needs.example} in this file: patterns (%) of range names"
-            mistakes.add(place.line, place.column, what)
+            reader.mistake_at(place.line, place.column, what)
 
 
 def _read_stated(entry: Entry, folder: Path) -> dict[str, Any]:

@@ -31,31 +31,6 @@ _LEADING_STAR = re.compile(r"(?:^|[-:,\[{])\s*\*")
 T = TypeVar("T")
 
 
-class Mistakes:
-    """All mistakes of one file, each with its place."""
-
-    def __init__(self, shown_path: Path) -> None:
-        self._file = printable(str(shown_path), 1000)
-        self._found: set[tuple[int, int, str]] = set()
-
-    def add(self, line: int, column: int, text: str) -> None:
-        """Notes a mistake; ``line`` and ``column`` count from 1."""
-        self._found.add((line, column, text))
-
-    def at(self, node: Node, text: str, offset: int = 0) -> None:
-        """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
-        self.add(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
-
-    def error(self, *last: tuple[int, int, str]) -> GateFileError:
-        """All of them, in the order of the file; ``last`` is one more, behind which nothing can be read."""
-        self._found |= {*last}
-        return GateFileError([Mistake(self._file, text, line, column) for line, column, text in sorted(self._found)])
-
-    def raise_any(self) -> None:
-        if self._found:
-            raise self.error()
-
-
 def _shift(node: Node, offset: int) -> int:
     """``offset`` in a scalar's text as a distance in its line; 0 where escapes or line breaks lie between."""
     start, end = node.start_mark, node.end_mark
@@ -65,56 +40,56 @@ def _shift(node: Node, offset: int) -> int:
     return offset + quotes // 2 if end.column - start.column - quotes == len(node.value) else 0
 
 
-def compose_file(path: Path, mistakes: Mistakes) -> MappingNode:
+def compose_file(path: Path, reader: Reader) -> MappingNode:
     """The mapping that the file at ``path`` holds."""
-    return compose(read(path, mistakes), mistakes)
+    return compose(read(path, reader), reader)
 
 
-def compose(content: bytes, mistakes: Mistakes) -> MappingNode:
+def compose(content: bytes, reader: Reader) -> MappingNode:
     """The mapping that a YAML file holds, safe to walk: small, no tags, no alias bomb, no cycle."""
-    text = _text(content, mistakes)
+    text = _text(content, reader)
     try:
-        _check_depth(text, mistakes)
+        _check_depth(text, reader)
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
-        raise mistakes.error(_explain(error, text)) from None
+        raise reader.error(_explain(error, text)) from None
     except yaml.YAMLError:
-        raise mistakes.error((1, 1, "this cannot be read as YAML")) from None
+        raise reader.error((1, 1, "this cannot be read as YAML")) from None
     if root is None:
-        raise mistakes.error((1, 1, "the file is empty: write version: 1 and assertions"))
-    _check_tree(root, mistakes)
+        raise reader.error((1, 1, "the file is empty: write version: 1 and assertions"))
+    _check_tree(root, reader)
     if not isinstance(root, MappingNode):
-        mistakes.at(root, "a gate file is a mapping: version: 1, assertions: …")
-        raise mistakes.error()
+        reader.mistake(root, "a gate file is a mapping: version: 1, assertions: …")
+        raise reader.error()
     return root
 
 
-def read(path: Path, mistakes: Mistakes) -> bytes:
+def read(path: Path, reader: Reader) -> bytes:
     """What the file holds, no more of it than may be."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise mistakes.error((1, 1, f"cannot be read: {error.strerror or error}")) from None
+        raise reader.error((1, 1, f"cannot be read: {error.strerror or error}")) from None
 
 
-def _text(content: bytes, mistakes: Mistakes) -> str:
+def _text(content: bytes, reader: Reader) -> str:
     if len(content) > MAX_BYTES:
-        raise mistakes.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
+        raise reader.error((1, 1, f"the file is larger than {MAX_BYTES:_} bytes".replace("_", " ")))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise mistakes.error((line, 1, "this is not UTF-8 text")) from None
+        raise reader.error((line, 1, "this is not UTF-8 text")) from None
     bad = _UNREADABLE.search(text)
     if bad is not None:
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - (text.rfind("\n", 0, bad.start()) + 1) + 1
-        raise mistakes.error((line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file"))
+        raise reader.error((line, column, f"a control character (U+{ord(bad[0]):04X}): this is not a text file"))
     return text
 
 
-def _check_depth(text: str, mistakes: Mistakes) -> None:
+def _check_depth(text: str, reader: Reader) -> None:
     """Refuses deep nesting before a tree is made of it: PyYAML's C composer recurses until it crashes."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
@@ -122,7 +97,7 @@ def _check_depth(text: str, mistakes: Mistakes) -> None:
         if depth > MAX_DEPTH:
             mark = event.start_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            raise mistakes.error((line, column, f"nested deeper than {MAX_DEPTH} levels"))
+            raise reader.error((line, column, f"nested deeper than {MAX_DEPTH} levels"))
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
@@ -150,7 +125,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     return line + 1, column + 1, what
 
 
-def _check_tree(root: Node, mistakes: Mistakes) -> None:
+def _check_tree(root: Node, reader: Reader) -> None:
     """Refuses what is dear or unsafe to walk: cycles, alias bombs (which nest deeply, too), tags."""
     sizes: dict[int, int] = {}
     open_nodes: set[int] = set()
@@ -158,15 +133,15 @@ def _check_tree(root: Node, mistakes: Mistakes) -> None:
     def size(node: Node, depth: int) -> int:
         """Nodes in and below this one, each alias counted as what it stands for."""
         if id(node) in open_nodes:
-            mistakes.at(node, "this holds an alias of itself")
-            raise mistakes.error()
+            reader.mistake(node, "this holds an alias of itself")
+            raise reader.error()
         if depth > MAX_DEPTH:
-            mistakes.at(node, f"nested deeper than {MAX_DEPTH} levels")
-            raise mistakes.error()
+            reader.mistake(node, f"nested deeper than {MAX_DEPTH} levels")
+            raise reader.error()
         if id(node) not in sizes:
             if node.tag not in _PLAIN_TAGS:
                 shown = printable(node.tag.replace(_TAG, "!!"), 40)
-                mistakes.at(node, f"YAML tags are not allowed: '{shown}' (quote text that begins with !)")
+                reader.mistake(node, f"YAML tags are not allowed: '{shown}' (quote text that begins with !)")
             open_nodes.add(id(node))
             sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in _children(node))
             open_nodes.discard(id(node))
@@ -174,7 +149,7 @@ def _check_tree(root: Node, mistakes: Mistakes) -> None:
 
     if size(root, 0) > MAX_NODES:
         most = f"{MAX_NODES:_}".replace("_", " ")
-        raise mistakes.error((1, 1, f"the file holds more than {most} nodes, its aliases expanded"))
+        raise reader.error((1, 1, f"the file holds more than {most} nodes, its aliases expanded"))
 
 
 def _children(node: Node) -> Iterator[Node]:
@@ -191,10 +166,31 @@ def is_empty(node: Node) -> bool:
 
 
 class Reader:
-    """Nodes as typed values; what is of another type is a mistake and reads as None, or as empty."""
+    """Nodes of one file as typed values; what is of another type is a mistake and reads as None, or as empty.
 
-    def __init__(self, mistakes: Mistakes) -> None:
-        self.mistakes = mistakes
+    It keeps all mistakes, each with its place.
+    """
+
+    def __init__(self, shown_path: Path) -> None:
+        self._file = printable(str(shown_path), 1000)
+        self._mistakes: set[tuple[int, int, str]] = set()
+
+    def mistake_at(self, line: int, column: int, text: str) -> None:
+        """Notes a mistake; ``line`` and ``column`` count from 1."""
+        self._mistakes.add((line, column, text))
+
+    def mistake(self, node: Node, text: str, offset: int = 0) -> None:
+        """Notes a mistake ``offset`` characters into a node, or at its start where that cannot be counted."""
+        self.mistake_at(node.start_mark.line + 1, node.start_mark.column + 1 + _shift(node, offset), text)
+
+    def error(self, *last: tuple[int, int, str]) -> GateFileError:
+        """All of them, in the order of the file; ``last`` is one more, behind which nothing can be read."""
+        every = sorted(self._mistakes | {*last})
+        return GateFileError([Mistake(self._file, text, line, column) for line, column, text in every])
+
+    def raise_any(self) -> None:
+        if self._mistakes:
+            raise self.error()
 
     def mapping(self, node: Node, what: str, keys: Collection[str]) -> dict[str, Node]:
         """The values of a mapping by key, of which ``keys`` are known."""
@@ -204,24 +200,24 @@ class Reader:
                 found[key.value] = value
             else:
                 known = hint(key.value, keys, f"{what} has")
-                self.mistakes.at(key, f"unknown key '{printable(key.value, 40)}'{known}")
+                self.mistake(key, f"unknown key '{printable(key.value, 40)}'{known}")
         return found
 
     def entries(self, node: Node, what: str) -> list[tuple[ScalarNode, Node]]:
         """The pairs of a mapping whose keys are free words, each of them once."""
         if not isinstance(node, MappingNode) or not node.value:
-            self.mistakes.at(node, f"{what} is a mapping, as in {{key: value}}")
+            self.mistake(node, f"{what} is a mapping, as in {{key: value}}")
             return []
         found: dict[str, tuple[ScalarNode, Node]] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self.mistakes.at(key, "a key is one word")
+                self.mistake(key, "a key is one word")
             elif key.tag == _TAG + "merge":
-                self.mistakes.at(key, "merge keys (<<) are not allowed: write the keys out")
+                self.mistake(key, "merge keys (<<) are not allowed: write the keys out")
             elif key.value in found:
                 first = found[key.value][0].start_mark.line + 1
                 shown = printable(key.value, 40)
-                self.mistakes.at(key, f"'{shown}' is given twice (first on line {first})")
+                self.mistake(key, f"'{shown}' is given twice (first on line {first})")
             else:
                 found[key.value] = (key, value)
         return list(found.values())
@@ -230,10 +226,10 @@ class Reader:
         """A scalar as it is written, blanks around it aside."""
         if not isinstance(node, ScalarNode):
             kind = "a list" if isinstance(node, SequenceNode) else "a mapping"
-            self.mistakes.at(node, f"{what} is text, not {kind}")
+            self.mistake(node, f"{what} is text, not {kind}")
             return None
         if is_empty(node) or not node.value.strip():
-            self.mistakes.at(node, f"{what} is empty")
+            self.mistake(node, f"{what} is empty")
             return None
         value: str = node.value
         return value
@@ -246,14 +242,14 @@ class Reader:
         try:
             return parse(text)
         except ValueError as mistake:
-            self.mistakes.at(node, str(mistake), getattr(mistake, "offset", 0))
+            self.mistake(node, str(mistake), getattr(mistake, "offset", 0))
             return None
 
     def items(self, node: Node, what: str) -> list[Node]:
         """The nodes of a list that is not empty."""
         if not isinstance(node, SequenceNode) or not node.value:
             empty = isinstance(node, SequenceNode) or is_empty(node)
-            self.mistakes.at(node, f"{what} is empty" if empty else f"{what} is a list, as in [one, two]")
+            self.mistake(node, f"{what} is empty" if empty else f"{what} is a list, as in [one, two]")
             return []
         return list(node.value)
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, Requirement, Tolerance, Waiver
-from pytest_nsys.gates.gate_changes import Changed, compared
+from pytest_nsys.gates.gate_changes import GateChange, compared
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.loosening_rules import ASSERTION_RULES, GATE_RULES
 from tests.support.gate_files import loaded
@@ -306,7 +306,7 @@ def test_a_change_of_many_assertions_is_told_once_with_all_their_lines() -> None
         return f"tolerance: {{rel: {rel}}}\nassertions:\n{lines}"
 
     (changed,) = compared(gate(text("5%")), gate(text("30%")))
-    assert changed == Changed(
+    assert changed == GateChange(
         changed.change,
         ("exposed_ns below baseline plus tolerance", "wall_exposed_ns below baseline plus tolerance"),
         (4, 6),
