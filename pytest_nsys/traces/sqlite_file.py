@@ -31,6 +31,9 @@ CHUNK_ROWS = 20_000
 FEW = 8
 """Up to so many distinct rows it is cheaper to compare each row with all of them."""
 
+SAFEGUARDS = ("PRAGMA trusted_schema = OFF", "PRAGMA query_only = ON")
+"""What each connection is told before it reads."""
+
 OPEN_AT_ONCE = 48
 """Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
 
@@ -96,26 +99,28 @@ class SqliteFile:
         self.size_bytes = size
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
-    def _connection(self, number: int = 0) -> sqlite3.Connection:
+    def connection(self, number: int = 0) -> sqlite3.Connection:
+        """One of the connections, open for as long as the file is; number 1 is for a second thread."""
         _OPEN.use(self)
         while len(self._connections) <= number:
             self._connections.append(self._connect())
         return self._connections[number]
 
-    def _connect(self) -> sqlite3.Connection:
+    @property
+    def uri(self) -> str:
+        """What opens the file for reading alone, in any SQLite."""
         uri = "file:" + urllib.parse.quote(os.fsencode(self.path.absolute())) + "?mode=ro"
         # In write-ahead mode SQLite leaves files beside the one it reads, and cannot read on a read-only disk; opened
         # as immutable it does neither, but would ignore a log that holds rows: so only where there is none.
         log = self.path.with_name(self.path.name + "-wal")
         immutable = self._write_ahead and not (log.exists() and log.stat().st_size)
-        return self._open(uri + ("&immutable=1" if immutable else ""))
+        return uri + ("&immutable=1" if immutable else "")
 
-    @staticmethod
-    def _open(uri: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.uri, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
         try:
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA query_only = ON")
+            for statement in SAFEGUARDS:
+                connection.execute(statement)
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         except FAILURES:
             connection.close()
@@ -156,7 +161,7 @@ class SqliteFile:
         """The rows of a query some thousands at a time: for results that are as large as the table."""
         self.being_read += 1
         try:
-            cursor = self._connection().execute(sql, tuple(parameters))
+            cursor = self.connection().execute(sql, tuple(parameters))
             while rows := cursor.fetchmany(CHUNK_ROWS):
                 yield rows
         except FAILURES as error:
@@ -208,9 +213,9 @@ class SqliteFile:
         """``read`` on both halves of the row ids at once, on the whole of a small file."""
         try:
             if self.size_bytes < TWO_THREADS_FROM_BYTES:
-                return [read(self._connection(), "1")]
+                return [read(self.connection(), "1")]
             middle = self._last(table) // 2
-            connections = [self._connection(0), self._connection(1)]
+            connections = [self.connection(0), self.connection(1)]
             with ThreadPoolExecutor(2, thread_name_prefix="nsys-scan") as pool:
                 return list(pool.map(read, connections, [f"rowid <= {middle}", f"rowid > {middle}"]))
         except FAILURES as error:
@@ -218,8 +223,15 @@ class SqliteFile:
 
     @kept
     def _last(self, table: str) -> int:
-        found = self._connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
+        found = self.connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
         return found if isinstance(found, int) else 0
+
+    def about(self, table: str) -> int:
+        """How many rows a table has, by its last row id: at once, and right where no row was deleted."""
+        try:
+            return self._last(table) if table in self.tables else 0
+        except FAILURES as error:
+            raise self._say(error) from error
 
     def close(self) -> None:
         """Let the file go; reading on opens it again."""

@@ -201,3 +201,32 @@ def test_the_choice_is_made_by_the_last_column(monkeypatch: pytest.MonkeyPatch) 
 def test_importing_the_operations_imports_no_numpy() -> None:
     code = "import sys, pytest_nsys.core.columns; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@given(st.lists(large), st.lists(st.tuples(small, large)))
+def test_texts_are_parsed_and_elements_compared(numbers: list[int], pairs: list[tuple[int, int]]) -> None:
+    assert both("parsed", ",".join(map(str, numbers)).encode()) == column(numbers)
+    assert both("values", column(numbers)) == column(sorted(set(numbers)))
+    one, other = column(a for a, _ in pairs), column(b for _, b in pairs)
+    assert both("exceeds", one, other) is any(a > b for a, b in pairs)
+
+
+@pytest.mark.parametrize("text", [b"1.5", b"1,x", b"1,,2", b",", b"Inf"])
+@BOTH
+def test_a_text_of_something_else_is_not_parsed(way: Any, text: bytes) -> None:
+    with pytest.raises(ValueError):
+        way.parsed(text)
+
+
+@given(st.sets(large), st.lists(st.tuples(large, large)), st.data())
+def test_keys_are_joined_to_the_least_of_their_values(
+    ids: set[int], pairs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    if ids:
+        pairs += data.draw(st.lists(st.tuples(st.sampled_from(sorted(ids)), small)))
+    known, most = column(sorted(ids)), column([1 << 62] * len(ids))
+    keys, values = column(key for key, _ in pairs), column(value for _, value in pairs)
+    least = both("least", known, most, keys, values)
+    assert list(least) == [min([v for k, v in pairs if k == number] + [1 << 62]) for number in sorted(ids)]
+    wanted = dict(zip(known, least, strict=True))
+    assert list(both("joined", known, least, -7, keys)) == [wanted.get(key, -7) for key in keys]

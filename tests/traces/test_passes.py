@@ -15,6 +15,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.sqlite_columns import WAY
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.gates import ANCHOR, MS, Project
 
@@ -35,6 +36,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
         return connection
 
     monkeypatch.setattr(SqliteFile, "_connect", traced)
+    monkeypatch.delenv(WAY, raising=False)
 
     def counted() -> Counter[str]:
         tables = (TABLE.search(sql) for sql in asked if not sql.startswith("SELECT 1 "))

@@ -607,15 +607,14 @@ def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(gpu: OneProcess) -> 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])
 def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(ids: Sequence[int]) -> None:
-    """Close to each other in an array, far from each other in a dictionary."""
-    table = LaunchTable([array("q", [*ids, NO_LAUNCH]), array("q", ids[:1])])
+    table = LaunchTable(array("q", [*ids, NO_LAUNCH, ids[0]]))
     assert (table.count, table.low, table.high) == (len(ids), min(ids), max(ids))
-    for number in ids:
-        assert table.get(number) == NO_LAUNCH
-        for start in (30, 10, 20):
-            table.see(number, start)
-    assert [table.get(number) for number in ids] == [10] * len(ids)
-    assert [table.get(number) for number in (min(ids) - 1, max(ids) + 1)] == [NO_LAUNCH, NO_LAUNCH]
+    assert set(table.of(array("q", ids))) == {NO_LAUNCH}
+    for start in (30, 10, 20):
+        table.see(array("q", [*ids, 77]), array("q", [start] * (len(ids) + 1)))
+    assert list(table.of(array("q", ids))) == [10] * len(ids)
+    others = array("q", [min(ids) - 1, max(ids) + 1, 77, NO_LAUNCH])
+    assert list(table.of(others)) == [NO_LAUNCH] * 4
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,35 @@ def least_ratio(parts: Column, wholes: Column) -> int:
         if part * of < least * whole:
             best, least, of = i, part, whole
     return best
+
+
+def parsed(text: bytes) -> Column:
+    """The whole numbers of a text of decimals with commas between them. Raises ValueError, OverflowError."""
+    return array("q", map(int, text.split(b",") if text else ()))
+
+
+def values(column: Column) -> Column:
+    """The distinct elements, ascending."""
+    return array("q", sorted(set(column)))
+
+
+def exceeds(column: Column, other: Column) -> bool:
+    """Whether an element is greater than the other's in its place."""
+    return any(a > b for a, b in zip(column, other, strict=True))
+
+
+def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
+    """``found``, which has one for each of the ascending ``ids``, lowered to the least value whose key is the id."""
+    at = {id_: i for i, id_ in enumerate(ids)}
+    lowered = found[:]
+    for key, value in zip(keys, values, strict=True):
+        i = at.get(key)
+        if i is not None and value < lowered[i]:
+            lowered[i] = value
+    return lowered
+
+
+def joined(ids: Column, found: Column, missing: int, keys: Column) -> Column:
+    """What was found for each key, ``missing`` where it is none of the ascending ``ids``."""
+    known = dict(zip(ids, found, strict=True))
+    return array("q", [known.get(key, missing) for key in keys])

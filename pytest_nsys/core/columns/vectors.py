@@ -102,6 +102,8 @@ def order(*keys: Column) -> Column:
 def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     """The number of each element, and the distinct elements, ascending."""
     low, high = _span(key)
+    if low == high:
+        return numpy.zeros(len(key), numpy.int64), key[:1]
     if high - low > 4 * len(key):
         known, numbers = numpy.unique(key, return_inverse=True)
         return numbers, known
@@ -196,3 +198,45 @@ def least_ratio(parts: Column, wholes: Column) -> int:
         return int(ratios.argmin())
     close = _column(numpy.flatnonzero(ratios <= least * (1 + 2.0**-48)))
     return close[plain.least_ratio(plain.take(parts, close), plain.take(wholes, close))]
+
+
+def parsed(text: bytes) -> Column:
+    if text.translate(None, b"-0123456789,"):  # numpy would stop there, and warn
+        return plain.parsed(text)
+    found = _column(numpy.fromstring(text.decode(), numpy.int64, sep=","))
+    return found if len(found) == text.count(b",") + bool(text) else plain.parsed(text)
+
+
+def values(column: Column) -> Column:
+    return _column(_numbered(_seen(column))[1]) if len(column) else column[:]
+
+
+def exceeds(column: Column, other: Column) -> bool:
+    return bool((_seen(column) > _seen(other)).any())
+
+
+def _places(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_]]:
+    """Where each key is among the ids, of which there is one at least, and whether it is."""
+    low, high = int(ids[0]), int(ids[-1])
+    if high - low > 4 * (len(ids) + len(keys)):
+        at = ids.searchsorted(keys).clip(max=len(ids) - 1)
+    else:
+        table = numpy.zeros(high - low + 1, numpy.int64)
+        table[ids - low] = numpy.arange(len(ids))
+        at = table[keys.clip(low, high) - low]
+    return at, ids[at] == keys
+
+
+def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
+    lowered = found[:]
+    if len(ids) and len(keys):
+        at, known = _places(_seen(ids), _seen(keys))
+        numpy.minimum.at(_seen(lowered), at[known], _seen(values)[known])
+    return lowered
+
+
+def joined(ids: Column, found: Column, missing: int, keys: Column) -> Column:
+    if not len(ids):
+        return array("q", [missing]) * len(keys)
+    at, known = _places(_seen(ids), _seen(keys))
+    return _column(numpy.where(known, _seen(found)[at], missing))

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import re
 import struct
-from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Kernels, Lane
-from pytest_nsys.traces.nsys.columns import LaunchTable, check_text, check_whole, launch_rows, texts_of
+from pytest_nsys.traces.nsys.columns import check_text, check_whole, launch_rows, texts_of
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS, name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
@@ -199,11 +198,8 @@ def read_collectives(
 
 def _launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> dict[tuple[int, int], Launch]:
     """The earliest launch of each kernel, by process and correlation."""
-    parts: dict[int, list[array[int]]] = defaultdict(list)
-    for lane, some in kernels.items():
-        parts[lane.global_pid].append(some.correlation)
     found: dict[tuple[int, int], Launch] = {}
-    for start, tid, correlation in launch_rows(file, {pid: LaunchTable(own) for pid, own in parts.items()}):
+    for start, tid, correlation in launch_rows(file, kernels):
         check_whole(start, tid)
         key = (tid & ~THREAD_BITS, correlation)
         if key not in found or start < found[key].start_ns:

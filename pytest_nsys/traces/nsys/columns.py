@@ -1,28 +1,41 @@
-"""Rows of an export into compact columns: the kernels of a lane, and the earliest launch of each."""
+"""What an export has many rows of, as columns: the kernels of a lane, and the earliest launch of each."""
 
 from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from operator import gt, le
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, Kernels, Lane, Stream, counted, printable
-from pytest_nsys.traces.nsys.tables import DEVICE, PROCESS, RUNTIME, STRINGS, by_process, listed, within
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Stream, counted, printable
+from pytest_nsys.traces.nsys.tables import (
+    CONTEXT,
+    DEVICE,
+    KERNEL,
+    PROCESS,
+    RUNTIME,
+    STREAM,
+    STRINGS,
+    THREAD_BITS,
+    by_process,
+    kernel_row,
+    listed,
+    within,
+)
+from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-
-MANY = 100_000
-"""From so many launches on, their rows are read in chunks instead of at once."""
 
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""
 
-DENSE = 32
-"""A table by correlation id may have this many slots for each kernel; sparser ids go into a dictionary."""
+LAUNCH_ROW = ("start", "globalTid", f"ifnull(correlationId, {NO_LAUNCH})")
+"""The columns of a launch in the order in which :meth:`LaunchTable.see` takes them."""
+
+T = TypeVar("T")
 
 
 class OddValue(TypeError):
@@ -35,34 +48,16 @@ class Columns:
     def __init__(self) -> None:
         self.start, self.end, self.correlation = array("q"), array("q"), array("q")
         self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
-        self.streams: dict[tuple[int, int, int], int] = {}
+        self.streams: dict[Stream, int] = {}
         self.graph_node = bytearray()
 
-    def extend(self, rows: Sequence[SqlRow]) -> None:
-        """More kernels, column by column: a loop over rows costs three times as much."""
-        start, end, correlation, device, context, stream, short, full, node, _ = zip(*rows, strict=True)
-        self.start.extend(start)
-        self.end.extend(end)
-        if any(map(gt, start, end)):
-            raise OddValue("a kernel ends before it starts")
-        if None in correlation:
-            correlation = tuple(NO_LAUNCH if c is None else c for c in correlation)
-        self.correlation.extend(correlation)
-        for key in dict.fromkeys(zip(device, context, stream, strict=True)):
-            check_whole(*key)
-            self.streams.setdefault(key, len(self.streams))
-        self.stream.extend(map(self.streams.__getitem__, zip(device, context, stream, strict=True)))
-        self.name.extend(short)
-        self.full_name.extend(full)
-        self.graph_node.extend(n is not None for n in node)
-
-    def name_ids(self) -> set[int]:
+    def name_ids(self) -> Column:
         """Every name that was read."""
-        return {*self.name, *self.full_name}
+        return columns.values(columns.values(self.name) + columns.values(self.full_name))
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
         """The kernels, ordered by start. Raises TraceError where a name is lost."""
-        lost = set(self.name) - names.keys()
+        lost = set(columns.values(self.name)) - names.keys()
         if lost:
             what = f"{counted(len(lost), 'kernel name id')} not in {STRINGS}"
             raise TraceError(f"{path}: {what}: ids do not join; export the report again")
@@ -73,64 +68,152 @@ class Columns:
             stream=self.stream,
             name=self.name,
             full_name=self.full_name,
-            streams=tuple(Stream(*key) for key in self.streams),
+            streams=tuple(self.streams),
             names=names,
             graph_node=self.graph_node,
         )
-        if all(map(le, self.start, islice(self.start, 1, None))):  # as most exports write them, and quick to see
+        if not columns.exceeds(self.start[:-1], self.start[1:]):  # as most exports write them, and quick to see
             return kernels
-        times = list(zip(self.start, self.end, strict=True))
-        return kernels.take(sorted(range(len(times)), key=times.__getitem__))
+        return kernels.take(columns.order(self.start, self.end))
 
 
-def fill(tables: dict[Lane, Columns], parts: Iterable[list[SqlRow]], *, every: bool = False) -> set[int]:
-    """Sort rows of :data:`KERNEL_ROW` into their lanes; the processes of those that have none are returned.
+def read_kernels(
+    file: SqliteFile, lanes: Collection[Lane] | None, where: str, *, whole: bool, table: str = KERNEL, name: str = ""
+) -> tuple[dict[Lane, Columns], set[int]]:
+    """The kernels that pass, by lane, and the processes of those that are in none of the lanes; None: all lanes.
 
-    With ``every`` there are none: a lane that is missing is made.
+    ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels.
     """
+    row = kernel_row(file, table, name)
+    fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
+    rows = file.parts(", ".join(row), table, where, whole=whole)
+    return _as_blocks(fast, rows, lambda found: fill(lanes, found), _explain_kernel)
+
+
+def _as_blocks(
+    fast: Iterable[Block] | None,
+    rows: Iterable[Sequence[SqlRow]],
+    use: Callable[[Iterable[Block]], T],
+    explain: Callable[[SqlRow], object] = id,
+) -> T:
+    """What ``use`` makes of the blocks, which are read in a fast way or, where that cannot be, as rows."""
+    if fast is not None:
+        try:
+            return use(fast)
+        except Unfit:
+            pass
+    return use(of_rows(rows, explain))
+
+
+def _explain_kernel(row: SqlRow) -> None:
+    check_process(row[PROCESS], row[DEVICE])
+    check_whole(row[DEVICE], row[CONTEXT], row[STREAM])
+
+
+def fill(lanes: Collection[Lane] | None, found: Iterable[Block]) -> tuple[dict[Lane, Columns], set[int]]:
+    """Sort blocks of :data:`KERNEL_ROW` into their lanes; the processes of those that have none are returned.
+
+    With None there are none: each lane that occurs is made.
+    """
+    tables: dict[Lane, Columns] = {lane: Columns() for lane in lanes or ()}
     strangers: set[int] = set()
-    for rows in parts:
-        lanes: dict[tuple[int, int], list[SqlRow]] = defaultdict(list)
-        for row in rows:
-            lanes[row[PROCESS], row[DEVICE]].append(row)
-        for (pid, device), own in lanes.items():
-            table = tables.get(Lane(pid, device)) or tables.get(Lane(pid, None))
-            if table is None and every:
-                check_whole(pid, device)
-                table = tables[Lane(pid, device)] = Columns()
-            if table is not None:
-                table.extend(own)
+    for start, end, correlation, device, context, stream, short, full, node, pid in found:
+        numbers, keys = columns.distinct(pid, device, context, stream)
+        places: dict[Lane, int] = {}
+        lane_of, stream_of = array("q"), array("q")
+        for pid_, device_, context_, stream_ in keys:
+            lane = Lane(pid_, device_)
+            if lane not in tables and lanes is not None:
+                lane = Lane(pid_, None)
+            if lane in tables or lanes is None:
+                own = tables.setdefault(lane, Columns())
+                lane_of.append(places.setdefault(lane, len(places)))
+                stream_of.append(own.streams.setdefault(Stream(device_, context_, stream_), len(own.streams)))
             else:
-                check_process(pid, device)
-                strangers.add(pid)
-    return strangers - {lane.global_pid for lane in tables}
+                strangers.add(pid_)
+                lane_of.append(len(keys))  # behind all lanes
+                stream_of.append(0)
+        lane_numbers = columns.take(lane_of, numbers)
+        order = columns.order(lane_numbers)
+        counts = columns.counts(lane_numbers, len(keys) + 1)
+        own_streams = columns.take(stream_of, numbers)
+        each = [columns.take(c, order) for c in (start, end, correlation, own_streams, short, full, node)]
+        own_rows = len(start) - counts[-1]
+        if columns.exceeds(each[0][:own_rows], each[1][:own_rows]):
+            raise OddValue("a kernel ends before it starts")
+        low = 0
+        for lane, number in places.items():
+            high = low + counts[number]
+            own = tables[lane]
+            parts = [column[low:high] for column in each]
+            for column, part in zip(
+                (own.start, own.end, own.correlation, own.stream, own.name, own.full_name), parts, strict=False
+            ):
+                column.extend(part)
+            own.graph_node += columns.equal(parts[-1], 1)
+            low = high
+    return tables, strangers - {lane.global_pid for lane in tables}
 
 
-def launch_rows(file: SqliteFile, tables: Mapping[int, LaunchTable]) -> Iterator[SqlRow]:
-    """Start, thread and correlation of every launch of these kernels, by process."""
+def launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Column]:
+    """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+    tables = _tables(kernels)
+    count = sum(table.count for table in tables.values())
+    if RUNTIME in file.tables and count:
+        whole = worth(count) and worth(file.about(RUNTIME))
+        fast = blocks(file, LAUNCH_ROW, RUNTIME) if whole else None
+        _as_blocks(fast, _launch_rows(file, tables, LAUNCH_ROW), lambda found: see(tables, found))
+    return {
+        lane: tables[lane.global_pid].of(some.correlation) if len(some) else array("q")
+        for lane, some in kernels.items()
+    }
+
+
+def see(tables: Mapping[int, LaunchTable], found: Iterable[Block]) -> None:
+    """Blocks of :data:`LAUNCH_ROW` into the table of their process, where it has one."""
+    for start, tid, correlation in found:
+        numbers, keys = columns.distinct(tid)
+        for (thread,), rows in zip(keys, columns.members(numbers, len(keys)), strict=True):
+            table = tables.get(thread & ~THREAD_BITS)
+            if table is not None:
+                table.see(columns.take(correlation, rows), columns.take(start, rows))
+
+
+def launch_rows(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Iterator[SqlRow]:
+    """Start, thread and correlation of every launch of these kernels, of others too."""
+    tables = _tables(kernels)
+    if RUNTIME in file.tables and any(table.count for table in tables.values()):
+        for rows in _launch_rows(file, tables, ("start", "globalTid", "correlationId")):
+            yield from rows
+
+
+def _tables(kernels: Mapping[Lane, Kernels]) -> dict[int, LaunchTable]:
+    parts: dict[int, Column] = {}
+    for lane, some in kernels.items():
+        if len(some):
+            parts.setdefault(lane.global_pid, array("q")).extend(some.correlation)
+    return {pid: LaunchTable(own) for pid, own in parts.items()}
+
+
+def _launch_rows(file: SqliteFile, tables: Mapping[int, LaunchTable], row: Sequence[str]) -> Iterator[Sequence[SqlRow]]:
     wanted = {pid: table for pid, table in tables.items() if table.count}
-    if RUNTIME not in file.tables or not wanted:
-        return iter(())
     low, high = min(t.low for t in wanted.values()), max(t.high for t in wanted.values())
     own = by_process("globalTid", {pid: table.condition() for pid, table in wanted.items()})
     where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
     lists = [listed for _, table in sorted(wanted.items()) for listed in table.parameters()]
-    many = sum(table.count for table in wanted.values()) > MANY
-    return chain.from_iterable(file.parts("start, globalTid, correlationId", RUNTIME, where, lists, whole=many))
+    many = worth(sum(table.count for table in wanted.values()))
+    yield from file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
 
 
 class LaunchTable:
-    """Earliest launch by correlation id, of one process: an array where the ids lie close, else a dictionary."""
+    """Earliest launch by correlation id, of one process."""
 
-    def __init__(self, parts: Sequence[array[int]]) -> None:
-        self._ids = sorted({c for part in parts for c in part if c != NO_LAUNCH})
+    def __init__(self, correlation: Column) -> None:
+        ids = columns.values(correlation)
+        self._ids = ids[1:] if ids and ids[0] == NO_LAUNCH else ids
+        self._first = array("q", [OPEN_END_NS]) * len(self._ids)
         self.count = len(self._ids)
         self.low, self.high = (self._ids[0], self._ids[-1]) if self._ids else (0, 0)
-        self._sparse: dict[int, int] | None = None
-        if self.high - self.low < DENSE * self.count + 1024:
-            self._dense = array("q", [NO_LAUNCH]) * (self.high - self.low + 1)
-        else:
-            self._sparse = dict.fromkeys(self._ids, NO_LAUNCH)
         self._listed = self.high - self.low > 2 * self.count and sqlite3.sqlite_version_info >= JSON_IN_SQLITE
 
     def condition(self) -> str:
@@ -143,24 +226,15 @@ class LaunchTable:
         """What the condition's placeholders stand for: a list of any length is one text of JSON."""
         return [f"[{listed(self._ids)}]"] if self._listed else []
 
-    def see(self, correlation: int, start_ns: int) -> None:
-        """One launch row, perhaps of an id that nobody asked for."""
-        if self._sparse is None:
-            known = self._dense[correlation - self.low]
-            if known == NO_LAUNCH or start_ns < known:
-                self._dense[correlation - self.low] = start_ns
-        elif correlation in self._sparse:
-            known = self._sparse[correlation]
-            if known == NO_LAUNCH or start_ns < known:
-                self._sparse[correlation] = start_ns
-        else:
-            check_whole(correlation)
+    def see(self, correlation: Column, start_ns: Column) -> None:
+        """Launch rows, perhaps of ids that nobody asked for."""
+        self._first = columns.least(self._ids, self._first, correlation, start_ns)
 
-    def get(self, correlation: int) -> int:
-        """The earliest launch of an id, NO_LAUNCH where none was seen."""
-        if self._sparse is not None:
-            return self._sparse.get(correlation, NO_LAUNCH)
-        return self._dense[correlation - self.low] if self.low <= correlation <= self.high else NO_LAUNCH
+    def of(self, correlation: Column) -> Column:
+        """The earliest launch of each id, NO_LAUNCH where none was seen."""
+        seen = columns.where_not(columns.equal(self._first, OPEN_END_NS))
+        ids, first = columns.take(self._ids, seen), columns.take(self._first, seen)
+        return columns.joined(ids, first, NO_LAUNCH, correlation)
 
 
 def check_whole(*values: object) -> None:

@@ -8,8 +8,8 @@ from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
 from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
-from pytest_nsys.traces.nsys.columns import Columns, check_text, check_whole, fill
-from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, THREAD_BITS, kernel_row, listed, starting, within
+from pytest_nsys.traces.nsys.columns import check_text, check_whole, read_kernels
+from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, THREAD_BITS, listed, starting, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 KINDS_TABLE = "ENUM_CUDA_MEM_KIND"
@@ -92,7 +92,6 @@ def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernel
         )
     numbers = {COPY_KINDS[kind]: NAME_IDS[kind] for kind in kinds_to_read(kinds)}
     name = f"CASE copyKind {' '.join(f'WHEN {number} THEN {name}' for number, name in numbers.items())} END"
-    tables: dict[Lane, Columns] = {}
     where = f"copyKind IN ({listed(numbers)})"
-    fill(tables, file.parts(kernel_row(file, MEMCPY, name), MEMCPY, where, whole=True), every=True)
+    tables, _ = read_kernels(file, None, where, whole=True, table=MEMCPY, name=name)
     return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items()}

@@ -35,14 +35,12 @@ from pytest_nsys.traces.copies_as_kernels import told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.columns import (
-    Columns,
-    LaunchTable,
     OddValue,
     check_process,
     check_text,
     check_whole,
-    fill,
-    launch_rows,
+    launches,
+    read_kernels,
     texts_of,
 )
 from pytest_nsys.traces.nsys.copies import read_as_kernels, read_copies
@@ -59,7 +57,6 @@ from pytest_nsys.traces.nsys.tables import (
     among,
     any_name,
     by_process,
-    kernel_row,
     listed,
     name_condition,
     one_of,
@@ -68,6 +65,7 @@ from pytest_nsys.traces.nsys.tables import (
     touching,
     within,
 )
+from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
@@ -121,6 +119,7 @@ class NsysSqlite:
             whole_graphs=graphs,
             diagnostics=self._diagnostics(),
             session_ns=max(lengths) if lengths and all(lengths) else None,
+            notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
             to_see_sizes=TO_SEE_SIZES,
             started_ns=min(filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), default=None),
         )
@@ -357,28 +356,18 @@ class NsysSqlite:
         own = by_process("globalPid", {pid: " OR ".join(parts) for pid, parts in by_pid.items()})
         strangers = f"(globalPid NOT IN ({listed(by_pid)}) OR globalPid IS NULL)"
         where = "1" if whole else f"{hull} AND ({own} OR {strangers})"
-        tables = {lane: Columns() for lane in conditions}
         with self._damage(KERNEL):
-            self._unasked |= fill(tables, self._file.parts(kernel_row(self._file), KERNEL, where, whole=whole))
-        names: dict[int, str] = self._strings({n for t in tables.values() for n in t.name_ids()})
+            tables, without = read_kernels(self._file, conditions, where, whole=whole)
+        self._unasked |= without
+        names = self._strings(number for table in tables.values() for number in table.name_ids())
         return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
 
     # -- launches and other calls
 
     def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
         """The start of the earliest launch row of each kernel: several rows per id exist, kernels never multiply."""
-        wanted: dict[int, list[array[int]]] = defaultdict(list)
-        for lane, some in kernels.items():
-            if len(some):
-                wanted[lane.global_pid].append(some.correlation)
-        tables = {pid: LaunchTable(parts) for pid, parts in wanted.items()}
         with self._damage(RUNTIME):
-            for start, tid, correlation in launch_rows(self._file, tables):
-                tables[tid & ~THREAD_BITS].see(correlation, start)
-            return {
-                lane: array("q", map(tables[lane.global_pid].get, some.correlation)) if len(some) else array("q")
-                for lane, some in kernels.items()
-            }
+            return launches(self._file, kernels)
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""

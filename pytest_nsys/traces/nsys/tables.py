@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pytest_nsys.core.model import Interval
+from pytest_nsys.core.model import NO_LAUNCH, Interval
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -36,14 +36,18 @@ KERNEL_ROW = (
     *("start", "end", "correlationId", "deviceId", "contextId", "streamId"),
     *("shortName", "demangledName", "graphNodeId", "globalPid"),
 )
-"""The columns of a kernel in the order in which :class:`~pytest_nsys.traces.nsys.columns.Columns` takes them."""
-DEVICE, PROCESS = KERNEL_ROW.index("deviceId"), KERNEL_ROW.index("globalPid")
+"""The columns of a kernel in the order in which :func:`~pytest_nsys.traces.nsys.columns.fill` takes them."""
+DEVICE, CONTEXT, STREAM, PROCESS = map(KERNEL_ROW.index, ("deviceId", "contextId", "streamId", "globalPid"))
 
 
-def kernel_row(file: SqliteFile, table: str = KERNEL, name: str | None = None) -> str:
-    """``KERNEL_ROW`` of a table, ``name`` in place of the names of a kernel."""
-    named = {} if name is None else {"shortName": name, "demangledName": name}
-    return ", ".join(named.get(column) or file.column(table, column) for column in KERNEL_ROW)
+def kernel_row(file: SqliteFile, table: str = KERNEL, name: str = "") -> Sequence[str]:
+    """``KERNEL_ROW`` of a table in SQL, each a whole number; ``name`` in place of the names of a kernel."""
+    named = {"shortName": name, "demangledName": name} if name else {}
+    row = [named.get(column) or file.column(table, column) for column in KERNEL_ROW]
+    correlation, node = KERNEL_ROW.index("correlationId"), KERNEL_ROW.index("graphNodeId")
+    row[correlation] = f"ifnull({row[correlation]}, {NO_LAUNCH})"
+    row[node] = f"{row[node]} IS NOT NULL"
+    return row
 
 
 THREAD_BITS = 0xFFFFFF

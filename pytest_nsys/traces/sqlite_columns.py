@@ -1,0 +1,173 @@
+"""How are many rows of a table read as columns of whole numbers, without a Python object for each value?
+
+A large table is read in blocks by two threads: SQLite needs no interpreter while it steps. With the extra ``fast`` its
+Arrow driver fills the columns (``arrow_sqlite.py``). Without it SQLite writes each column of a block as one text of
+decimals, which takes twice the driver's time, and half that of rows. What is small is read as rows.
+
+The fast ways say little of what is wrong: whatever is no whole number, or fails, is :class:`Unfit`, and the table is
+read again as rows, whose errors tell.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+from pytest_nsys.core.columns import Column, parsed
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import printable
+from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
+
+Block = Sequence[Column]
+"""The columns of some rows."""
+T = TypeVar("T")
+
+BLOCK_ROWS = 1 << 16
+THREADS = 2
+MANY_ROWS = 100_000
+"""From so many rows on, a block costs less than its rows."""
+
+WAY = "PYTEST_NSYS_READING"
+"""The environment variable that says ``arrow``, ``text`` or ``rows`` for tables of every size, as tests run under."""
+
+
+class Unfit(Exception):
+    """These rows cannot be read as columns in a fast way."""
+
+
+class Reader(Protocol):
+    """One connection of a fast way."""
+
+    def read(self, columns: Sequence[str], table: str, where: str) -> Block:
+        """The rows that pass. Raises Unfit, and what SQLite raises."""
+        ...
+
+    def close(self) -> None:
+        """Let the file go."""
+        ...
+
+
+def worth(rows: int) -> bool:
+    """Whether so many rows are to be read in blocks."""
+    way = os.environ.get(WAY)
+    return way != "rows" and (way is not None or rows >= MANY_ROWS)
+
+
+def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1") -> Generator[Block, None, None]:
+    """The columns (names or expressions) of the rows that pass, in the order of their row ids. Raises Unfit."""
+    file.being_read += 1
+    try:
+        last = file.about(table)
+        if last > file.size_bytes:  # no row is that small: the ids have gaps
+            raise Unfit("the row ids have gaps")
+        bounds = [f"rowid BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
+        conditions = [f"{bound} AND ({where})" for bound in (*bounds, "rowid < 1")]
+        with ExitStack() as opened:
+            readers = _readers(file, min(THREADS, len(bounds)))
+            for reader in readers:
+                opened.callback(reader.close)
+            yield from _in_order(readers, columns, table, conditions)
+    except (TraceError, *FAILURES) as error:
+        raise Unfit(str(error)) from error
+    finally:
+        file.being_read -= 1
+
+
+def _in_order(
+    readers: Sequence[Reader], columns: Sequence[str], table: str, conditions: Sequence[str]
+) -> Iterator[Block]:
+    """A block for each condition; the next ones are being read meanwhile."""
+    free: SimpleQueue[Reader] = SimpleQueue()
+    for reader in readers:
+        free.put(reader)
+
+    def read(where: str) -> Block:
+        reader = free.get()
+        try:
+            return reader.read(columns, table, where)
+        finally:
+            free.put(reader)
+
+    with ThreadPoolExecutor(len(readers), thread_name_prefix="nsys-read") as pool:
+        coming: deque[Future[Block]] = deque()
+        try:
+            for where in conditions:
+                coming.append(pool.submit(read, where))
+                if len(coming) > len(readers):
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            for future in coming:
+                future.cancel()
+
+
+def _readers(file: SqliteFile, count: int) -> list[Reader]:
+    from pytest_nsys.traces import arrow_sqlite
+
+    count = max(count, 1)
+    way = os.environ.get(WAY)
+    trouble = arrow_sqlite.trouble() if way != "text" else ""
+    if trouble is None:
+        return [arrow_sqlite.ArrowReader(file.uri) for _ in range(count)]
+    if way == "arrow":
+        raise RuntimeError(f"{WAY}=arrow: the driver cannot be used: {trouble or 'it is not installed'}")
+    return [TextReader(file, number) for number in range(count)]
+
+
+def slower() -> str | None:
+    """Why tables were read more slowly than the extra ``fast`` that is installed promises; None where none was."""
+    arrow_sqlite = sys.modules.get("pytest_nsys.traces.arrow_sqlite")
+    trouble = arrow_sqlite.trouble() if arrow_sqlite and arrow_sqlite.trouble.cache_info().currsize else None
+    return (
+        f"the driver of the extra 'fast' cannot be used ({printable(trouble)}), so tables are read more slowly"
+        if trouble
+        else None
+    )
+
+
+class TextReader:
+    """The standard library's SQLite: it makes one text of a column, so that a block is one row."""
+
+    def __init__(self, file: SqliteFile, number: int) -> None:
+        self._connection = file.connection(number)
+
+    def read(self, columns: Sequence[str], table: str, where: str) -> Block:
+        """The rows that pass. Raises Unfit, and what sqlite3 raises."""
+        # The greatest value is a text or a blob where any is: SQLite sorts both behind all numbers.
+        each = ", ".join(f"CAST(group_concat({column}) AS BLOB), max({column})" for column in columns)
+        count, *found = self._connection.execute(f'SELECT count(*), {each} FROM "{table}" WHERE {where}').fetchone()
+        return [_of_text(text, greatest, count) for text, greatest in zip(found[::2], found[1::2], strict=True)]
+
+    def close(self) -> None:
+        """Nothing: the connection is the file's."""
+
+
+def _of_text(text: bytes | None, greatest: object, count: int) -> Column:
+    if not count:
+        return array("q")
+    if text is None or type(greatest) is not int or b"." in text or b"I" in text:  # 1.5, 1.0e+20, Inf
+        raise Unfit("a value is no whole number")
+    numbers = parsed(text)
+    if len(numbers) != count:  # group_concat leaves NULLs out
+        raise Unfit("a value is NULL")
+    return numbers
+
+
+def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = id) -> Iterator[Block]:
+    """Rows as columns. Raises TypeError and OverflowError for what is no whole number, or what ``explain`` raises."""
+    for some in rows:
+        if some:
+            try:
+                yield [array("q", column) for column in zip(*some, strict=True)]
+            except (TypeError, OverflowError):
+                for row in some:
+                    explain(row)
+                raise

@@ -1,0 +1,274 @@
+"""Is a table the same whether its columns are read by the Arrow driver, as texts or as rows, and refused alike?"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.model import Kernels, Lane
+from pytest_nsys.samples import schema
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.traces import arrow_sqlite, sqlite_columns
+from pytest_nsys.traces.arrow_sqlite import ArrowReader
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.sqlite_columns import WAY, Unfit, blocks
+from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
+from tests.support.commands import run
+
+WAYS = ("arrow", "text", "rows")
+FAST = WAYS[:2]
+GREATEST = (1 << 63) - 1
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each way, in blocks so small that a table has several, and batches that are smaller still."""
+    return force(monkeypatch, str(request.param))
+
+
+def force(monkeypatch: pytest.MonkeyPatch, way: str) -> str:
+    monkeypatch.setenv(WAY, way)
+    monkeypatch.setattr(sqlite_columns, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(arrow_sqlite, "BLOCK_ROWS", 3)
+    return way
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Three processes of two devices, streams of one number, rows in no order, launches twice, late or never."""
+    builder = TraceBuilder()
+    for pid in (500, 77, 78):
+        process = builder.process(pid)
+        for i in range(20):
+            start = (i * 37) % 23 * 10
+            process.kernel(
+                f"kernel{i % 3}",
+                start,
+                start + i,
+                device=i % 2,
+                context=1 + i % 3,
+                stream=7 + i % 2,
+                launch_ns=start - 5,
+            )
+    path = builder.write(tmp_path / "trace.sqlite")
+    execute(
+        path,
+        f"INSERT INTO {schema.RUNTIME} (start, end, eventClass, globalTid, correlationId, nameId, returnValue) "
+        f"SELECT start - 1000, end, 1, globalTid, correlationId, nameId, 0 FROM {schema.RUNTIME} WHERE rowid % 4 = 0",
+        f"UPDATE {schema.KERNEL} SET correlationId = NULL WHERE rowid % 9 = 0",
+        f"UPDATE {schema.RUNTIME} SET correlationId = NULL WHERE rowid % 11 = 0",
+        f"UPDATE {schema.KERNEL} SET graphNodeId = 'a node' WHERE rowid % 5 = 0",
+    )
+    return path
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def read(path: Path) -> object:
+    """All that is read as columns, in words that compare, or what was said instead."""
+    trace = NsysSqlite(path)
+    try:
+        lanes = trace.lanes()[1:]  # the first is a stranger
+        kernels = trace.kernels(dict.fromkeys([*lanes, Lane(lanes[-1].global_pid, None)]))
+        launches = trace.launches(kernels)
+        return {lane: facts(own, launches[lane]) for lane, own in kernels.items()}, trace.unasked()
+    except TraceError as error:
+        return str(error)
+    finally:
+        trace.close()
+
+
+def facts(kernels: Kernels, launches: object) -> object:
+    streams = [kernels.streams[i] for i in kernels.stream]
+    names = [(kernels.names[a], kernels.names.get(b)) for a, b in zip(kernels.name, kernels.full_name, strict=True)]
+    assert list(kernels.start_ns) == sorted(kernels.start_ns)
+    return [*kernels.start_ns], [*kernels.end_ns], [*kernels.correlation], streams, names, kernels.graph_node, launches
+
+
+def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv(WAY, way)
+    found = read(trace)
+    monkeypatch.delenv(WAY)
+    assert found == read(trace)
+    assert isinstance(found, tuple)
+    assert len(found[0]) == 5
+
+
+@pytest.mark.parametrize("where", ["= 1", "= 45"], ids=["first", "deep"])
+@pytest.mark.parametrize("value", ["'word'", "'12'", "1.5", "9e999", "x'31'", "NULL", "-1"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            (schema.KERNEL, c)
+            for c in ("start", "end", "deviceId", "contextId", "streamId", "shortName", "demangledName", "globalPid")
+        ),
+        (schema.KERNEL, "correlationId"),
+        *((schema.RUNTIME, c) for c in ("start", "globalTid", "correlationId")),
+    ],
+    ids=lambda place: f"{place[0].rpartition('_')[2]}.{place[1]}",
+)
+def test_a_damaged_table_is_told_alike(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[str, str], value: str, where: str
+) -> None:
+    """The tables are made anew without types, so that any value stays what it is."""
+    table, column = place
+    execute(
+        trace,
+        f"ALTER TABLE {table} RENAME TO old",
+        f"CREATE TABLE {table} AS SELECT * FROM old",
+        "DROP TABLE old",
+        f"UPDATE {table} SET {column} = CAST({column} AS INTEGER) WHERE 0",
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET sql = replace(sql, ' INT', '') WHERE name = '{table}'",
+    )
+    execute(trace, f"UPDATE {table} SET {column} = {value} WHERE rowid {where}")
+    monkeypatch.setenv(WAY, "rows")
+    wanted = read(trace)
+    for way in FAST:
+        assert read(trace) == wanted, force(monkeypatch, way)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.parametrize("values", [[], [5], [GREATEST, -GREATEST - 1, 0], range(100)])
+def test_whole_numbers_of_every_size_are_read_in_order(tmp_path: Path, values: list[int]) -> None:
+    file = table_of(tmp_path, values)
+    assert [(a, b) for one in blocks(file, ["x", "x IS NULL"], "t") for a, b in zip(*one, strict=True)] == [
+        (value, 0) for value in values
+    ]
+    assert [x for (one,) in blocks(file, ["x"], "t", "x > 40") for x in one] == [x for x in values if x > 40]
+
+
+def table_of(folder: Path, values: object) -> SqliteFile:
+    path = folder / "numbers.sqlite"
+    execute(path, "CREATE TABLE t (x)", *(f"INSERT INTO t VALUES ({value})" for value in values))  # type: ignore[attr-defined]
+    return SqliteFile(path)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.parametrize("statement", ["UPDATE t SET rowid = 1 << 40 WHERE x = 3", "DROP TABLE t"])
+def test_what_cannot_be_read_in_blocks_is_left_to_rows(tmp_path: Path, statement: str) -> None:
+    file = table_of(tmp_path, range(5))
+    execute(file.path, statement)
+    with pytest.raises(Unfit):
+        list(blocks(file, ["nothing"] if "DROP" in statement else ["x"], "t"))
+    assert not file.being_read
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", FAST, indirect=True)
+def test_rows_below_the_first_id_are_rows_too(tmp_path: Path) -> None:
+    file = table_of(tmp_path, range(5))
+    execute(file.path, "UPDATE t SET rowid = -40 WHERE x = 3")
+    assert sorted(x for (one,) in blocks(file, ["x"], "t") for x in one) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", FAST, indirect=True)
+def test_reading_may_stop_in_the_middle(tmp_path: Path) -> None:
+    file = table_of(tmp_path, range(60))
+    some = blocks(file, ["x"], "t")
+    assert len(next(some)[0]) == 7
+    some.close()
+    assert not file.being_read
+    file.close()
+
+
+def test_the_driver_is_told_the_safeguards(tmp_path: Path) -> None:
+    """Nothing can be written, no schema is trusted, and a writer is waited for."""
+    file = table_of(tmp_path, [1])
+    with closing(ArrowReader(file.uri)) as reader:
+        names = [statement.split()[1] for statement in SAFEGUARDS]
+        assert [[*reader.columns(f"PRAGMA {name}")[0]] for name in (*names, "busy_timeout")] == [[0], [1], [1000]]
+        for statement in ("INSERT INTO t VALUES (2)", "CREATE TABLE u (x)"):
+            with pytest.raises(Unfit, match="readonly"):
+                reader.columns(statement)
+    assert list(tmp_path.iterdir()) == [file.path]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", ["trace #1%20?.sqlite", "späť.sqlite", b"odd\xff.sqlite"])
+def test_a_path_of_any_bytes(tmp_path: Path, trace: Path, name: str | bytes) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + os.fsencode(name)))
+    trace.rename(path)
+    assert isinstance(read(path), tuple)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_log_of_writes_is_read_where_there_is_one(trace: Path, closed: bool) -> None:
+    """And where there is none nothing is left beside the file."""
+    writer = sqlite3.connect(trace)
+    writer.execute("PRAGMA journal_mode = WAL")
+    if closed:
+        writer.close()
+    before = sorted(trace.parent.iterdir())
+    if not closed:
+        writer.execute(f"UPDATE {schema.KERNEL} SET end = end + 1000000")
+        writer.commit()
+    found = read(trace)
+    assert isinstance(found, tuple)
+    assert {end >= 1_000_000 for own in found[0].values() for end in own[1]} == {not closed}
+    if closed:
+        assert sorted(trace.parent.iterdir()) == before
+    writer.close()
+
+
+@pytest.mark.usefixtures("way")
+def test_a_locked_file_is_said_to_be(trace: Path) -> None:
+    opened = NsysSqlite(trace)
+    lanes = dict.fromkeys(opened.lanes())
+    with closing(sqlite3.connect(trace, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(TraceError, match="is locked by another process"):
+            opened.kernels(lanes)
+    assert len(opened.kernels(lanes)) == 6
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """What is found of the driver is forgotten before and after."""
+    arrow_sqlite.trouble.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    arrow_sqlite.trouble.cache_clear()
+
+
+def broken(name: str) -> ModuleType:
+    """A module that is not what it was."""
+    module = ModuleType(name)
+
+    def connect(uri: str) -> None:
+        raise RuntimeError(f"no such symbol for {uri[:5]}")
+
+    module.connect = connect  # type: ignore[attr-defined]
+    return module
+
+
+@pytest.mark.parametrize("module", [None, broken("adbc_driver_sqlite")], ids=["missing", "broken"])
+def test_without_the_driver_texts_are_read(trace: Path, driver: pytest.MonkeyPatch, module: ModuleType | None) -> None:
+    wanted = read(trace)
+    driver.setitem(sys.modules, "adbc_driver_sqlite", module)
+    driver.setattr(sqlite_columns, "MANY_ROWS", 1)
+    driver.setattr(arrow_sqlite.ArrowReader, "read", lambda *_: pytest.fail("read by the driver"))
+    assert read(trace) == wanted
+    said = run("kernels", trace, "--window=run", "--steps=1").output
+    note = "the driver of the extra 'fast' cannot be used (no such symbol for file:), so tables are read more slowly"
+    assert (note in said) == (module is not None)
+    driver.setenv(WAY, "arrow")
+    with pytest.raises(RuntimeError, match="the driver cannot be used: " + ("no such" if module else "it is not inst")):
+        read(trace)
