@@ -12,6 +12,8 @@ The same calls give the same bytes.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_nsys.samples.schema import CURRENT, KERNEL, NVTX, PROCESSES, RUNTIME, Cell, Export, Schema, Strings
@@ -54,7 +56,7 @@ class TraceBuilder:
         """A process of the trace. The keywords are what its rows have where they say nothing else."""
         main = pid if thread is None else thread
         serial = global_pid(pid, hardware_id, vm_id)
-        process = Process(self, pid, serial, main, device=device, context=context, stream=stream)
+        process = Process(self, pid, serial, main, {"deviceId": device, "contextId": context, "streamId": stream})
         self._insert_known(PROCESSES, globalPid=process.global_pid, pid=pid, name=name)
         return process
 
@@ -88,29 +90,19 @@ class TraceBuilder:
             self.insert(table, **{name: value for name, value in columns.items() if name in known.columns})
 
 
+@dataclass
 class Process:
-    """One process of a trace, and the rows that it caused."""
+    """One process of a trace, and the rows that it caused, at ``place`` where they say nothing else."""
 
-    def __init__(
-        self,
-        trace: TraceBuilder,
-        pid: int,
-        global_pid: int,
-        thread: int,
-        *,
-        device: int,
-        context: int,
-        stream: int,
-    ) -> None:
-        self.trace = trace
-        self.pid = pid
-        self.global_pid = global_pid
-        self._thread = thread
-        self._place: dict[str, int] = {"deviceId": device, "contextId": context, "streamId": stream}
-        self._correlations = itertools.count(1)
+    trace: TraceBuilder
+    pid: int
+    global_pid: int
+    thread: int
+    place: Mapping[str, int]
+    _correlations: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def global_tid(self, thread: int | None = None) -> int:
-        return self.global_pid | (self._thread if thread is None else thread)
+        return self.global_pid | (self.thread if thread is None else thread)
 
     def range(
         self,
@@ -216,7 +208,7 @@ class Process:
         return {
             "start": start_ns,
             "end": end_ns,
-            **self._place,
+            **self.place,
             **{column: value for column, value in given.items() if value is not None},
             "correlationId": correlation,
             "globalPid": self.global_pid,

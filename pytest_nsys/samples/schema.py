@@ -32,8 +32,6 @@ NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 PROCESSES = "PROCESSES"
 
-_ONE_BATCH = 50_000
-
 _COLUMN = re.compile(r"(?P<name>\w+?)(?P<key>!key)?(:(?P<type>TEXT|REAL))?(?P<required>!)?(=(?P<default>.+))?")
 
 
@@ -191,7 +189,6 @@ class Export:
         self.schema = schema
         self.strings = strings or Strings()
         self._staged: set[str] = set()
-        self._single_texts: list[tuple[int, str]] = []
         self._draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> Self:
@@ -221,18 +218,6 @@ class Export:
         values = ", ".join("?" * len(columns))
         self._database.executemany(f'INSERT INTO temp."{table}" ({names}) VALUES ({values})', rows)
 
-    def single_text(self, text: str) -> int:
-        """The id of a text that no other row names: stored, and forgotten here."""
-        number = self.strings.next_id()
-        self._single_texts.append((number, text))
-        if len(self._single_texts) >= _ONE_BATCH:
-            self._put_single_texts()
-        return number
-
-    def _put_single_texts(self) -> None:
-        self.put(STRINGS, ("id", "value"), self._single_texts)
-        self._single_texts.clear()
-
     def _stage(self, table: str) -> None:
         columns = self.schema.tables[table].columns.values()
         body = ", ".join(
@@ -243,8 +228,6 @@ class Export:
 
     def _finish(self) -> None:
         self._put_metadata()
-        if self._single_texts:
-            self._put_single_texts()
         if texts := self.strings.rows():
             self.put(STRINGS, ("id", "value"), texts)
         for name, table in self.schema.tables.items():

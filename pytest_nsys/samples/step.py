@@ -39,7 +39,6 @@ class StepShape:
     seed: int = 1
     jitter: float = 0.15
     text: Literal["inline", "registered", "both"] = "both"
-    operator_ranges: bool = False
     stage3_communication: bool = False
     nccl_ranges: bool = True
 
@@ -140,7 +139,6 @@ class RankStep:
             rank,
             _CAPTURE_START_NS + rank * 1_700_000,
             registered=shape.registered(rank),
-            operator_ranges=shape.operator_ranges,
             nccl_ranges=shape.nccl_ranges,
         )
         self._arrived_ns: dict[str, int] = {}  # when the last communication of a stage was there

@@ -45,7 +45,6 @@ class Timeline:
         start_ns: int,
         *,
         registered: bool = False,
-        operator_ranges: bool = False,
         nccl_ranges: bool = False,
     ) -> None:
         self.now_ns = start_ns
@@ -56,11 +55,9 @@ class Timeline:
         self._main = global_pid | (global_pid >> 24 & 0xFFFFFF)
         self._autograd = self._main + 113
         self._registered = registered
-        self._operator_ranges = operator_ranges
         self._nccl_ranges = nccl_ranges
         self._busy_until_ns: dict[int, int] = {}
         self._correlation = 1_000
-        self._operators = 0
         self._names: dict[str, tuple[int, int]] = {}
         self._rows: dict[str, list[tuple[Cell, ...]]] = {table: [] for table in _COLUMNS}
         self._id_of = export.strings.id_of
@@ -95,7 +92,6 @@ class Timeline:
     def compute(self, kernel: str, duration_ns: int, *, autograd: bool = False) -> int:
         """Launch a compute kernel; returns when it ends. ``autograd``: from the autograd engine's thread."""
         thread = self._autograd if autograd else self._main
-        began_ns = self.now_ns
         draw = self.random()
         api, api_class = "cudaLaunchKernel_v7000", RUNTIME_API
         if draw < _SHARE_DRIVER:
@@ -105,10 +101,7 @@ class Timeline:
             self._call("cudaStreamIsCapturing_v10000", 240, thread)
         launch_ns = self.now_ns + _API_GAP_NS
         correlation = self._call(api, _LAUNCH_NS + int(draw * 800), thread, api_class)
-        end_ns = self._run(kernel, COMPUTE_STREAM, launch_ns, duration_ns, correlation)
-        if self._operator_ranges:
-            self._add_operator_range(kernel, began_ns, thread)
-        return end_ns
+        return self._run(kernel, COMPUTE_STREAM, launch_ns, duration_ns, correlation)
 
     def communicate(self, kernel: str, stream: int, duration_ns: int, *, after_ns: int = 0, peers: int = 1) -> int:
         """Launch a kernel of NCCL that waits until ``after_ns``; returns when it ends."""
@@ -120,8 +113,6 @@ class Timeline:
         if self._nccl_ranges:
             self._add_group_ranges(began_ns, peers)
         self._call("cudaEventRecordWithFlags_v11010", _SHORT_CALL_NS, self._main)
-        if self._operator_ranges:
-            self._add_operator_range("all_to_all", began_ns, self._main)
         return self._run(kernel, stream, launch_ns, duration_ns, correlation, after_ns)
 
     def wait(self, until_ns: int) -> None:
@@ -168,14 +159,6 @@ class Timeline:
             arguments = "ncclDevKernelArgsStorage<4096>" if short.startswith("nccl") else "Params"
             known = self._names[short] = (self._id_of(f"{short}({arguments})"), self._id_of(short))
         return known
-
-    def _add_operator_range(self, kernel: str, began_ns: int, thread: int) -> None:
-        """The operator around a launch, with torch's sequence number, which makes every name unique."""
-        self._operators += 1
-        name = f"aten::{kernel}, seq = {self._operators}"
-        text, text_id = (None, self.export.single_text(name)) if self._registered else (name, None)
-        span = (began_ns + 100, self.now_ns + 100)
-        self._rows[schema.NVTX].append((*span, PUSH_POP_RANGE, text, thread, text_id, USER_DOMAIN))
 
     def _add_group_ranges(self, began_ns: int, peers: int) -> None:
         """What NCCL pushes for a group of sends and receives: the launch lies in the group's end."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import gzip
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
-from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.samples.dualpipe import StepShape, put_machine, serialized, write_dualpipe
-from pytest_nsys.samples.schema import KERNEL, RUNTIME, Export
+from pytest_nsys.samples.builder import PUSH_POP_RANGE, TraceBuilder
+from pytest_nsys.samples.dualpipe import StepShape, process_ids, put_machine, put_rank, serialized, write_dualpipe
+from pytest_nsys.samples.schema import KERNEL, NVTX, RUNTIME, STRINGS, Export
 from tests.benchmarks.torch_trace import events
 from tests.support.samples.sizes import with_kernels
 
@@ -29,8 +29,32 @@ NODE_OF_ONE = StepShape(pp=1, ep=1, layers=1, chunks=5, kernels_per_stage=1, tra
 def dualpipe(folder: Path, kernels: int, *, operators: bool = False) -> Path:
     """An export of about so many kernels on eight ranks."""
     name = f"{kernels}{'_operators' if operators else ''}.sqlite"
-    shape = replace(EIGHT_RANKS, operator_ranges=operators)
-    return kept(folder / name, lambda path: write_dualpipe(path, with_kernels(shape, kernels)))
+    shape = with_kernels(EIGHT_RANKS, kernels)
+
+    def write(path: Path) -> None:
+        pids = process_ids(shape)
+        with (_WithOperators if operators else Export)(path) as export:
+            put_machine(export, pids)
+            for rank, pid in enumerate(pids):
+                put_rank(export, shape, rank, pid)
+
+    return kept(folder / name, write)
+
+
+class _WithOperators(Export):
+    """An export with a range around each launch, as of PyTorch's ``emit_nvtx``: no two have the same name."""
+
+    def put(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        super().put(table, columns, rows)
+        if table == RUNTIME:
+            names = map(
+                self.strings.id_of, ("cudaLaunchKernel_v7000", "cuLaunchKernelEx", "cudaLaunchKernelExC_v11060")
+            )
+            of_launch, at = frozenset(names), columns.index("nameId")
+            launches = [(self.strings.next_id(), *row[:4]) for row in rows if row[at] in of_launch]
+            super().put(STRINGS, ("id", "value"), [(name, f"aten::op, seq = {name}") for name, *_ in launches])
+            ranges = [(start - 100, end + 100, PUSH_POP_RANGE, tid, name, 0) for name, start, end, _, tid in launches]
+            super().put(NVTX, ("start", "end", "eventType", "globalTid", "textId", "domainId"), ranges)
 
 
 def distinct_names(folder: Path, kernels: int) -> Path:
@@ -42,7 +66,8 @@ def distinct_names(folder: Path, kernels: int) -> Path:
             launch, process = export.strings.id_of("cudaLaunchKernel_v7000"), serialized(PID)
             launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | PID, n, launch) for n in range(kernels)]
             export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
-            names = [export.single_text(f"void kernel<{n}>(int)") for n in range(kernels)]
+            names = [export.strings.next_id() for _ in range(kernels)]
+            export.put(STRINGS, ("id", "value"), [(name, f"void kernel<{n}>(int)") for n, name in enumerate(names)])
             place, of_names = (
                 ("deviceId", "contextId", "streamId", "globalPid"),
                 ("shortName", "demangledName", "mangledName"),

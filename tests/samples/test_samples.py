@@ -166,9 +166,9 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     [
         TINY,
         StepShape(chunks=3, layers=2, pp=1, cp=2, nccl_ranges=True),
-        StepShape(chunks=2, layers=1, operator_ranges=True, text="registered"),
+        StepShape(chunks=2, layers=1, text="registered"),
     ],
-    ids=["sample", "ring", "operators"],
+    ids=["sample", "ring", "registered"],
 )
 def test_streams_run_in_order_after_their_launches(tmp_path: Path, shape: StepShape) -> None:
     path = write_dualpipe(tmp_path / "trace.sqlite", shape)

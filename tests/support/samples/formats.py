@@ -67,7 +67,7 @@ class _Rows(Export):
 
 def _put(trace: KinetoBuilder, made: _Rows, zero_ns: int) -> None:
     """Put what a step leaves in an export of nsys into a JSON trace whose clock stands at ``zero_ns`` at its zero."""
-    texts = dict((*made.strings.rows(), *made._single_texts))
+    texts = dict(made.strings.rows())
 
     def span(row: dict[str, Any]) -> tuple[int, int]:
         return zero_ns + row["start"], zero_ns + row["end"]
