@@ -26,7 +26,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_for, convention_of
-from pytest_nsys.gates.gate_file import known_axes, load_gate_file
+from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
@@ -278,8 +278,7 @@ def metric_of(name: str) -> Metric:
 def assertion_of(sentence: str, gate: GateFile) -> Assertion:
     """A sentence as an assertion of a gate file, whose settings it takes. Raises ArgumentMistake."""
     try:
-        axes = known_axes(gate.convention, gate.run)
-        meant = parse_sentence(sentence, axes=axes, tolerance=gate.tolerance)
+        meant = parse_sentence(sentence, axes=gate.axes, tolerance=gate.tolerance)
     except SentenceMistake as mistake:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
     return asserted(meant, sentence, sentence, Location(gate.path, 1, 1), gate)

@@ -109,6 +109,12 @@ class Convention:
         return (*(p.name for p in self.purposes), MIXED, UNKNOWN)
 
     @property
+    def mesh_axes(self) -> tuple[str, ...]:
+        """Axes that the setup label states: the groups ``X`` of its expression that have an ``X_size`` beside them."""
+        groups = re.compile(self.setup or "").groupindex
+        return tuple(group for group in groups if f"{group}_size" in groups)
+
+    @property
     def setup_pattern(self) -> str | None:
         """A range-name pattern that lets through at least the setup labels: the literal start of the expression."""
         if self.setup is None:

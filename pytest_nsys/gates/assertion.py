@@ -18,6 +18,7 @@ from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span, printable
 from pytest_nsys.core.units import BARE
 from pytest_nsys.core.workload import Workload
+from pytest_nsys.gates.keys import KEYS
 
 AllowMissing = Mapping[str, frozenset[int]]
 """Ranks that may lack the stages that a glob matches; ``*`` also stands for metrics that know no stage."""
@@ -267,6 +268,12 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that the setup label or ``run`` states."""
+        stated = (key for key in self.run if key not in KEYS["run"])
+        return tuple(dict.fromkeys((*self.convention.mesh_axes, *stated)))
 
 
 def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:

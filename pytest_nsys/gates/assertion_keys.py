@@ -6,8 +6,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode
@@ -15,19 +13,18 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import KernelsMode, Span, printable
+from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import HASH, format_tolerance
 from pytest_nsys.gates.added_rules import WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
     Aggregate,
-    AllowMissing,
     Assertion,
     Comparator,
     Constant,
     FromBaseline,
     FromHistory,
+    GateFile,
     Judged,
-    Location,
     Requirement,
     Tolerance,
     judged,
@@ -206,36 +203,22 @@ def _word(text: str) -> str:
 MAX_ID = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What the file says for all of its assertions."""
+def read_assertion(reader: Reader, node: Node, gate: GateFile) -> list[Assertion]:
+    """The assertions that one entry stands for: several where it has ``for:``, none where it is mistaken.
 
-    shown_path: Path
-    axes: tuple[str, ...] = ()
-    tolerance: Tolerance | None = None
-    window: str = "median"
-    span: Span | None = None
-    kernels: KernelsMode | None = None
-    allow_missing: AllowMissing = field(default_factory=dict)
-
-    def location(self, node: Node) -> Location:
-        """Where a node stands, as mistakes and reports show it."""
-        return Location(self.shown_path, node.start_mark.line + 1, node.start_mark.column + 1)
-
-
-def read_assertion(reader: Reader, node: Node, defaults: Defaults) -> list[Assertion]:
-    """The assertions that one entry stands for: several where it has ``for:``, none where it is mistaken."""
+    ``gate`` is what the file says for all of its own.
+    """
     if isinstance(node, ScalarNode):
-        sentence = _read_sentence(reader, node, "an assertion", defaults)
+        sentence = _read_sentence(reader, node, "an assertion", gate)
         written = clean_name(node.value)
-        return [] if sentence is None else [asserted(sentence, written, written, defaults.location(node), defaults)]
-    entry = _Assertion(reader, node, defaults)
+        return [] if sentence is None else [asserted(sentence, written, written, reader.location(node), gate)]
+    entry = _Assertion(reader, node, gate)
     return entry.assertions() if entry.fields else []
 
 
-def _read_sentence(reader: Reader, node: Node, what: str, defaults: Defaults) -> Sentence | None:
+def _read_sentence(reader: Reader, node: Node, what: str, gate: GateFile) -> Sentence | None:
     def parse(text: str) -> Sentence:
-        return parse_sentence(text, axes=defaults.axes, tolerance=defaults.tolerance)
+        return parse_sentence(text, axes=gate.axes, tolerance=gate.tolerance)
 
     return reader.parsed(node, what, parse)
 
@@ -243,12 +226,12 @@ def _read_sentence(reader: Reader, node: Node, what: str, defaults: Defaults) ->
 class _Assertion(Entry):
     """One mapping under ``assertions:``."""
 
-    def __init__(self, reader: Reader, node: Node, defaults: Defaults) -> None:
+    def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
         super().__init__(reader, node, "assertion", "an assertion")
         self._options = self.values()
-        own = self._options.pop("tolerance", defaults.tolerance)
+        own = self._options.pop("tolerance", gate.tolerance)
         self._ruled = self._options.pop("pipeline", False)
-        self._defaults = dataclasses.replace(defaults, tolerance=own)
+        self._gate = dataclasses.replace(gate, tolerance=own)
 
     def assertions(self) -> list[Assertion]:
         """All that the entry stands for."""
@@ -259,7 +242,7 @@ class _Assertion(Entry):
         metric = METRICS[sentence.metric]
         self._check_exact(sentence)
         self._check_delay(sentence)
-        keys = SelectorKeys(self, metric, self._defaults.axes)
+        keys = SelectorKeys(self, metric, self._gate.axes)
         where = keys.where(fixed=sentence.where)
         values = judged(metric, sentence.aggregates, sentence.balance_across)
         warn = self._requirement("warn", values, constant=True)
@@ -271,7 +254,7 @@ class _Assertion(Entry):
             chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
             full = f"{name}[{chosen}]" if chosen else name
             text = self._words(sentence, {**where, **choice})
-            plain = asserted(one, full, text, self._defaults.location(self.node), self._defaults)
+            plain = asserted(one, full, text, self.reader.location(self.node), self._gate)
             made.append(dataclasses.replace(plain, warn=warn, **self._options))
         return made
 
@@ -333,7 +316,7 @@ class _Assertion(Entry):
         for key in SENTENCE_SAYS:
             if key in self.fields:
                 self.mistake(key, f"'{key}' cannot stand beside 'assert': the sentence says it")
-        return _read_sentence(self.reader, self.fields["assert"], "assert", self._defaults)
+        return _read_sentence(self.reader, self.fields["assert"], "assert", self._gate)
 
     def _from_keys(self) -> Sentence | None:
         if "metric" not in self.fields:
@@ -346,7 +329,7 @@ class _Assertion(Entry):
         metric = self._metric()
         if metric is None:
             return None
-        keys = SelectorKeys(self, metric, self._defaults.axes)
+        keys = SelectorKeys(self, metric, self._gate.axes)
         axis = keys.balance()
         across = keys.across()
         values = judged(metric, across, axis)
@@ -354,7 +337,7 @@ class _Assertion(Entry):
             self.mistake("across" if across else "balance", not_a_quantity(metric))
         require = None
         if "baseline" in self.fields:
-            require = read_baseline(self, values, self._defaults.tolerance)
+            require = read_baseline(self, values, self._gate.tolerance)
         require = self._requirement("require", values) or require
         if require is None:
             return None
@@ -379,7 +362,7 @@ class _Assertion(Entry):
 
         def parse(text: str) -> Requirement:
             try:
-                return parse_requirement(text, values, self._defaults.tolerance, constant=constant)
+                return parse_requirement(text, values, self._gate.tolerance, constant=constant)
             except SentenceMistake as mistake:
                 if isinstance(node, ScalarNode) and node.style == ">":
                     what = f'{mistake} (YAML reads > as the start of a block: quote it, as in ">= 60%")'

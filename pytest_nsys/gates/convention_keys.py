@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -38,14 +37,6 @@ def read_convention(reader: Reader, node: Node | None) -> Convention:
     except (OverflowError, RecursionError):
         entry.mistake("", "an expression in this convention is too large")
     return base
-
-
-def mesh_axes(convention: Convention) -> tuple[str, ...]:
-    """Axes that the setup label states: the groups ``X`` of its expression that have an ``X_size`` beside them."""
-    if convention.setup is None:
-        return ()
-    groups = re.compile(convention.setup).groupindex
-    return tuple(group for group in groups if f"{group}_size" in groups)
 
 
 Kind = TypeVar("Kind")

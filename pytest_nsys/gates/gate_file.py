@@ -7,17 +7,14 @@ here alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_nsys.analysis.quality import Bounds
-from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.model import Label, printable
+from pytest_nsys.core.model import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
-from pytest_nsys.gates.assertion_keys import Defaults, read_assertion
-from pytest_nsys.gates.convention_keys import mesh_axes, read_convention
-from pytest_nsys.gates.keys import KEYS
+from pytest_nsys.gates.assertion_keys import read_assertion
+from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.kinds import VERSION, Entry
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
@@ -41,43 +38,34 @@ def load_gate_file(path: Path, *, display: Path | None = None) -> GateFile:
 
 def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = None) -> GateFile:
     """The gate file that ``content`` is, as it would be at ``path``, where nothing is read."""
-    shown = display or path
-    reader = Reader(shown)
+    reader = Reader(display or path)
     root = compose(content.encode() if isinstance(content, str) else content, reader)
     file = Entry(reader, root, "file", "a gate file")
     for key in file.missing():
         file.mistake("", MISSING[key])
     said = file.values()
     convention = read_convention(reader, file.fields.get("convention"))
-    run = said.get("run", {})
-    settings = {key: said[key] for key in SETTINGS if key in said}
-    defaults = Defaults(shown, known_axes(convention, run), **settings)
-    assertions, all_known = _read_assertions(reader, file, defaults)
-    check_needed(reader, assertions, file.fields)
-    if "waivers" in file.fields:
-        assertions = attach_waivers(reader, file.fields["waivers"], assertions, defaults, all_known=all_known)
-    workload = read_workload(reader, file.fields.get("workload"), said, path.parent)
-    reader.raise_any()
-    quality = said.get("quality", Bounds())
-    return GateFile(
+    run, quality = said.get("run", {}), said.get("quality", Bounds())
+    gate = GateFile(
         path=path,
-        assertions=assertions,
+        assertions=(),
         convention=convention,
         traces=said.get("trace", ()),
         run=run,
-        workload=workload,
+        workload=read_workload(reader, file.fields.get("workload"), said, path.parent),
         comparable_on=said.get("comparable_on"),
         quality=replace(quality, world=int(run["world"])) if "world" in run else quality,
-        **settings,
+        **{key: said[key] for key in SETTINGS if key in said},
     )
+    assertions, all_known = _read_assertions(reader, file, gate)
+    check_needed(reader, assertions, file.fields)
+    if "waivers" in file.fields:
+        assertions = attach_waivers(reader, file.fields["waivers"], assertions, gate, all_known=all_known)
+    reader.raise_any()
+    return replace(gate, assertions=assertions)
 
 
-def known_axes(convention: Convention, run: Mapping[str, Label]) -> tuple[str, ...]:
-    """The mesh axes that the setup label or ``run:`` states."""
-    return tuple(dict.fromkeys((*mesh_axes(convention), *(key for key in run if key not in KEYS["run"]))))
-
-
-def _read_assertions(reader: Reader, file: Entry, defaults: Defaults) -> tuple[tuple[Assertion, ...], bool]:
+def _read_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[tuple[Assertion, ...], bool]:
     """All assertions of the file, in its order, and whether every entry could be read.
 
     There is at least one, and their names differ.
@@ -87,7 +75,7 @@ def _read_assertions(reader: Reader, file: Entry, defaults: Defaults) -> tuple[t
     found: dict[str, Assertion] = {}
     all_known = True
     for node in reader.items(file.fields["assertions"], "assertions"):
-        made = read_assertion(reader, node, defaults)
+        made = read_assertion(reader, node, gate)
         all_known = all_known and bool(made)
         for assertion in made:
             first = found.setdefault(assertion.name, assertion)

@@ -31,6 +31,7 @@ from pytest_nsys.gates.assertion import (
     Comparator,
     Constant,
     FromBaseline,
+    GateFile,
     Location,
     Requirement,
     Tolerance,
@@ -73,10 +74,10 @@ class Sentence:
     pipeline: bool = False
 
 
-def asserted(sentence: Sentence, name: str, text: str, location: Location, settings: object) -> Assertion:
-    """The sentence as an assertion that reads as ``text``; ``settings``: what the gate file says for all of its own."""
+def asserted(sentence: Sentence, name: str, text: str, location: Location, gate: GateFile) -> Assertion:
+    """The sentence as an assertion that reads as ``text``; ``gate`` says the rest."""
     said = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
-    usual = {key: getattr(settings, key) for key in ("window", "span", "kernels", "allow_missing")}
+    usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
     return Assertion(name, text, location, **said, **usual)
 
 

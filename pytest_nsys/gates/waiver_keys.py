@@ -14,8 +14,8 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import limit_value, parse_quantity
-from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Severity, Waiver
-from pytest_nsys.gates.assertion_keys import Defaults, SelectorKeys
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Severity, Waiver
+from pytest_nsys.gates.assertion_keys import SelectorKeys
 from pytest_nsys.gates.kinds import Entry, clean_name
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
@@ -33,7 +33,7 @@ _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
 
 
 def attach_waivers(
-    reader: Reader, node: Node, assertions: Sequence[Assertion], defaults: Defaults, *, all_known: bool
+    reader: Reader, node: Node, assertions: Sequence[Assertion], gate: GateFile, *, all_known: bool
 ) -> tuple[Assertion, ...]:
     """The assertions, each with the waivers that name it.
 
@@ -41,7 +41,7 @@ def attach_waivers(
     """
     found: dict[str, list[Waiver]] = {}
     for item in reader.items(node, "waivers"):
-        entry = _Waiver(reader, item, defaults)
+        entry = _Waiver(reader, item, gate)
         named = entry.named(assertions, all_known=all_known)
         waiver = entry.waiver(named) if entry.fields else None
         if waiver is not None:
@@ -66,9 +66,9 @@ def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str])
 class _Waiver(Entry):
     """One mapping under ``waivers:``."""
 
-    def __init__(self, reader: Reader, node: Node, defaults: Defaults) -> None:
+    def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
         super().__init__(reader, node, "waiver", "a waiver")
-        self._defaults = defaults
+        self._axes = gate.axes
 
     def named(self, assertions: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
         """The assertions that the waiver is for: one, or all items that one ``for:`` makes."""
@@ -101,7 +101,7 @@ class _Waiver(Entry):
             ceiling=ceiling,
             expires=said["expires"],
             reason=" ".join(said["reason"].split()),
-            location=self._defaults.location(self.node),
+            location=self.reader.location(self.node),
             link=said.get("link", ""),
             where=where,
             shared=len(named) > 1,
@@ -147,7 +147,7 @@ class _Waiver(Entry):
         if first.balance_across is not None:
             self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
-        axes = self._defaults.axes
+        axes = self._axes
         metric = METRICS[first.metric]
         where = SelectorKeys(self, metric, axes).where(fixed=())
         left = dimensions_left(first, metric, axes)

@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.core.errors import GateFileError, Mistake, hint
 from pytest_nsys.core.model import printable
+from pytest_nsys.gates.assertion import Location
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 20_000
@@ -172,8 +173,12 @@ class Reader:
     """
 
     def __init__(self, shown_path: Path) -> None:
-        self._file = printable(str(shown_path), 1000)
+        self._shown_path = shown_path
         self._mistakes: set[tuple[int, int, str]] = set()
+
+    def location(self, node: Node) -> Location:
+        """Where a node stands, as mistakes and reports show it."""
+        return Location(self._shown_path, node.start_mark.line + 1, node.start_mark.column + 1)
 
     def mistake_at(self, line: int, column: int, text: str) -> None:
         """Notes a mistake; ``line`` and ``column`` count from 1."""
@@ -185,8 +190,9 @@ class Reader:
 
     def error(self, *last: tuple[int, int, str]) -> GateFileError:
         """All of them, in the order of the file; ``last`` is one more, behind which nothing can be read."""
+        file = printable(str(self._shown_path), 1000)
         every = sorted(self._mistakes | {*last})
-        return GateFileError([Mistake(self._file, text, line, column) for line, column, text in every])
+        return GateFileError([Mistake(file, text, line, column) for line, column, text in every])
 
     def raise_any(self) -> None:
         if self._mistakes:

@@ -24,61 +24,30 @@ FORMAT = 1
 BUSY_S = 30
 """How long a database that somebody else is writing is waited for."""
 
-TABLES: Mapping[str, Mapping[str, type]] = {
-    "runs": {
-        "id": int,
-        "time": str,
-        "commit_id": str,
-        "branch": str,
-        "dirty": int,
-        "gate": str,
-        "key": str,
-        "key_json": str,
-        "facts": str,
-        "coordinates": str,
-        "trace": str,
-        "profiler": str,
-        "captures": int,
-        "outcome": str,
-        "version": str,
-    },
-    "rows": {
-        "id": int,
-        "run": int,
-        "metric": str,
-        "definition": int,
-        "window": str,
-        "span": str,
-        "kernels": str,
-        "unit": str,
-        "better": str,
-        "dimensions": str,
-        "labels": str,
-        "value": str,
-        "number": float,
-    },
-    "verdicts": {
-        "id": int,
-        "run": int,
-        "assertion": str,
-        "line": int,
-        "outcome": str,
-        "xfailed": int,
-        "severity": str,
-        "message": str,
-        "unit": str,
-        "value": str,
-        "limit_value": str,
-        "margin": str,
-        "row": str,
-    },
+_KINDS: Mapping[str, type] = {"": str, "int": int, "float": float}
+_COLUMNS = {
+    "runs": "id:int! time! commit_id branch dirty:int gate! key key_json facts coordinates trace profiler captures:int "
+    "outcome! version",
+    "rows": "id:int! run:int! metric! definition:int! window! span! kernels! unit! better dimensions! labels! value! "
+    "number:float",
+    "verdicts": "id:int! run:int! assertion! line:int outcome! xfailed:int severity message unit value limit_value "
+    "margin row",
 }
-"""Columns of each table. ``commit`` and ``limit`` are words of SQL, which nobody should have to quote."""
+"""Of each table ``name:type``, text where none is given; ``!`` is never NULL.
 
+``commit`` and ``limit`` are words of SQL, which nobody should have to quote.
+"""
+
+
+def _column(text: str) -> tuple[str, type]:
+    name, _, kind = text.removesuffix("!").partition(":")
+    return name, _KINDS[kind]
+
+
+TABLES: Mapping[str, Mapping[str, type]] = {t: dict(map(_column, c.split())) for t, c in _COLUMNS.items()}
 NEVER_NULL: Mapping[str, frozenset[str]] = {
-    "runs": frozenset({"id", "time", "gate", "outcome"}),
-    "rows": frozenset(TABLES["rows"]) - {"better", "number"},
-    "verdicts": frozenset({"id", "run", "assertion", "outcome"}),
+    table: frozenset(_column(text)[0] for text in columns.split() if text.endswith("!"))
+    for table, columns in _COLUMNS.items()
 }
 
 INDEXES = (
