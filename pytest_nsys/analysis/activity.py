@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.conventions import COMPUTE
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, stream_labels
 
@@ -35,7 +35,7 @@ _VERSION = re.compile(r"_v\d+$")
 
 def compute_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of compute kernels, per rank."""
-    yield Row((window.rank.number,), sum(window.durations_ns[i] for i in window.compute))
+    yield Row((window.rank.number,), total(take(window.durations_ns, window.compute)))
 
 
 def stream_compute_ns(window: RankWindow) -> Iterator[Row]:
@@ -51,18 +51,14 @@ def window_ns(window: RankWindow) -> Iterator[Row]:
     yield Row((window.rank.number,), window.length_ns)
 
 
-def _busy(window: RankWindow) -> int:
-    return Intervals(window.spans(range(len(window)))).total_ns
-
-
 def busy_ns(window: RankWindow) -> Iterator[Row]:
     """Time during which any kernel of the window runs, per rank."""
-    yield Row((window.rank.number,), _busy(window))
+    yield Row((window.rank.number,), window.busy_time.total_ns)
 
 
 def idle_ns(window: RankWindow) -> Iterator[Row]:
     """The window minus its busy time, per rank."""
-    yield Row((window.rank.number,), window.length_ns - _busy(window))
+    yield Row((window.rank.number,), window.length_ns - window.busy_time.total_ns)
 
 
 def comm_streams(window: RankWindow) -> Iterator[Row]:
@@ -86,8 +82,8 @@ def launches(window: RankWindow) -> Iterator[Row]:
 def mean_kernel_ns(window: RankWindow) -> Iterator[Row]:
     """Mean length of a kernel, per (rank, stage): small means bound by overhead."""
     for stage, members in window.all_by_stage.items():
-        total = sum(window.durations_ns[i] for i in members)
-        yield Row((window.rank.number, stage), exact(Fraction(total, len(members))))
+        length = total(take(window.durations_ns, members))
+        yield Row((window.rank.number, stage), exact(Fraction(length, len(members))))
 
 
 def gpu_gap_ns(window: RankWindow) -> Iterator[Row]:

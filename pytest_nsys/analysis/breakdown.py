@@ -9,6 +9,7 @@ been running longest.
 from __future__ import annotations
 
 import enum
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +20,8 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.columns import Column, equal, minus, segments, take, total, where_not
+from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
 
@@ -110,27 +111,26 @@ def _name(window: RankWindow, i: int) -> str:
     return plain_name(window.kernels.names[window.kernels.name[i]])
 
 
+def _by_name(window: RankWindow, values: Column, kernels: Column) -> dict[str, tuple[int, int]]:
+    """(sum, number) of the values, one for each of some kernels, by name; the names in order."""
+    names = window.kernels.names
+    found = sums_by(lambda name: plain_name(names[name]), values, take(window.kernels.name, kernels))
+    return dict(sorted(found.items()))
+
+
 class _Owners:
     """Which of some kernels an instant belongs to: of those that run, the one that started first."""
 
-    def __init__(self, window: RankWindow, kernels: Sequence[int]) -> None:
-        self.segments: list[tuple[int, int, int]] = []
-        spans = zip(window.spans(kernels), kernels, strict=True)
-        reach: int | None = None
-        for (start, end), i in sorted(spans, key=lambda one: (one[0][0], one[1])):
-            begin = start if reach is None else max(start, reach)
-            if end > begin:
-                self.segments.append((begin, end, i))
-                reach = end
-        self._starts = [begin for begin, _, _ in self.segments]
+    def __init__(self, window: RankWindow, kernels: Column) -> None:
+        self.begins, self.ends, owners = segments(*window.starts_and_ends(kernels))
+        self.kernels = take(kernels, owners)
 
     def of(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """(kernel, ns) of the parts of a span that the kernels cover."""
-        first = max(0, bisect_right(self._starts, start) - 1)
-        for at in range(first, bisect_left(self._starts, end)):
-            begin, stop, i = self.segments[at]
-            if (shared := min(stop, end) - max(begin, start)) > 0:
-                yield i, shared
+        first = max(0, bisect_right(self.begins, start) - 1)
+        for at in range(first, bisect_left(self.begins, end)):
+            if (shared := min(self.ends[at], end) - max(self.begins[at], start)) > 0:
+                yield self.kernels[at], shared
 
 
 def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, tuple[Communication, ...]]:
@@ -138,7 +138,7 @@ def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, t
     found = {}
     for stage, members in window.by_stage.items():
         kernels = []
-        for i in sorted(members, key=lambda i: (window.kernels.start_ns[i], i)):
+        for i in members:
             hidden: dict[str, int] = {}
             start, end = window.kernels.start_ns[i], window.kernels.end_ns[i]
             for owner, shared in owners.of(start, end):
@@ -151,9 +151,10 @@ def _communication(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, t
 
 
 def _barriers(window: RankWindow, waits: Mapping[int, Wait]) -> dict[str, Barrier]:
-    members = grouped((_name(window, i), i) for i in window.barriers)
+    names = window.kernels.names
+    members = members_by(lambda name: plain_name(names[name]), window.kernels.name, among=window.barriers)
     return {
-        name: Barrier(len(own), sum(window.durations_ns[i] for i in own), _together(own, waits))
+        name: Barrier(len(own), total(take(window.durations_ns, own)), _together(own, waits))
         for name, own in sorted(members.items())
     }
 
@@ -169,50 +170,49 @@ def _together(kernels: Sequence[int], waits: Mapping[int, Wait]) -> Wait | None:
 
 
 def _compute(window: RankWindow) -> dict[str, Compute]:
-    found: dict[str, list[int]] = {}
-    starts = window.kernels.start_ns
-    for i in window.compute:
-        sums = found.setdefault(_name(window, i), [0] * len(Compute._fields))
-        sums[0] += 1
-        sums[1] += window.durations_ns[i]
-        sums[2] += starts[i] - window.start_ns
-        launch = _launch(window, i)
-        if launch is not None:
-            sums[3] += 1
-            sums[4] += launch - window.start_ns
-            sums[5] += starts[i] - launch
-    return {name: Compute(*sums) for name, sums in sorted(found.items())}
-
-
-def _launch(window: RankWindow, i: int) -> int | None:
-    launch = window.track.launch_ns[window.positions[i]]
-    return None if launch == NO_LAUNCH else launch
+    compute, starts, launches = window.compute, window.kernels.start_ns, window.launch_ns
+    launched = take(compute, where_not(equal(take(launches, compute), NO_LAUNCH)))
+    lengths, started = (_by_name(window, take(values, compute), compute) for values in (window.durations_ns, starts))
+    began, launch = (_by_name(window, take(values, launched), launched) for values in (starts, launches))
+    found = {}
+    for name, (length, kernels) in lengths.items():
+        (begun, with_launch), (launch_sum, _) = began.get(name, (0, 0)), launch.get(name, (0, 0))
+        found[name] = Compute(
+            kernels=kernels,
+            length_ns=length,
+            start_ns=started[name][0] - kernels * window.start_ns,
+            launched=with_launch,
+            launch_ns=launch_sum - with_launch * window.start_ns,
+            queued_ns=begun - launch_sum,
+        )
+    return found
 
 
 def _walls(window: RankWindow) -> dict[Wall, dict[str, int]]:
     """Each instant of the window by what it went to, and by the kernel."""
-    found: dict[Wall, Counter[str]] = {wall: Counter() for wall in Wall}
-    for begin, end, i in _Owners(window, window.compute).segments:
-        found[Wall.COMPUTE][_name(window, i)] += end - begin
-    covered = window.compute_time.covered_ns
-    for begin, end, i in _Owners(window, window.communication + window.barriers).segments:
-        found[Wall.EXPOSED][_name(window, i)] += end - begin - covered(begin, end)
+    computing, communicating = _Owners(window, window.compute), _Owners(window, window.all_communication)
+    alone = minus(communicating.ends, communicating.begins)
+    exposed = minus(alone, window.compute_time.covered(communicating.begins, communicating.ends))
+    of_kernels = {
+        Wall.COMPUTE: _by_name(window, minus(computing.ends, computing.begins), computing.kernels),
+        Wall.EXPOSED: _by_name(window, exposed, communicating.kernels),
+    }
+    found = {wall: Counter({name: ns for name, (ns, _) in own.items()}) for wall, own in of_kernels.items()}
+    launch, idle = Counter[str](), Counter[str]()
     for name, launch_ns, idle_ns in _gaps(window):
-        found[Wall.LAUNCH][name] += launch_ns
-        found[Wall.IDLE][name] += idle_ns
+        launch[name] += launch_ns
+        idle[name] += idle_ns
+    found |= {Wall.LAUNCH: launch, Wall.IDLE: idle}
     return {wall: {name: ns for name, ns in sorted(by.items()) if ns} for wall, by in found.items()}
 
 
 def _gaps(window: RankWindow) -> Iterator[tuple[str, int, int]]:
     """Of each idle time the kernel that ended it, how long that was not launched, and how long it was."""
-    first_at: dict[int, int] = {}
-    for i, start in enumerate(window.kernels.start_ns):
-        first_at.setdefault(start, i)
     free = window.start_ns
-    for start, end in Intervals(window.spans(range(len(window)))):
-        i = first_at[start]
-        launch = _launch(window, i)
-        waiting = 0 if launch is None else max(0, min(launch, start) - free)
+    for start, end in window.busy_time:
+        i = bisect_left(window.kernels.start_ns, start)
+        launch = window.launch_ns[i]
+        waiting = 0 if launch == NO_LAUNCH else max(0, min(launch, start) - free)
         yield _name(window, i), waiting, start - free - waiting
         free = max(free, end)
     yield AT_END, 0, window.end_ns - free
@@ -230,7 +230,7 @@ def _waits(together: Mapping[int, RankWindow], window: RankWindow) -> dict[int, 
         *_, purpose = place
         if purpose not in groups:
             groups[purpose] = [w for w in together.values() if _in_group(window.rank, w.rank, purpose)]
-        series = {w.rank.number: list(w.spans(w.by_place.get(place, ()))) for w in groups[purpose]}
+        series = {w.rank.number: list(w.spans(w.by_place.get(place, array("q")))) for w in groups[purpose]}
         if len(series) < 2 or len({len(spans) for spans in series.values()}) > 1:
             continue
         for n, i in enumerate(members):

@@ -18,6 +18,7 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS
 from pytest_nsys.analysis.rank_window import RankTrack
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec, periods
+from pytest_nsys.core.columns import minus, order, take, total
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.grouping import grouped
@@ -147,11 +148,10 @@ class _Launched:
     """The time of a rank's kernels by when they were launched; by when they started, where no launch is known."""
 
     def __init__(self, track: RankTrack) -> None:
-        starts, ends = track.kernels.start_ns, track.kernels.end_ns
-        launches = [start if t == NO_LAUNCH else t for t, start in zip(track.launch_ns, starts, strict=True)]
-        order = sorted(range(len(starts)), key=launches.__getitem__)
-        self.times = [launches[i] for i in order]
-        self.sums = [0, *accumulate(ends[i] - starts[i] for i in order)]
+        by_launch = order(track.launch_or_start_ns)
+        self.times = take(track.launch_or_start_ns, by_launch)
+        lengths = minus(track.kernels.end_ns, track.kernels.start_ns)
+        self.sums = [0, *accumulate(take(lengths, by_launch))]
 
     @property
     def total_ns(self) -> int:
@@ -228,7 +228,7 @@ def held(run: Run, span: Span) -> dict[KernelsMode, Held]:
     found = {}
     for mode in KernelsMode:
         windows = run.measured(WindowSpec(MEDIAN, span, mode)).ranks.values()
-        own = [Held(len(each[0]), sum(each[0].durations_ns)) for each in windows if each]
+        own = [Held(len(each[0]), total(each[0].durations_ns)) for each in windows if each]
         complete = len(own) == len(run.ranks)
         found[mode] = Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
     return found

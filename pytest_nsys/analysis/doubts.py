@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
@@ -143,5 +144,5 @@ def uncounted(group: WindowGroup) -> Uncounted | None:
             kernels += count
     if not kernels:
         return None
-    whole = sum(sum(window.durations_ns) for window in group)
+    whole = sum(total(window.durations_ns) for window in group)
     return Uncounted(times, kernels, whole, frozenset(found))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.windows import RUN, WindowSpec
+from pytest_nsys.core.columns import minus, take
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace, printable
@@ -89,7 +90,8 @@ def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str
 
 def _lag(track: RankTrack) -> str:
     starts = track.kernels.start_ns
-    lags = sorted(starts[i] - track.launch_ns[i] for i in track.launch_order)
+    launched = track.launch_order
+    lags = sorted(minus(take(starts, launched), take(track.launch_ns, launched)))
     without = len(starts) - len(lags)
     share = f"{100 * without / len(starts):.1f} % of {len(starts)} kernels have no launch row"
     if not lags:
@@ -99,13 +101,13 @@ def _lag(track: RankTrack) -> str:
 
 
 def _busy(track: RankTrack) -> Intervals:
-    return Intervals(zip(track.kernels.start_ns, track.kernels.end_ns, strict=True))
+    return Intervals(track.kernels.start_ns, track.kernels.end_ns)
 
 
 def _counts(track: RankTrack, busy: Intervals, ranges: Sequence[Range]) -> dict[KernelsMode, int]:
     """How many of the ranges hold a kernel, by mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
-    launches = [track.launch_ns[i] for i in track.launch_order]
+    launches = take(track.launch_ns, track.launch_order)
     found = dict.fromkeys(KernelsMode, 0)
     for r in ranges:
         inside = range(bisect_left(starts, r.start_ns), bisect_right(starts, r.end_ns))

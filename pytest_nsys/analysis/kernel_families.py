@@ -84,8 +84,7 @@ class FamilySums:
     @cached_property
     def gpus(self) -> int:
         """Distinct (file, process, device) that ran a kernel in the windows."""
-        streams = ((w.rank.process, w.kernels.streams[i]) for w in self._windows for i in set(w.kernels.stream))
-        return len({(process, stream.device) for process, stream in streams})
+        return len({(w.rank.process, stream.device) for w in self._windows for stream in w.by_stream})
 
     @cached_property
     def steps(self) -> int:

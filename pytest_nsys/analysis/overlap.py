@@ -13,57 +13,63 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import Column, counts, distinct, least_ratio, minus, take, total, where
 from pytest_nsys.core.exact import exact
+from pytest_nsys.core.grouping import sums_by
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Note, Row, share_of
+from pytest_nsys.core.model import Note, Row, Value, share_of
 
 
-def _communicating(window: RankWindow) -> Iterator[tuple[str, list[int], int]]:
+def _communicating(window: RankWindow) -> Iterator[tuple[str, Column, int]]:
     """(stage, kernels, Σ length) of the stages whose communication lasted some time."""
     for stage, members in window.by_stage.items():
-        if total := sum(window.durations_ns[i] for i in members):
-            yield stage, members, total
+        if length := total(take(window.durations_ns, members)):
+            yield stage, members, length
 
 
 def comm_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of communication kernels, per (rank, stage)."""
-    for stage, _, total in _communicating(window):
-        yield Row((window.rank.number, stage), total)
+    for stage, _, length in _communicating(window):
+        yield Row((window.rank.number, stage), length)
 
 
 def exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Σ over communication kernels of the part during which no compute kernel runs, per (rank, stage)."""
     for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), sum(window.exposed_ns[i] for i in members))
+        yield Row((window.rank.number, stage), total(take(window.exposed_ns, members)))
 
 
 def overlap(window: RankWindow) -> Iterator[Row]:
     """(comm − exposed) / comm, per (rank, stage)."""
-    for stage, members, total in _communicating(window):
-        hidden = total - sum(window.exposed_ns[i] for i in members)
-        yield Row((window.rank.number, stage), exact(Fraction(hidden, total)))
+    for stage, members, length in _communicating(window):
+        hidden = length - total(take(window.exposed_ns, members))
+        yield Row((window.rank.number, stage), exact(Fraction(hidden, length)))
 
 
-def _kernel_overlaps(window: RankWindow, members: list[int]) -> list[Fraction]:
-    lengths = window.durations_ns
-    return [Fraction(lengths[i] - window.exposed_ns[i], lengths[i]) for i in members if lengths[i]]
+def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fraction:
+    """The smallest share that the part of a kernel is of its length."""
+    lasting = take(members, where(take(window.durations_ns, members)))
+    parts, lengths = take(parts_ns, lasting), take(window.durations_ns, lasting)
+    least = least_ratio(parts, lengths)
+    return Fraction(parts[least], lengths[least])
 
 
 def overlap_min(window: RankWindow) -> Iterator[Row]:
     """The least hidden single kernel, per (rank, stage)."""
+    hidden = minus(window.durations_ns, window.exposed_ns)
     for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), exact(min(_kernel_overlaps(window, members))))
+        yield Row((window.rank.number, stage), exact(_least_share(window, hidden, members)))
 
 
 def overlap_max(window: RankWindow) -> Iterator[Row]:
     """The best hidden single kernel, per (rank, stage)."""
     for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), exact(max(_kernel_overlaps(window, members))))
+        yield Row((window.rank.number, stage), exact(1 - _least_share(window, window.exposed_ns, members)))
 
 
 def barrier_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of communication kernels on compute streams, per rank."""
-    yield Row((window.rank.number,), sum(window.durations_ns[i] for i in window.barriers))
+    yield Row((window.rank.number,), total(take(window.durations_ns, window.barriers)))
 
 
 def _exposed(communication: Intervals, window: RankWindow) -> int:
@@ -79,7 +85,7 @@ def wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
 def stage_wall_exposed_ns(window: RankWindow) -> Iterator[Row]:
     """Time with communication of a stage and without compute, per (rank, stage)."""
     for stage, members, _ in _communicating(window):
-        yield Row((window.rank.number, stage), _exposed(Intervals(window.spans(members)), window))
+        yield Row((window.rank.number, stage), _exposed(window.time_of(members), window))
 
 
 def wall_overlap(window: RankWindow) -> Iterator[Row]:
@@ -111,14 +117,15 @@ def overlap_tax_ns(window: RankWindow) -> Iterator[Row]:
     run. A kernel name that never ran alone is left out; :func:`tax_notes` tells its share.
     """
     medians = window.track.whole.alone_median_ns
-    taxed: dict[str, Fraction] = {}
-    for i in window.under_communication:
-        alone = medians.get(window.kernels.full_name[i])
-        if alone is not None:
-            stage = window.context(i)[0]
-            taxed[stage] = taxed.get(stage, Fraction(0)) + _length(window, i) - alone
+    numbers, stages = window.stages
+    under, names = window.under_communication, window.kernels.full_name
+    columns = take(window.whole_durations_ns, under), take(numbers, under), take(names, under)
+    taxed: dict[str, Value] = {}
+    for (stage, name), (length, kernels) in sums_by(lambda n, name: (stages[n], name), *columns).items():
+        if name in medians:
+            taxed[stage] = taxed.get(stage, 0) + length - kernels * medians[name]
     for stage, tax in sorted(taxed.items()):
-        yield Row((window.rank.number, stage), exact(tax))
+        yield Row((window.rank.number, stage), exact(Fraction(tax)))
 
 
 def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -127,14 +134,11 @@ def tax_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
         without = under = 0
         for window in run.measured(spec):
             medians = window.track.whole.alone_median_ns
-            without += sum(window.kernels.full_name[i] not in medians for i in window.under_communication)
-            under += len(window.under_communication)
+            names = take(window.kernels.full_name, window.under_communication)
+            numbers, known = distinct(names)
+            each = zip(known, counts(numbers, len(known)), strict=True)
+            without += sum(kernels for (name,), kernels in each if name not in medians)
+            under += len(names)
         if without:
             what = f"{share_of(without, under)} of {under} compute kernels under communication"
             yield Note(f"overlap_tax_ns leaves out {what}: kernels of their name never ran alone")
-
-
-def _length(window: RankWindow, i: int) -> int:
-    """The whole length of a kernel, also where the window cuts it."""
-    kernels, position = window.track.kernels, window.positions[i]
-    return kernels.end_ns[position] - kernels.start_ns[position]

@@ -279,4 +279,4 @@ def _steady_span(window: RankWindow) -> Interval:
 def _named_times(run: Run, window: RankWindow, patterns: Sequence[str]) -> dict[str, Intervals]:
     """When ranges of each name ran."""
     spans = grouped((r.name, (r.start_ns, r.end_ns)) for r in run.named(window.rank, tuple(patterns)))
-    return {name: Intervals(own) for name, own in spans.items()}
+    return {name: Intervals.of(own) for name, own in spans.items()}

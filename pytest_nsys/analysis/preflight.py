@@ -9,6 +9,7 @@ from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted,
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable, share_of
@@ -82,7 +83,7 @@ def _about_launches(group: WindowGroup) -> Iterator[Note]:
     if twice:
         share = f"{share_of(twice, looked_up)} of {looked_up}"
         yield Note(f"{share} launches lie inside ranges of two threads: the shorter range was taken")
-    nodes = sum(sum(track.kernels.graph_node) for track in tracks)
+    nodes = sum(total(track.kernels.graph_node) for track in tracks)
     if nodes:
         yield Note(f"{nodes} kernels came from CUDA graphs: their stage is that of the graph's launch")
 
@@ -109,7 +110,7 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
     if not barriers:
         yield Note("0 communication streams: nothing communicates in the windows")
         return
-    length = sum(w.durations_ns[i] for w in windows for i in w.barriers)
+    length = sum(total(take(w.durations_ns, w.barriers)) for w in windows)
     yield Note(
         f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
         f"{round(length / 1e6, 3)} ms{hidden if any(w.hides_barriers for w in windows) else ''}"

@@ -211,7 +211,12 @@ def _unclassified(subject: Subject) -> Said | None:
     if not subject.purposes:
         return None
     whole = sum(len(window.communication) for window in subject.group)
-    none = sum(window.context(i)[1] is None for window in subject.group for i in window.communication)
+    none = sum(
+        number
+        for window in subject.group
+        for (_, purpose), number in window.contexts_of(window.communication).items()
+        if purpose is None
+    )
     what, why = "communication kernels have no purpose", "no rule of the convention says what they are for"
     return _share(none, whole, what, why, "add a purpose to the convention")
 

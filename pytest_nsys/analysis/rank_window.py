@@ -8,17 +8,31 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, ByName, Context, TraceKernels, look_up
+from pytest_nsys.analysis.trace_kernels import ByName, Context, Contexts, TraceKernels, look_up
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import (
+    Column,
+    Flags,
+    Indices,
+    counts,
+    distinct,
+    equal,
+    minus,
+    order,
+    spread,
+    take,
+    total,
+    where,
+    where_not,
+)
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.families import KnownLibrary, known_communication
-from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import (
     NO_KERNELS,
@@ -36,6 +50,8 @@ from pytest_nsys.core.model import (
     Window,
 )
 from pytest_nsys.core.workload import Workload
+
+C = TypeVar("C", "array[int]", bytearray)
 
 
 class RankTrack:
@@ -65,11 +81,11 @@ class RankTrack:
         return self._whole()
 
     @cached_property
-    def _communicating(self) -> tuple[bytearray, ByName]:
+    def _communicating(self) -> tuple[Flags, ByName]:
         return self.around.communicating(self.rank.lane) if len(self.kernels) else (bytearray(), {})
 
     @property
-    def communicates(self) -> bytearray:
+    def communicates(self) -> Flags:
         """1 where a kernel is communication under the convention."""
         return self._communicating[0]
 
@@ -82,9 +98,14 @@ class RankTrack:
         return {key: known for key, known in found if known is not None}
 
     @cached_property
-    def launch_ns(self) -> array[int]:
+    def launch_ns(self) -> Column:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         return self.around.launches.get(self.rank.lane) or array("q")
+
+    @cached_property
+    def launch_or_start_ns(self) -> Column:
+        """When each kernel was launched; where no row says so, when it started."""
+        return _or_start(self.launch_ns, self.kernels.start_ns)
 
     @property
     def collectives(self) -> Mapping[int, Collective] | None:
@@ -106,50 +127,55 @@ class RankTrack:
     @cached_property
     def launchless(self) -> tuple[int, int]:
         """Kernels without a launch row, and of how many: all of a few, of many those that communicate, if any does."""
-        some = [i for i, flag in enumerate(self.communicates) if flag] if self.around.many else []
+        some = where(self.communicates) if self.around.many else None
         if not some:
-            return self.launch_ns.count(NO_LAUNCH), len(self.kernels)
-        launches = self._communication_launches
-        return sum(launches[i] == NO_LAUNCH for i in some), len(some)
+            return total(equal(self.launch_ns, NO_LAUNCH)), len(self.kernels)
+        return total(equal(take(self._communication_launches, some), NO_LAUNCH)), len(some)
 
     @cached_property
-    def launch_order(self) -> list[int]:
+    def launch_order(self) -> Column:
         """The kernels that have a launch row, by its start."""
-        launched = (i for i, t in enumerate(self.launch_ns) if t != NO_LAUNCH)
-        return sorted(launched, key=self.launch_ns.__getitem__)
+        launched = where_not(equal(self.launch_ns, NO_LAUNCH))
+        return take(launched, order(take(self.launch_ns, launched)))
 
     @cached_property
     def longest_ns(self) -> int:
         """Length of the longest kernel: how far before a window one that reaches into it may start."""
-        return max((e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)), default=0)
+        return max(minus(self.kernels.end_ns, self.kernels.start_ns), default=0)
 
     @property
-    def _communication_launches(self) -> Sequence[int]:
-        return self.around.communication_launches.get(self.rank.lane, ())
+    def _communication_launches(self) -> Column:
+        return self.around.communication_launches.get(self.rank.lane) or array("q")
 
     @cached_property
-    def _communication_contexts(self) -> dict[int, Context]:
-        indices = [i for i, flag in enumerate(self.communicates) if flag]
-        return self._look_up(indices, self._communication_launches)
+    def _communication_contexts(self) -> Contexts:
+        own = where(self.communicates)
+        found = self._look_up(_or_start(take(self._communication_launches, own), take(self.kernels.start_ns, own)))
+        return found._replace(codes=spread(own, found.codes, len(self.kernels), 0))
 
     @cached_property
-    def contexts(self) -> dict[int, Context]:
+    def contexts(self) -> Contexts:
         """Stage and purpose of every kernel."""
-        return self._look_up(range(len(self.kernels)), self.launch_ns)
+        return self._look_up(self.launch_or_start_ns)
 
     @property
-    def communication_contexts(self) -> dict[int, Context]:
+    def communication_contexts(self) -> Contexts:
         """Stage and purpose of every communication kernel at least; of few kernels of all, which costs no more."""
         if "contexts" in self.__dict__ or not self.around.many:
             return self.contexts
         return self._communication_contexts
 
-    def _look_up(self, indices: Sequence[int], launches: Sequence[int]) -> dict[int, Context]:
-        starts = self.kernels.start_ns
-        times = [starts[i] if launches[i] == NO_LAUNCH else launches[i] for i in indices]
+    def _look_up(self, times: Column) -> Contexts:
         found = look_up(self.around.ranges.get(self.rank.process.global_pid, ()), times, self.convention.contexts())
         self.looked_up, self.claimed_twice = len(times), found.claimed_twice
-        return dict(zip(indices, found.contexts, strict=True))
+        return found.contexts
+
+
+def _or_start(launches: Column, starts: Column) -> Column:
+    times = launches[:]
+    for i in where(equal(launches, NO_LAUNCH)):
+        times[i] = starts[i]
+    return times
 
 
 class StreamUse(NamedTuple):
@@ -170,11 +196,11 @@ class RankWindow:
     window's own, but with mode launched from the first start to the last end of its kernels.
     """
 
-    def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Sequence[int]) -> None:
+    def __init__(self, track: RankTrack, window: Window, spec: WindowSpec, positions: Indices) -> None:
         self.track, self.window, self.spec, self.positions = track, window, spec, positions
         self.rank, self.anchors = track.rank, track.anchors
-        whole = len(positions) == len(track.kernels)
-        kernels = track.kernels if whole else track.kernels.take(positions)
+        self._whole = len(positions) == len(track.kernels)
+        kernels = track.kernels if self._whole else track.kernels.take(positions)
         clipped = spec.kernels is KernelsMode.CLIPPED and not spec.whole_run
         self.kernels = kernels.cut(window.start_ns, window.end_ns) if clipped else kernels
         self.start_ns, self.end_ns = window.start_ns, window.end_ns
@@ -188,44 +214,61 @@ class RankWindow:
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
 
-    @cached_property
-    def communicates(self) -> bytearray:
-        """1 where a kernel of the window is communication."""
-        flags = self.track.communicates
-        return bytearray(flags[i] for i in self.positions)
+    def _here(self, of_track: C) -> C:
+        """What is known of each kernel of the track, of those of the window."""
+        return of_track if self._whole else take(of_track, self.positions)
 
     @cached_property
-    def durations_ns(self) -> array[int]:
+    def communicates(self) -> Flags:
+        """1 where a kernel of the window is communication."""
+        return self._here(self.track.communicates)
+
+    @cached_property
+    def durations_ns(self) -> Column:
         """Length of each kernel in the window."""
-        return array("q", [e - s for s, e in zip(self.kernels.start_ns, self.kernels.end_ns, strict=True)])
+        return minus(self.kernels.end_ns, self.kernels.start_ns)
+
+    @cached_property
+    def whole_durations_ns(self) -> Column:
+        """Length of each kernel, also of what the window cuts off."""
+        return self._here(minus(self.track.kernels.end_ns, self.track.kernels.start_ns))
+
+    @cached_property
+    def launch_ns(self) -> Column:
+        """Start of the earliest launch row of each kernel of the window, NO_LAUNCH where there is none."""
+        return self._here(self.track.launch_ns)
 
     @cached_property
     def by_name(self) -> Mapping[tuple[int, int], tuple[int, int]]:
         """(time in ns, number) of the kernels of each (short name id, demangled name id)."""
-        kernels = self.kernels
-        counts: Counter[tuple[int, int]] = Counter(zip(kernels.name, kernels.full_name, strict=True))
-        lengths = dict.fromkeys(counts, 0)
-        keys = zip(kernels.name, kernels.full_name, strict=True)
-        for key, start, end in zip(keys, kernels.start_ns, kernels.end_ns, strict=True):
-            lengths[key] += end - start
-        return {key: (lengths[key], count) for key, count in counts.items()}
+        return sums_by(lambda *ids: ids, self.durations_ns, self.kernels.name, self.kernels.full_name)
 
     @cached_property
     def compute_streams(self) -> frozenset[int]:
         """Indices of the streams with at least one compute kernel in the window."""
-        return frozenset(s for s, flag in zip(self.kernels.stream, self.communicates, strict=True) if not flag)
+        computing = counts(take(self.kernels.stream, self.compute), len(self.kernels.streams))
+        return frozenset(stream for stream, kernels in enumerate(computing) if kernels)
 
     @cached_property
-    def communication(self) -> list[int]:
+    def all_communication(self) -> Column:
+        """The communication kernels, barriers too, by index in the window."""
+        return where(self.communicates)
+
+    @cached_property
+    def _in_order(self) -> Flags:
+        """Of :attr:`all_communication`, 1 where the kernel's stream computes too."""
+        computes = bytearray(stream in self.compute_streams for stream in range(len(self.kernels.streams)))
+        return take(computes, take(self.kernels.stream, self.all_communication))
+
+    @cached_property
+    def communication(self) -> Column:
         """The communication kernels on communication streams, by index in the window."""
-        own, streams = self.compute_streams, self.kernels.stream
-        return [i for i, flag in enumerate(self.communicates) if flag and streams[i] not in own]
+        return take(self.all_communication, where_not(self._in_order))
 
     @cached_property
-    def barriers(self) -> list[int]:
+    def barriers(self) -> Column:
         """The communication kernels on compute streams, by index in the window."""
-        own, streams = self.compute_streams, self.kernels.stream
-        return [i for i, flag in enumerate(self.communicates) if flag and streams[i] in own]
+        return take(self.all_communication, where(self._in_order))
 
     @property
     def hides_barriers(self) -> bool:
@@ -233,113 +276,145 @@ class RankWindow:
         return bool(self.barriers) and len(self.compute_streams) > 1
 
     @cached_property
-    def compute(self) -> list[int]:
+    def compute(self) -> Column:
         """The compute kernels, by index in the window."""
-        return [i for i, flag in enumerate(self.communicates) if not flag]
+        return where_not(self.communicates)
 
-    def spans(self, indices: Sequence[int]) -> Iterator[Interval]:
+    def starts_and_ends(self, indices: Column) -> tuple[Column, Column]:
+        """When the kernels at ``indices`` start and end."""
+        return take(self.kernels.start_ns, indices), take(self.kernels.end_ns, indices)
+
+    def spans(self, indices: Column) -> Iterator[Interval]:
         """(start, end) of the kernels at ``indices``."""
-        starts, ends = self.kernels.start_ns, self.kernels.end_ns
-        return ((starts[i], ends[i]) for i in indices)
+        return zip(*self.starts_and_ends(indices), strict=True)
+
+    def time_of(self, indices: Column) -> Intervals:
+        """When any of the kernels at ``indices`` ran."""
+        return Intervals(*self.starts_and_ends(indices))
+
+    @cached_property
+    def busy_time(self) -> Intervals:
+        """When any kernel ran."""
+        return Intervals(self.kernels.start_ns, self.kernels.end_ns)
 
     @cached_property
     def compute_time(self) -> Intervals:
         """When compute ran."""
-        return Intervals(self.spans(self.compute))
+        return self.time_of(self.compute)
 
     @cached_property
     def communication_time(self) -> Intervals:
         """When communication ran on communication streams."""
-        return Intervals(self.spans(self.communication))
+        return self.time_of(self.communication)
 
     @cached_property
     def all_communication_time(self) -> Intervals:
         """When communication ran, barriers included."""
-        return Intervals(self.spans(self.communication + self.barriers))
+        return self.time_of(self.all_communication)
 
     @cached_property
-    def exposed_ns(self) -> dict[int, int]:
-        """Per kernel of ``communication`` the part during which no compute ran."""
-        covered = self.compute_time.covered_ns
-        return {
-            i: end - start - covered(start, end)
-            for i, (start, end) in zip(self.communication, self.spans(self.communication), strict=True)
-        }
+    def exposed_ns(self) -> Column:
+        """Of each kernel of ``communication`` the part during which no compute ran; 0 of any other kernel."""
+        hidden = self.compute_time.covered(*self.starts_and_ends(self.communication))
+        exposed = minus(take(self.durations_ns, self.communication), hidden)
+        return spread(self.communication, exposed, len(self), 0)
 
     @cached_property
     def alone_median_ns(self) -> dict[int, Value]:
         """Median length of each compute kernel (by demangled name id) over those that no communication overlapped."""
-        covered, names = self.all_communication_time.covered_ns, self.kernels.full_name
-        spans = zip(self.compute, self.spans(self.compute), strict=True)
-        alone = grouped((names[i], end - start) for i, (start, end) in spans if not covered(start, end))
-        return {name: median(lengths) for name, lengths in alone.items()}
+        covered = self.all_communication_time.covered(*self.starts_and_ends(self.compute))
+        alone = take(self.compute, where_not(covered))
+        lengths = take(self.durations_ns, alone)
+        numbers, names = distinct(take(self.kernels.full_name, alone))
+        ascending = take(lengths, order(numbers, lengths))
+        found: dict[int, Value] = {}
+        first = 0
+        for (name,), count in zip(names, counts(numbers, len(names)), strict=True):
+            found[name] = median(ascending[first + (count - 1) // 2 : first + count // 2 + 1])
+            first += count
+        return found
 
     @cached_property
-    def under_communication(self) -> list[int]:
+    def under_communication(self) -> Column:
         """The compute kernels during which communication ran anywhere in the run, by index in the window."""
-        covered = self.track.whole.all_communication_time.covered_ns
-        return [
-            i for i, (start, end) in zip(self.compute, self.spans(self.compute), strict=True) if covered(start, end)
-        ]
+        covered = self.track.whole.all_communication_time.covered(*self.starts_and_ends(self.compute))
+        return take(self.compute, where(covered))
 
     def context(self, i: int) -> Context:
         """(stage, purpose) of kernel ``i`` of the window."""
-        position = self.positions[i]
-        contexts = self.track.communication_contexts if self.communicates[i] else self.track.contexts
-        return contexts.get(position, NO_CONTEXT)
+        return (self._communication_contexts if self.communicates[i] else self._contexts).of(i)
 
     @cached_property
-    def by_stage(self) -> dict[str, list[int]]:
+    def _contexts(self) -> Contexts:
+        contexts = self.track.contexts
+        return contexts._replace(codes=self._here(contexts.codes))
+
+    @cached_property
+    def _communication_contexts(self) -> Contexts:
+        contexts = self.track.communication_contexts
+        return contexts._replace(codes=self._here(contexts.codes))
+
+    def contexts_of(self, communication: Column) -> dict[Context, int]:
+        """How many of these communication kernels have each (stage, purpose)."""
+        codes, known = self._communication_contexts
+        each = zip(known, counts(take(codes, communication), len(known)), strict=True)
+        return {context: number for context, number in each if number}
+
+    @cached_property
+    def by_stage(self) -> dict[str, Column]:
         """The kernels of ``communication`` by stage, stages ordered by name."""
-        return self._grouped(self.communication)
+        codes, known = self._communication_contexts
+        return dict(sorted(members_by(lambda code: known[code][0], codes, among=self.communication).items()))
 
     @cached_property
-    def by_place(self) -> dict[tuple[str, str, str | None], list[int]]:
+    def by_place(self) -> dict[tuple[str, str, str | None], Column]:
         """The communication kernels, barriers too, by short name, stage and purpose, each in order of start."""
-        ordered = sorted(self.communication + self.barriers, key=lambda i: (self.kernels.start_ns[i], i))
-        return grouped(((self.kernels.names[self.kernels.name[i]], *self.context(i)), i) for i in ordered)
+        (codes, known), names = self._communication_contexts, self.kernels.names
+        columns = self.kernels.name, codes
+        return members_by(lambda name, code: (names[name], *known[code]), *columns, among=self.all_communication)
+
+    @property
+    def stages(self) -> tuple[Column, Sequence[str]]:
+        """A number for each kernel, and the stage that the number stands for; two numbers may stand for one."""
+        codes, known = self._contexts
+        return codes, [stage for stage, _ in known]
 
     @cached_property
-    def all_by_stage(self) -> dict[str, list[int]]:
+    def all_by_stage(self) -> dict[str, Column]:
         """All kernels of the window by stage, stages ordered by name."""
-        self.track.contexts  # noqa: B018  one look-up for all kinds of kernels, before the first is asked for
-        return self._grouped(range(len(self)))
-
-    def _grouped(self, indices: Sequence[int]) -> dict[str, list[int]]:
-        return dict(sorted(grouped((self.context(i)[0], i) for i in indices).items()))
+        numbers, stages = self.stages
+        return dict(sorted(members_by(stages.__getitem__, numbers).items()))
 
     @cached_property
-    def by_stream(self) -> dict[Stream, list[int]]:
+    def by_stream(self) -> dict[Stream, Column]:
         """All kernels of the window by stream, ordered by (device, context, stream)."""
-        members = grouped((stream, i) for i, stream in enumerate(self.kernels.stream))
-        return dict(sorted((self.kernels.streams[stream], indices) for stream, indices in members.items()))
+        return dict(sorted(members_by(self.kernels.streams.__getitem__, self.kernels.stream).items()))
 
     @cached_property
     def streams(self) -> list[StreamUse]:
         """What each stream did, in the order of :attr:`by_stream`."""
         return [self._stream_use(stream, indices) for stream, indices in self.by_stream.items()]
 
-    def _stream_use(self, stream: Stream, indices: Sequence[int]) -> StreamUse:
-        communication = [i for i in indices if self.communicates[i]]
-        length = self.durations_ns
-        communication_ns = sum(length[i] for i in communication)
+    def _stream_use(self, stream: Stream, indices: Column) -> StreamUse:
+        communication = take(indices, where(take(self.communicates, indices)))
+        communication_ns = total(take(self.durations_ns, communication))
         compute = len(indices) - len(communication)
         return StreamUse(
             stream=stream,
             communication_kernels=len(communication),
             compute_kernels=compute,
             communication_ns=communication_ns,
-            compute_ns=sum(length[i] for i in indices) - communication_ns,
+            compute_ns=total(take(self.durations_ns, indices)) - communication_ns,
             purpose=COMPUTE if compute else self._purpose(communication),
         )
 
-    def _purpose(self, communication: Sequence[int]) -> str:
+    def _purpose(self, communication: Column) -> str:
         """Unanimous vote: disagreement is ``mixed``, also between a known and an unknown purpose."""
-        votes = {self.context(i)[1] or UNKNOWN for i in communication}
+        votes = {purpose or UNKNOWN for _, purpose in self.contexts_of(communication)}
         return votes.pop() if len(votes) == 1 else MIXED
 
 
-def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Sequence[int]:
+def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Indices:
     """Indices in the track of the kernels that are in the window under the spec's mode."""
     starts, ends = track.kernels.start_ns, track.kernels.end_ns
     low, high = window.start_ns, window.end_ns
@@ -348,16 +423,17 @@ def in_window(track: RankTrack, window: Window, spec: WindowSpec) -> Sequence[in
     if spec.kernels is KernelsMode.LAUNCHED:
         # A period is half open: a launch at the next anchor's start belongs to the next one.
         half_open = spec.span is Span.PERIOD and window.index is not None
-        order, launch = track.launch_order, track.launch_ns
-        first = bisect_left(order, low, key=launch.__getitem__)
-        after = (bisect_left if half_open else bisect_right)(order, high, key=launch.__getitem__)
-        return sorted(order[first:after])
+        by_launch, launch = track.launch_order, track.launch_ns
+        first = bisect_left(by_launch, low, key=launch.__getitem__)
+        after = (bisect_left if half_open else bisect_right)(by_launch, high, key=launch.__getitem__)
+        return array("q", sorted(by_launch[first:after]))
     if spec.kernels is KernelsMode.CONTAINED:
         first, after = bisect_left(starts, low), bisect_right(starts, high)
-        return [i for i in range(first, after) if ends[i] <= high]
+        return array("q", [i for i in range(first, after) if ends[i] <= high])
     first, after = bisect_left(starts, low - track.longest_ns), bisect_right(starts, high)
-    return [
+    touching = (
         i
         for i in range(first, after)
         if (starts[i] < high and ends[i] > low) or (starts[i] == ends[i] and low <= starts[i])
-    ]
+    )
+    return array("q", touching)

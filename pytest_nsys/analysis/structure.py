@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -17,9 +18,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import Column, distinct, order, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Label, Note, Row, counted, stream_labels
+from pytest_nsys.core.grouping import members_by, sums_by
+from pytest_nsys.core.model import Label, Note, Row, Stream, counted, stream_labels
 
 HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""
@@ -50,14 +52,15 @@ def plain_name(short: str) -> str:
 
 def kernel_launches(window: RankWindow) -> Iterator[Row]:
     """Number of kernels of one name, per (rank, stage, kernel)."""
-    names = window.kernels.names
-    for stage, members in window.all_by_stage.items():
-        ids = Counter(window.kernels.name[i] for i in members)
-        counts: Counter[str] = Counter()
-        for name, count in ids.items():
-            counts[plain_name(names[name])] += count
-        for kernel, count in sorted(counts.items()):
-            yield Row((window.rank.number, stage, kernel), count)
+    names, (numbers, stages) = window.kernels.names, window.stages
+
+    def place(number: int, name: int) -> tuple[str, str]:
+        return stages[number], plain_name(names[name])
+
+    for (stage, kernel), (_, count) in sorted(
+        sums_by(place, window.durations_ns, numbers, window.kernels.name).items()
+    ):
+        yield Row((window.rank.number, stage, kernel), count)
 
 
 def sequence(window: RankWindow) -> Iterator[Row]:
@@ -81,12 +84,19 @@ def fingerprint(names: Sequence[str]) -> int:
 
 def _in_order(window: RankWindow) -> Iterator[tuple[tuple[str, Label], list[str]]]:
     """The plain names of the kernels of each (stage, stream), by start; of equal times by name."""
-    kernels, labels = window.kernels, stream_labels(window.by_stream)
-    for stage, members in window.all_by_stage.items():
-        streams = grouped((kernels.streams[kernels.stream[i]], i) for i in members)
-        for stream, own in sorted(streams.items()):
-            found = [(kernels.start_ns[i], kernels.end_ns[i], kernels.names[kernels.name[i]]) for i in own]
-            yield (stage, labels[stream]), [plain_name(name) for _, _, name in sorted(found)]
+    kernels, labels, (numbers, stages) = window.kernels, stream_labels(window.by_stream), window.stages
+    name, ids = distinct(kernels.name)
+    texts = sorted({kernels.names[number] for (number,) in ids})
+    place = {text: at for at, text in enumerate(texts)}
+    name = take(array("q", [place[kernels.names[number]] for (number,) in ids]), name)
+    ordered = order(kernels.start_ns, kernels.end_ns, name)
+    plain = [plain_name(text) for text in texts]
+
+    def lane(number: int, stream: int) -> tuple[str, Stream]:
+        return stages[number], kernels.streams[stream]
+
+    for (stage, stream), own in sorted(members_by(lane, numbers, kernels.stream, among=ordered).items()):
+        yield (stage, labels[stream]), [plain[at] for at in take(name, own)]
 
 
 def barriers(window: RankWindow) -> Iterator[Row]:
@@ -109,7 +119,7 @@ def _communicating(window: RankWindow) -> Iterator[tuple[Label, int, int]]:
     """(stream, communication kernels, compute kernels) of each stream that communicates."""
     labels = stream_labels(window.by_stream)
     for stream, members in window.by_stream.items():
-        if communicating := sum(window.communicates[i] for i in members):
+        if communicating := total(take(window.communicates, members)):
             yield labels[stream], communicating, len(members) - communicating
 
 
@@ -126,17 +136,22 @@ class SharedStream(NamedTuple):
 
 def shared_streams(window: RankWindow) -> Iterator[SharedStream]:
     """The streams that ``compute_on_comm_streams`` counts any kernel of."""
-    names, labels = window.kernels.names, stream_labels(window.by_stream)
+    labels = stream_labels(window.by_stream)
     for stream, members in window.by_stream.items():
-        communication, kernels, times = Counter[str](), Counter[str](), Counter[str]()
-        for i in members:
-            name = plain_name(names[window.kernels.name[i]])
-            communication[name] += window.communicates[i]
-            kernels[name] += not window.communicates[i]
-            times[name] += window.durations_ns[i]
-        if 0 < kernels.total() <= communication.total():
-            compute = {name: (count, times[name]) for name, count in kernels.items() if count}
-            yield SharedStream(labels[stream], compute, +communication)
+        communicating = take(members, where(take(window.communicates, members)))
+        if 0 < len(members) - len(communicating) <= len(communicating):
+            computing = take(members, where_not(take(window.communicates, members)))
+            compute, communication = (_by_plain_name(window, own) for own in (computing, communicating))
+            counts = {name: count for name, (_, count) in communication.items()}
+            yield SharedStream(labels[stream], {name: own[::-1] for name, own in compute.items()}, counts)
+
+
+def _by_plain_name(window: RankWindow, indices: Column) -> dict[str, tuple[int, int]]:
+    """(time in ns, number) of some kernels by plain name."""
+    names, kernels = window.kernels.names, window.kernels
+    return sums_by(
+        lambda name: plain_name(names[name]), take(window.durations_ns, indices), take(kernels.name, indices)
+    )
 
 
 def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -201,6 +216,6 @@ def _named(window: RankWindow) -> Mapping[tuple[ContentKind, str], int]:
         name = f"{labels[use.stream]} ({use.purpose})"
         found[ContentKind.STREAM, name] += use.communication_kernels + use.compute_kernels
     names = window.kernels.names
-    for (short, full), launches in Counter(zip(window.kernels.name, window.kernels.full_name, strict=True)).items():
+    for (short, full), (_, launches) in window.by_name.items():
         found[ContentKind.KERNEL, names.get(full) or names[short]] += launches
     return found

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypedDict
 
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
+from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
@@ -140,7 +141,7 @@ def timeline_of(w: RankWindow) -> Timeline:
 def _lane(
     w: RankWindow,
     named: NamedStream,
-    members: Sequence[int],
+    members: Column,
     gaps: dict[int, list[Interval]],
     words: tuple[_Words, _Words],
 ) -> TimelineLane:
@@ -154,7 +155,7 @@ def _lane(
         computes=named.computes,
         kernels=len(members),
         busy_ns=use.communication_ns + use.compute_ns,
-        exposed_ns=sum(w.exposed_ns.get(i, 0) for i in members),
+        exposed_ns=total(take(w.exposed_ns, members)),
         starts=[bar.start for bar in bars],
         lengths=[bar.end - bar.start for bar in bars],
         counts=[bar.kernels for bar in bars],
@@ -162,7 +163,7 @@ def _lane(
         stages=[words[1](bar.stage) for bar in bars],
         exposed_each=[bar.exposed for bar in bars],
         barriers=[int(bar.barrier) for bar in bars],
-        exposed=[[*span] for span in Intervals(gap for i in members for gap in gaps.get(i, ()))],
+        exposed=[[*span] for span in Intervals.of(gap for i in members for gap in gaps.get(i, ()))],
     )
 
 
@@ -175,7 +176,7 @@ def _bars(w: RankWindow, members: Sequence[int]) -> list[_Bar]:
             1,
             kernels.names[kernels.name[i]],
             _stage(w, i),
-            w.exposed_ns.get(i, 0),
+            w.exposed_ns[i],
             i in barriers,
         )
         for i in members

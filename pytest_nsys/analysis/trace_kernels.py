@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from pytest_nsys.core.columns import Column, Flags, distinct, places, spread, take, total, where
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.ranges import Ranges
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""
@@ -27,32 +29,57 @@ Context = tuple[str, str | None]
 NO_CONTEXT: Context = (NO_STAGE, None)
 
 
+class Contexts(NamedTuple):
+    """For what kernels were launched: ``codes`` are indices into ``known``, which begins with NO_CONTEXT."""
+
+    codes: Column
+    known: Sequence[Context]
+
+    def of(self, i: int) -> Context:
+        """What kernel ``i`` was launched for."""
+        return self.known[self.codes[i]]
+
+
 class Lookup(NamedTuple):
     """``contexts``, one for each time asked for, and how many of those times ranges of two threads claimed."""
 
-    contexts: list[Context]
+    contexts: Contexts
     claimed_twice: int
 
 
-def look_up(ranges: Sequence[Range], times_ns: Sequence[int], context: Callable[[str], Context | None]) -> Lookup:
+def look_up(ranges: Sequence[Range], times_ns: Column, context: Callable[[str], Context | None]) -> Lookup:
     """The context at each time. ``ranges`` ordered by start, of one process; ``times_ns`` in any order.
 
     Between ranges of equal span the later start wins, then the later name: a stable order.
     """
-    said = [(r, c) for r in ranges if (c := context(r.name)) is not None]
-    found = [NO_CONTEXT] * len(times_ns)
-    open_ranges: list[tuple[int, int, int, int, Context]] = []  # (span, −start, −order, end, context)
+    columns = Ranges.of(ranges)
+    known = {NO_CONTEXT: 0}
+    of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in columns.names])
+    code = take(of_name, columns.name)
+    said = where(code)
+    parts = (columns.start_ns, columns.end_ns, columns.thread, code)
+    edges, codes, twice = _steps(*(take(column, said) for column in parts))
+    at = places(edges, times_ns)
+    return Lookup(Contexts(take(codes, at), list(known)), total(take(twice, at)))
+
+
+def _steps(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
+    """(moments, codes, flags): from each moment on what the innermost range says, and whether two threads claim it.
+
+    Before the moments, of which there is one fewer, nothing is said.
+    """
+    edges = sorted({*starts, *(end + 1 for end in ends if end != OPEN_END_NS)})
+    found, twice = array("q", [0]), bytearray(1)
+    open_ranges: list[tuple[int, int, int, int, int]] = []  # (span, −start, −order, end, code)
     closing: list[tuple[int, int]] = []  # (end, thread)
     open_on: Counter[int] = Counter()
-    claimed_twice = 0
     upcoming = 0
-    for i in sorted(range(len(times_ns)), key=times_ns.__getitem__):
-        now = times_ns[i]
-        while upcoming < len(said) and said[upcoming][0].start_ns <= now:
-            r, c = said[upcoming]
-            heapq.heappush(open_ranges, (r.end_ns - r.start_ns, -r.start_ns, -upcoming, r.end_ns, c))
-            heapq.heappush(closing, (r.end_ns, r.thread))
-            open_on[r.thread] += 1
+    for now in edges:
+        while upcoming < len(starts) and starts[upcoming] == now:
+            end, thread = ends[upcoming], threads[upcoming]
+            heapq.heappush(open_ranges, (end - now, -now, -upcoming, end, codes[upcoming]))
+            heapq.heappush(closing, (end, thread))
+            open_on[thread] += 1
             upcoming += 1
         while closing and closing[0][0] < now:
             _, thread = heapq.heappop(closing)
@@ -61,10 +88,9 @@ def look_up(ranges: Sequence[Range], times_ns: Sequence[int], context: Callable[
                 del open_on[thread]
         while open_ranges and open_ranges[0][3] < now:
             heapq.heappop(open_ranges)
-        if open_ranges:
-            found[i] = open_ranges[0][4]
-            claimed_twice += len(open_on) > 1
-    return Lookup(found, claimed_twice)
+        found.append(open_ranges[0][4] if open_ranges else 0)
+        twice.append(len(open_on) > 1)
+    return array("q", edges), found, twice
 
 
 MANY = 100_000
@@ -91,21 +117,19 @@ class TraceKernels:
         return sum(map(len, self.kernels.values())) > MANY
 
     @kept
-    def communicating(self, lane: Lane) -> tuple[bytearray, ByName]:
+    def communicating(self, lane: Lane) -> tuple[Flags, ByName]:
         """By kernel whether it is communication under the convention, and by name, each of which is looked at once."""
         kernels = self.kernels[lane]
-        known: dict[tuple[int, int], int] = {}
-        flags, names = bytearray(len(kernels)), kernels.names
-        for i, key in enumerate(zip(kernels.name, kernels.full_name, strict=True)):
-            flag = known.get(key)
-            if flag is None:
-                flag = known[key] = self.convention.is_communication(names[key[0]], names.get(key[1], ""))
-            flags[i] = flag
-        return flags, known
+        numbers, keys = distinct(kernels.name, kernels.full_name)
+        known = {
+            (short, full): self.convention.is_communication(kernels.names[short], kernels.names.get(full, ""))
+            for short, full in keys
+        }
+        return take(bytearray(known.values()), numbers), known
 
     @cached_property
-    def _communication(self) -> dict[Lane, list[int]]:
-        return {lane: [i for i, flag in enumerate(self.communicating(lane)[0]) if flag] for lane in self.kernels}
+    def _communication(self) -> dict[Lane, Column]:
+        return {lane: where(self.communicating(lane)[0]) for lane in self.kernels}
 
     @cached_property
     def launches(self) -> Mapping[Lane, array[int]]:
@@ -118,11 +142,10 @@ class TraceKernels:
         if "launches" in self.__dict__ or not self.many:
             return self.launches
         some = self.trace.launches({lane: self.kernels[lane].take(own) for lane, own in self._communication.items()})
-        spread = {lane: array("q", [NO_LAUNCH]) * len(kernels) for lane, kernels in self.kernels.items()}
-        for lane, indices in self._communication.items():
-            for i, launch in zip(indices, some[lane], strict=True):
-                spread[lane][i] = launch
-        return spread
+        return {
+            lane: spread(indices, some[lane], len(self.kernels[lane]), NO_LAUNCH)
+            for lane, indices in self._communication.items()
+        }
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:
@@ -143,7 +166,7 @@ class TraceKernels:
         for lane, kernels in self.kernels.items():
             if not len(kernels):
                 continue
-            low, high = 0, max(kernels.start_ns)
+            low, high = 0, kernels.start_ns[-1]
             if not self.many:
                 launched = [t for t in self.launches[lane] if t != NO_LAUNCH]
                 low, high = min([kernels.start_ns[0], *launched]), max([high, *launched])

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from pytest_nsys.core.columns import Column, covered_before, minus, total, union
 from pytest_nsys.core.model import Interval
 
 
@@ -18,29 +19,24 @@ class Intervals:
 
     __slots__ = ("_before", "ends", "starts", "total_ns")
 
-    def __init__(self, spans: Iterable[Interval]) -> None:
-        """``spans`` in any order, touching and overlapping as they may; empty ones cover nothing."""
-        self.starts, self.ends, self._before = array("q"), array("q"), array("q")
-        total, begin, reach = 0, 0, -1
-        for start, end in sorted(spans):
-            if end <= start:
-                continue
-            if start > reach or not self.starts:
-                if self.starts:
-                    self.ends.append(reach)
-                    total += reach - begin
-                self.starts.append(start)
-                self._before.append(total)
-                begin, reach = start, end
-            elif end > reach:
-                reach = end
-        if self.starts:
-            self.ends.append(reach)
-            total += reach - begin
-        self.total_ns = total
+    def __init__(self, starts: Column, ends: Column) -> None:
+        """Of spans in any order, touching and overlapping as they may; empty ones cover nothing."""
+        self.starts, self.ends, self._before = union(starts, ends)
+        self.total_ns = self._before[-1] + self.ends[-1] - self.starts[-1] if self.starts else 0
+
+    @classmethod
+    def of(cls, spans: Iterable[Interval]) -> Intervals:
+        """Of spans one by one."""
+        pairs = list(spans)
+        return cls(array("q", [start for start, _ in pairs]), array("q", [end for _, end in pairs]))
 
     def __iter__(self) -> Iterator[Interval]:
         return zip(self.starts, self.ends, strict=True)
+
+    def covered(self, starts: Column, ends: Column) -> Column:
+        """How much of each span lies inside the union; none ends before it starts."""
+        union = self.starts, self.ends, self._before
+        return minus(covered_before(*union, ends), covered_before(*union, starts))
 
     def covered_ns(self, start: int, end: int) -> int:
         """How much of [start, end) lies inside the union."""
@@ -64,15 +60,5 @@ class Intervals:
 
     def common_ns(self, other: Intervals) -> int:
         """Length of what both unions cover."""
-        common, mine, theirs = 0, 0, 0
-        while mine < len(self.starts) and theirs < len(other.starts):
-            my_end, their_end = self.ends[mine], other.ends[theirs]
-            start = max(self.starts[mine], other.starts[theirs])
-            end = min(my_end, their_end)
-            if end > start:
-                common += end - start
-            if my_end <= their_end:
-                mine += 1
-            else:
-                theirs += 1
-        return common
+        few, many = sorted((self, other), key=lambda each: len(each.starts))
+        return total(many.covered(few.starts, few.ends))

@@ -17,6 +17,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from pytest_nsys.core.columns import take, within
+
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
 
@@ -167,23 +169,24 @@ class Kernels:
 
     def take(self, indices: Sequence[int]) -> Kernels:
         """The kernels at ``indices``, in that order; streams and names are shared."""
+        at = indices if isinstance(indices, array | range) else array("q", indices)
         return replace(
             self,
-            start_ns=array("q", [self.start_ns[i] for i in indices]),
-            end_ns=array("q", [self.end_ns[i] for i in indices]),
-            correlation=array("q", [self.correlation[i] for i in indices]),
-            stream=array("q", [self.stream[i] for i in indices]),
-            name=array("q", [self.name[i] for i in indices]),
-            full_name=array("q", [self.full_name[i] for i in indices]),
-            graph_node=bytearray(self.graph_node[i] for i in indices),
+            start_ns=take(self.start_ns, at),
+            end_ns=take(self.end_ns, at),
+            correlation=take(self.correlation, at),
+            stream=take(self.stream, at),
+            name=take(self.name, at),
+            full_name=take(self.full_name, at),
+            graph_node=take(self.graph_node, at),
         )
 
     def cut(self, start_ns: int, end_ns: int) -> Kernels:
-        """The same kernels, each cut at the edges of the span."""
+        """The same kernels, each of which touches the span, cut at its edges."""
         return replace(
             self,
-            start_ns=array("q", [max(t, start_ns) for t in self.start_ns]),
-            end_ns=array("q", [min(t, end_ns) for t in self.end_ns]),
+            start_ns=within(self.start_ns, start_ns, end_ns),
+            end_ns=within(self.end_ns, start_ns, end_ns),
         )
 
 

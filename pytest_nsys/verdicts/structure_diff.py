@@ -19,6 +19,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.structure import KernelSequence, SharedStream, shared_streams
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.units import format_value
@@ -131,10 +132,10 @@ def _on_lines(found: Iterable[tuple[JudgedRow, str]]) -> Iterator[str]:
 
 def _fate(window: RankWindow, stage: str) -> str:
     """Why a stage has no row about communication, or at all; empty where a shared stream says it by itself."""
-    members, name = window.all_by_stage.get(stage, ()), printable(stage, 60)
-    if not members:
+    members, name = window.all_by_stage.get(stage), printable(stage, 60)
+    if members is None:
         return f"no kernel of the window is launched in stage {name}"
-    communicating = sum(window.communicates[i] for i in members)
+    communicating = total(take(window.communicates, members))
     if not communicating:
         if len(members) == 1:
             return f"the 1 kernel of stage {name} does not communicate"

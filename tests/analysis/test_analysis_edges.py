@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +18,11 @@ from pytest_nsys.analysis.preflight import _about_unlaunched
 from pytest_nsys.analysis.structure import kernel_launches
 from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
-from pytest_nsys.core.model import NO_LAUNCH, Range, Row
+from pytest_nsys.core.model import NO_KERNELS, NO_LAUNCH, Range, Row
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
 from pytest_nsys.traces.chrome.cut_process import CutRank
+from tests.support.measure import STEP
+from tests.support.windows import track_of
 
 
 @pytest.mark.parametrize(
@@ -79,8 +83,9 @@ def test_more_than_a_tenth_of_kernels_without_a_launch_is_many(without: int, man
 
 def test_kernels_of_one_plain_name_are_counted_together() -> None:
     window: Any = SimpleNamespace(
-        kernels=SimpleNamespace(names={0: "at 0x1234", 1: "at 0x3456", 2: "norm"}, name=[0, 1, 2, 1, 0]),
-        all_by_stage={"first": range(4), "second": [4]},
+        kernels=SimpleNamespace(names={0: "at 0x1234", 1: "at 0x3456", 2: "norm"}, name=array("q", [0, 1, 2, 1, 0])),
+        durations_ns=array("q", [1] * 5),
+        stages=(array("q", [0, 0, 0, 2, 1]), ["first", "second", "first"]),
         rank=SimpleNamespace(number=5),
     )
     assert list(kernel_launches(window)) == [
@@ -103,23 +108,24 @@ def test_ranges_of_a_stage_that_touch_or_have_no_length_do_not_overlap() -> None
     assert found.overlapping == 1
 
 
+def launched(starts: Sequence[int], ends: Sequence[int], launches: Sequence[int]) -> _Launched:
+    start_ns, end_ns, correlation = array("q", starts), array("q", ends), array("q", range(len(starts)))
+    kernels = replace(NO_KERNELS, start_ns=start_ns, end_ns=end_ns, correlation=correlation)
+    return _Launched(track_of(kernels, STEP, launches))
+
+
 def test_the_time_of_what_was_launched_in_a_span_has_its_edges() -> None:
     """By start where no launch is known; kernels of 1, 2, 4 and 8 ns tell by their sum which are in it."""
-    track: Any = SimpleNamespace(
-        kernels=SimpleNamespace(start_ns=[50, 20, 60, 90], end_ns=[51, 22, 64, 98]), launch_ns=[10, NO_LAUNCH, 30, 40]
-    )
-    work = _Launched(track)
-    assert (work.times, work.total_ns) == ([10, 20, 30, 40], 15)
+    work = launched([50, 20, 60, 90], [51, 22, 64, 98], [10, NO_LAUNCH, 30, 40])
+    assert (list(work.times), work.total_ns) == ([10, 20, 30, 40], 15)
     spans = ((10, 40), (11, 39), (20, 30), (30, 30), (31, 39), (0, 9), (41, 99))
     assert [work.between(*span) for span in spans] == [15, 6, 6, 4, 0, 0, 0]
 
 
 def test_anchors_that_are_few_or_nested_or_of_two_threads_are_no_candidate() -> None:
-    track: Any = SimpleNamespace(kernels=SimpleNamespace(start_ns=[0], end_ns=[4]), launch_ns=[0])
-
     def found(*spans: tuple[int, int], threads: Sequence[int] = (1,)) -> Candidate | None:
         each = [Range(start, end, threads[i % len(threads)], "s") for i, (start, end) in enumerate(spans)]
-        return _candidate("s", each, _Launched(track))
+        return _candidate("s", each, launched([0], [4], [0]))
 
     touching = [(10 * n, 10 * n + 10) for n in range(FEWEST)]
     one = found(*touching)

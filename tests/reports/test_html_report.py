@@ -359,6 +359,6 @@ def test_taken_together_covers_what_was_there(spans: list[tuple[int, int]], cell
     bars = [timeline._Bar(a, a + n, 1, "k", "none", 0, False) for a, n in sorted(spans)]
     merged = list(timeline._together(bars, cell))
     assert sum(bar.kernels for bar in merged) == len(bars)
-    before, after = (Intervals((bar.start, bar.end) for bar in some) for some in (bars, merged))
+    before, after = (Intervals.of((bar.start, bar.end) for bar in some) for some in (bars, merged))
     assert before.common_ns(after) == before.total_ns
     assert after.total_ns - before.total_ns <= cell * len(bars)

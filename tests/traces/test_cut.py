@@ -553,7 +553,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda pai
 @given(SPANS, st.integers(0, 40), st.integers(0, 40))
 def test_what_is_not_covered(spans: list[tuple[int, int]], start: int, end: int) -> None:
     covered = {t for s, e in spans for t in range(s, e)}
-    found = list(Intervals(spans).uncovered(start, end))
+    found = list(Intervals.of(spans).uncovered(start, end))
     assert {t for s, e in found for t in range(s, e)} == set(range(start, end)) - covered
     assert all(a[1] < b[0] for a, b in pairwise(found))
     assert all(s < e for s, e in found)

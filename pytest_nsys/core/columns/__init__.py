@@ -1,8 +1,8 @@
 """What is done with many kernels at once: a few operations on columns, each in plain Python and in numpy.
 
-A column is an ``array('q')``, flags are a ``bytearray`` of 0 and 1, indices are a column or a range. ``plain`` says
-what each operation means, and does it for few elements; ``vectors`` does the same for many, and ``choice`` says when.
-Whichever runs, the answer is the same, of the same type, and exact.
+A column is an ``array('q')``, or of shorter integers where a reader made it; flags are a ``bytearray`` of 0 and 1;
+indices are a column or a range. ``plain`` says what each operation means, and does it for few elements; ``vectors``
+does the same for many, and ``choice`` says when. Whichever runs, the answer is the same, of the same type, and exact.
 """
 
 from pytest_nsys.core.columns import plain

@@ -27,7 +27,9 @@ _LIMBS = (0, _BITS, 2 * _BITS)
 def _seen(column: Indices | Flags) -> NDArray[Any]:
     if isinstance(column, range):
         return numpy.arange(column.start, column.stop, dtype=numpy.int64)
-    return numpy.frombuffer(column, numpy.uint8 if isinstance(column, bytearray) else numpy.int64)
+    if isinstance(column, bytearray):
+        return numpy.frombuffer(column, numpy.uint8)
+    return numpy.frombuffer(column, column.typecode).astype(numpy.int64, copy=False)
 
 
 def _column(vector: NDArray[Any]) -> Column:
