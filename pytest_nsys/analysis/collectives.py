@@ -11,17 +11,22 @@ a time, but no bytes. Where a window cuts a kernel its time is cut; its bandwidt
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import attrgetter
+from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import UNKNOWN
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, mean, median
+from pytest_nsys.core.grouping import grouped, sums_by
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Collective, Note, Row, Value, counted, printable
 
 OTHER = "Other"
@@ -111,7 +116,7 @@ _Take = Callable[[Sequence[Value]], Value]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One communication kernel: when it ran as a whole, how long in the window, and what is recorded of it.
+    """One communication kernel on record: when it ran as a whole, how long in the window, and what the record says.
 
     ``index`` is its place in the window. ``bytes`` is None where it is not known.
     """
@@ -121,13 +126,12 @@ class Transfer:
     end_ns: int
     in_window_ns: int
     kind: str
-    record: Collective | None
+    record: Collective
     bytes: int | None
 
     @property
     def group(self) -> str:
-        name = self.record.group if self.record is not None else None
-        return UNKNOWN if name is None else name
+        return UNKNOWN if self.record.group is None else self.record.group
 
     @property
     def length_ns(self) -> int:
@@ -145,28 +149,73 @@ class Transfer:
         That is the algorithm's bandwidth times 2(n−1)/n for AllReduce, (n−1)/n for AllGather, ReduceScatter and
         AllToAll, 1 for SendRecv and Broadcast, with n the size of the group.
         """
-        factor = bus_factor(self.kind, self.record.group_size) if self.record is not None else None
+        factor = bus_factor(self.kind, self.record.group_size)
         speed = self.algorithm_gb_per_s
         return None if factor is None or speed is None else factor * speed
 
 
-def transfers(window: RankWindow) -> dict[Labels, list[Transfer]]:
-    """The communication kernels of a window, each group's by start; groups and kinds are ordered by name."""
-    found: dict[Labels, list[Transfer]] = {}
-    recorded = window.track.collectives or {}
-    kernels, whole = window.kernels, window.track.kernels
-    for i in sorted(window.communication + window.barriers):
-        position = window.positions[i]
-        record = recorded.get(position)
-        kind = kind_of(record.name if record is not None else kernels.names[kernels.name[i]])
-        size = None if record is None else message_bytes(kind, record)
-        span = whole.start_ns[position], whole.end_ns[position]
-        transfer = Transfer(i, *span, window.durations_ns[i], kind, record, size)
-        found.setdefault((transfer.group, kind), []).append(transfer)
+class Transfers(NamedTuple):
+    """The communication kernels of one group and kind: how many, how long in the window, and those on record."""
+
+    kernels: int = 0
+    in_window_ns: int = 0
+    recorded: Sequence[Transfer] = ()
+
+    def and_(self, other: Transfers) -> Transfers:
+        sums = self.kernels + other.kernels, self.in_window_ns + other.in_window_ns
+        return Transfers(*sums, [*self.recorded, *other.recorded])
+
+    @property
+    def bytes(self) -> int | None:
+        """Of all messages; None where the size of one is not known."""
+        sizes = [t.bytes for t in self.recorded if t.bytes is not None]
+        return sum(sizes) if len(sizes) == self.kernels else None
+
+    @property
+    def group_size(self) -> int | None:
+        """None where it is not known, or differs between groups of one name."""
+        sizes = {t.record.group_size for t in self.recorded}
+        return sizes.pop() if len(self.recorded) == self.kernels and len(sizes) == 1 else None
+
+
+Found = Mapping[Labels, Transfers]
+
+
+@kept
+def transfers(window: RankWindow) -> Found:
+    """The communication kernels of a window by group and kind, both ordered by name."""
+    found: dict[Labels, Transfers] = {}
+    kernels, names = window.kernels, window.kernels.names
+    known = window.track.collectives
+    recorded = [*_recorded(window, known)] if known else []
+    for labels, own in grouped(((t.group, t.kind), t) for t in recorded).items():
+        found[labels] = Transfers(len(own), sum(t.in_window_ns for t in own), own)
+    others = window.all_communication
+    if recorded:
+        others = array("q", sorted({*others}.difference(t.index for t in recorded)))
+    unknown = sums_by(
+        lambda name: (UNKNOWN, kind_of(names[name])), take(window.durations_ns, others), take(kernels.name, others)
+    )
+    for labels, (length, number) in unknown.items():
+        found[labels] = found.get(labels, Transfers()).and_(Transfers(number, length))
     return dict(sorted(found.items()))
 
 
-def _found(window: RankWindow) -> dict[Labels, list[Transfer]]:
+def _recorded(window: RankWindow, known: Mapping[int, Collective]) -> Iterator[Transfer]:
+    whole = window.track.kernels
+    for i in window.all_communication:
+        if (record := known.get(position := window.positions[i])) is not None:
+            kind = kind_of(record.name)
+            span = whole.start_ns[position], whole.end_ns[position]
+            yield Transfer(i, *span, window.durations_ns[i], kind, record, message_bytes(kind, record))
+
+
+def on_record(window: RankWindow) -> Iterator[Transfer]:
+    """The communication kernels of a window of which a record says something, each group's by start."""
+    return (t for own in transfers(window).values() for t in own.recorded)
+
+
+def _found(window: RankWindow) -> Found:
     """The transfers of a window. Raises NoRows where nothing communicates."""
     found = transfers(window)
     if not found:
@@ -176,20 +225,19 @@ def _found(window: RankWindow) -> dict[Labels, list[Transfer]]:
 
 def collective_count(window: RankWindow) -> Iterator[Row]:
     """Number of communication kernels, per (rank, group, collective)."""
-    for labels, members in _found(window).items():
-        yield Row((window.rank.number, *labels), len(members))
+    for labels, own in _found(window).items():
+        yield Row((window.rank.number, *labels), own.kernels)
 
 
 def collective_time_ns(window: RankWindow) -> Iterator[Row]:
     """Σ length of communication kernels, per (rank, group, collective)."""
-    for labels, members in _found(window).items():
-        yield Row((window.rank.number, *labels), sum(t.in_window_ns for t in members))
+    for labels, own in _found(window).items():
+        yield Row((window.rank.number, *labels), own.in_window_ns)
 
 
-def sized(found: Mapping[Labels, Sequence[Transfer]]) -> dict[Labels, int]:
+def sized(found: Found) -> dict[Labels, int]:
     """Bytes by group and kind, of those whose every size is known."""
-    sizes = {labels: [t.bytes for t in members] for labels, members in found.items()}
-    return {labels: sum(n for n in own if n is not None) for labels, own in sizes.items() if None not in own}
+    return {labels: size for labels, own in found.items() if (size := own.bytes) is not None}
 
 
 def _sized(window: RankWindow) -> dict[Labels, int]:
@@ -206,7 +254,7 @@ def collective_bytes(window: RankWindow) -> Iterator[Row]:
         yield Row((window.rank.number, *labels), size)
 
 
-def shares(found: Mapping[Labels, Sequence[Transfer]]) -> dict[Labels, Value]:
+def shares(found: Found) -> dict[Labels, Value]:
     """Share of all bytes by group and kind; none where one size is unknown, for of the rest each would be too large."""
     known = sized(found)
     total = sum(known.values())
@@ -224,14 +272,14 @@ def traffic_share(window: RankWindow) -> Iterator[Row]:
 
 
 def _speeds(
-    window: RankWindow, speed: Callable[[Transfer], Fraction | None], take: _Take
+    window: RankWindow, speed: Callable[[Transfer], Fraction | None], of_all: _Take
 ) -> Iterator[tuple[Labels, Value]]:
     """One bandwidth for each group and kind that has any. Raises NoRows where none has."""
     some = False
-    for labels, members in _found(window).items():
-        if values := [value for t in members if (value := speed(t)) is not None]:
+    for labels, own in _found(window).items():
+        if values := [value for t in own.recorded if (value := speed(t)) is not None]:
             some = True
-            yield labels, exact(Fraction(take(values)))
+            yield labels, exact(Fraction(of_all(values)))
     if not some:
         raise NoRows(why_no_sizes(window))
 
@@ -278,18 +326,17 @@ def why_no_sizes(window: RankWindow) -> str:
 
 def lacking(window: RankWindow) -> Iterator[str]:
     """What the records of a window's collectives lack, one line for each reason."""
-    members = [t for own in transfers(window).values() for t in own]
-    without = [t for t in members if t.record is None]
-    if without:
-        yield f"{len(without)} of {counted(len(members), 'communication kernel')} have no record of their size"
-    unclear = [t.record for t in members if t.record is not None and t.bytes is None]
+    members, kernels = list(on_record(window)), len(window.all_communication)
+    if without := kernels - len(members):
+        yield f"{without} of {counted(kernels, 'communication kernel')} have no record of their size"
+    unclear = [t.record for t in members if t.bytes is None]
     dtypes = [record.dtype or "" for record in unclear if record.dtype not in DTYPE_BYTES]
     for dtype in sorted(set(dtypes)):
         n = counted(dtypes.count(dtype), "kernel")
         yield f"{n} of element type '{printable(dtype, 40)}', whose size is not known"
     if partly := len(unclear) - len(dtypes):
         yield f"{counted(partly, 'kernel')} with only a part of the message's size recorded"
-    unsized = [t for t in members if t.bytes is not None and t.record is not None and t.record.group_size is None]
+    unsized = [t for t in members if t.bytes is not None and t.record.group_size is None]
     if unsized:
         yield f"{counted(len(unsized), 'kernel')} of a group whose size is not recorded: it was made before the capture"
 

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collectives import Labels, Transfer, transfers
+from pytest_nsys.analysis.collectives import Labels, Transfer, on_record, transfers
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.run import RunWindow
@@ -105,14 +105,13 @@ def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Trans
     """
     found: dict[str, dict[int, list[Transfer]]] = {}
     for number, window in sorted(by_rank.items()):
-        for members in transfers(window).values():
-            for transfer in members:
-                record = transfer.record
-                if record is None or record.members is None or record.group is None:
-                    continue
-                if transfer.kind == "SendRecv" and record.group_size != 2:
-                    continue
-                found.setdefault(record.members, {}).setdefault(number, []).append(transfer)
+        for transfer in on_record(window):
+            record = transfer.record
+            if record.members is None or record.group is None:
+                continue
+            if transfer.kind == "SendRecv" and record.group_size != 2:
+                continue
+            found.setdefault(record.members, {}).setdefault(number, []).append(transfer)
     for ranks in found.values():
         for own in ranks.values():
             own.sort(key=lambda t: (t.start_ns, t.end_ns, t.kind))
@@ -121,7 +120,7 @@ def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Trans
 
 def _check(ranks: Mapping[int, Sequence[Transfer]]) -> None:
     """Raises ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
-    sizes = {t.record.group_size for own in ranks.values() for t in own if t.record is not None}
+    sizes = {t.record.group_size for own in ranks.values() for t in own}
     if sizes == {None}:
         raise ValueError("its size is not recorded")
     if sizes != {len(ranks)}:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from pytest_nsys.analysis.collectives import Transfer, lacking, shares, sized, transfers
+from pytest_nsys.analysis.collectives import lacking, shares, sized, transfers
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, matched, stragglers
@@ -176,12 +176,12 @@ class CollectiveReport:
     def _rows_of(self, number: int) -> Iterator[Row]:
         found = transfers(self.window.by_rank[number])
         known, share_of_bytes = sized(found), shares(found)
-        for (group, kind), members in found.items():
-            speeds: list[Value] = [speed for t in members if (speed := t.bus_gb_per_s) is not None]
+        for (group, kind), own in found.items():
+            speeds: list[Value] = [speed for t in own.recorded if (speed := t.bus_gb_per_s) is not None]
             share = self.waits.shares.get((number, group, kind))
             yield (
-                *(number, group, kind, _group_size(members), len(members), known.get((group, kind))),
-                sum(t.in_window_ns for t in members),
+                *(number, group, kind, own.group_size, own.kernels, known.get((group, kind))),
+                own.in_window_ns,
                 *(exact(Fraction(take(speeds))) if speeds else None for take in (mean, median, min, max)),
                 share_of_bytes.get((group, kind)),
                 *((None, None) if share is None else share),
@@ -216,9 +216,3 @@ class CollectiveReport:
         yield from (f"no waits of {line}" for line in self.waits.unmatched)
         if self.window.run.workload.peak_gb_per_s is None:
             yield "no utilisation: --peak 400GB/s states the bandwidth of the network per GPU"
-
-
-def _group_size(members: Sequence[Transfer]) -> int | None:
-    """The size of the group, None where it is not known, or differs between groups of one name."""
-    sizes = {t.record.group_size if t.record is not None else None for t in members}
-    return sizes.pop() if len(sizes) == 1 else None

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.collectives import Labels, Transfer, shares, sized, transfers
+from pytest_nsys.analysis.collectives import Found, Labels, Transfers, shares, sized, transfers
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.run import RunWindow
@@ -139,22 +139,22 @@ class RunReport:
         return {int(row.labels[0]): row.value for row in rows}
 
     @cached_property
-    def _all(self) -> dict[Labels, list[Transfer]]:
+    def _all(self) -> Found:
         """The communication kernels of all ranks by group and kind."""
-        found: dict[Labels, list[Transfer]] = {}
+        found: dict[Labels, Transfers] = {}
         for window in self.window.by_rank.values():
-            for labels, members in transfers(window).items():
-                found.setdefault(labels, []).extend(members)
+            for labels, own in transfers(window).items():
+                found[labels] = found.get(labels, Transfers()).and_(own)
         return dict(sorted(found.items()))
 
     def _load(self) -> list[str]:
         peak = self.window.run.workload.peak_gb_per_s
         head = ("group", "collective", "kernels", "time", "average", "median", "minimum", "maximum")
         rows: list[Sequence[str]] = [(*head, *(("of peak",) if peak is not None else ()))]
-        for (group, kind), members in self._all.items():
-            speeds: list[Value] = [speed for t in members if (speed := t.bus_gb_per_s) is not None]
-            time = format_value(sum(t.in_window_ns for t in members), TIME)
-            cells = [printable(group, 60), kind, str(len(members)), time]
+        for (group, kind), own in self._all.items():
+            speeds: list[Value] = [speed for t in own.recorded if (speed := t.bus_gb_per_s) is not None]
+            time = format_value(own.in_window_ns, TIME)
+            cells = [printable(group, 60), kind, str(own.kernels), time]
             cells += [format_value(take(speeds), BARE) if speeds else ABSENT for take in (mean, median, min, max)]
             if peak is not None:
                 cells.append(_percent(exact(Fraction(median(speeds)) / peak)) if speeds else ABSENT)

@@ -348,8 +348,8 @@ def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None
 
 
 def grouped(monkeypatch: pytest.MonkeyPatch, *windows: Sequence[Transfer]) -> Any:
-    """The groups of ranks whose windows hold these, each of its own label."""
-    monkeypatch.setattr(straggling, "transfers", lambda own: dict(enumerate([each] for each in own)))
+    """The groups of ranks whose windows hold these."""
+    monkeypatch.setattr(straggling, "on_record", iter)
     return _groups(cast(Any, dict(enumerate(windows))))
 
 
@@ -363,14 +363,11 @@ def test_collectives_of_a_group_stand_by_start_then_end_then_kind(monkeypatch: p
 def test_what_belongs_to_no_known_group_and_exchanges_of_more_than_two_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unrecorded = Transfer(0, 0, 10, 10, "AllReduce", None, None)
     pair, four = one("SendRecv"), one("SendRecv", size=4, members="0,1,2,3")
     reduced = one(size=4, members="0,1,2,3")
-    odd = [unrecorded, one(members=None), one(group=None), one("SendRecv", size=None)]
+    odd = [one(members=None), one(group=None), one("SendRecv", size=None)]
     found = grouped(monkeypatch, [*odd, four, reduced, pair])
     assert found == {"0,1": {0: [pair]}, "0,1,2,3": {0: [reduced]}}
-    monkeypatch.setattr(straggling, "transfers", lambda own: {"dp": own})
-    assert _groups(cast(Any, {0: [*odd, four, reduced, pair]})) == found
 
 
 @pytest.mark.parametrize(
@@ -408,7 +405,7 @@ def test_sizes_are_held_against_each_other_where_every_rank_records_the_same() -
     st.booleans(),
 )
 def test_wait_and_transfer_are_the_kernel(spans: list[tuple[int, int]], one_clock: bool) -> None:
-    together = [Transfer(0, start, start + length, length, "AllReduce", None, None) for start, length in spans]
+    together = [one(at=start, end=start + length) for start, length in spans]
     shares = _split(together, one_clock=one_clock)
     last = max(start for start, _ in spans)
     for (start, length), share in zip(spans, shares, strict=True):
