@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--hta", default="", metavar="PYTHON", help="a Python with HolisticTraceAnalysis, to compare with"
     )
     asked = parser.parse_args(arguments)
+    if asked.rounds < 1:
+        parser.error("--rounds: at least one")
     began = time.perf_counter()
     told: list[str] = []
     print(machine())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.benchmarks.measuring import Bench, Group, Line, less
+from tests.benchmarks.measuring import Bench, Group, Line, Round, less, seconds
 from tests.benchmarks.traces import LARGE, dualpipe
 
 TWENTY = Path(__file__).with_name("twenty.yaml").read_text()
@@ -19,7 +19,9 @@ def window(bench: Bench) -> Iterator[Line]:
     """Twenty assertions on a trace, and on a larger one."""
     peaks = []
     for kernels, most, reference, faster in zip(bench.size(*LARGE), (1.6, 1.2), REFERENCE, (100, 200), strict=True):
-        ratios, peak = _against_raw(bench, f"twenty{kernels}", dualpipe(bench.traces, kernels))
+        found = _with_raw(bench, f"twenty{kernels}", dualpipe(bench.traces, kernels))
+        yield seconds(f"raw scan, {kernels:_} kernels", "raw", found)
+        ratios, peak = _against_raw(found)
         yield Line(f"20 assertions, {kernels:_} kernels", "× raw scan", ratios, most=most)
         if not bench.small:
             yield Line("  faster than the reference", "×", [reference / ratio for ratio in ratios], least=faster)
@@ -41,7 +43,8 @@ def growth(bench: Bench) -> Iterator[Line]:
 def operators(bench: Bench) -> Iterator[Line]:
     """A range around every kernel."""
     kernels, _ = bench.size(*LARGE)
-    ratios, peak = _against_raw(bench, "operators", dualpipe(bench.traces, kernels, operators=True))
+    found = _with_raw(bench, "operators", dualpipe(bench.traces, kernels, operators=True))
+    ratios, peak = _against_raw(found)
     yield Line(f"operator ranges on every kernel, {kernels:_} kernels", "× raw scan", ratios, most=1.7)
     yield Line("  peak memory", "MiB", peak, most=100)
 
@@ -62,10 +65,13 @@ def files(bench: Bench) -> Iterator[Line]:
         yield Line(what, "× one file", ratios, most=most)
 
 
-def _against_raw(bench: Bench, name: str, trace: Path) -> tuple[list[float], list[float]]:
-    """The gate of twenty in raw scans, and its peak memory in MiB."""
+def _with_raw(bench: Bench, name: str, trace: Path) -> list[Round]:
     gate = bench.gate(name, trace, TWENTY)
-    found = bench.alternate(empty=bench.empty, raw=partial(bench.raw, trace), gate=gate)
+    return bench.alternate(empty=bench.empty, raw=partial(bench.raw, trace), gate=gate)
+
+
+def _against_raw(found: Sequence[Round]) -> tuple[list[float], list[float]]:
+    """The gate in raw scans, and its peak memory in MiB."""
     ratios = [less(r["gate"], r["empty"]) / r["raw"].seconds for r in found]
     return ratios, [r["gate"].peak_mib for r in found]
 

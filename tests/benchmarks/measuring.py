@@ -189,3 +189,8 @@ class Bench:
 def less(spent: Spent, start: Spent) -> float:
     """Seconds on the clock beyond those of ``start``."""
     return spent.seconds - start.seconds
+
+
+def seconds(what: str, run: str, rounds: Sequence[Round]) -> Line:
+    """What a run took, mostly one that others are divided by."""
+    return Line(what, "s", [r[run].seconds for r in rounds])

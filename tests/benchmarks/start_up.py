@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "traces" / "dualpipe.sqlite"
 SENTENCES = ("overlap >= 1%", "exposed_ns < 100ms", "window_ns < 10s")
 TESTS = "import pytest\n\n@pytest.mark.parametrize('n', range({0}))\ndef test_nothing(n):\n    pass\n"
-IMPORT = "import pytest, time; t = time.perf_counter(); import pytest_nsys.plugin; print(time.perf_counter() - t)"
+IMPORT = "import pytest, time; t = time.process_time(); import pytest_nsys.plugin; print(time.process_time() - t)"
 
 
 class Program:

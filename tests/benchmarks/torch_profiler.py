@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.benchmarks.measuring import Bench, Group, Line
+from tests.benchmarks.measuring import Bench, Group, Line, seconds
 from tests.benchmarks.traces import torch
 
 JSON = "import gc, json, sys; gc.disable(); json.load(open(sys.argv[1]))"
@@ -27,6 +27,7 @@ def lines(bench: Bench) -> Iterator[Line]:
         "pytest-nsys streams, gzip": partial(bench.command, "streams", packed),
     }
     found = bench.alternate(json=partial(bench.python, "-c", JSON, plain), **runs)
+    yield seconds("json.load", "json", found)
     for name in runs:
         what = f"{name}, {plain.stat().st_size / 1e6:.0f} MB"
         yield Line(what, "× json.load", [r[name].seconds / r["json"].seconds for r in found], most=0.35)

@@ -22,7 +22,6 @@ LARGE = ((1_000_000, 5_000_000), (20_000, 60_000))
 
 EIGHT_RANKS = StepShape(pp=2, ep=4, layers=4, text="registered", nccl_ranges=False)
 NODE_OF_EIGHT = StepShape(pp=8, ep=1, text="inline")
-PID = 100
 NODE_OF_ONE = StepShape(pp=1, ep=1, layers=1, chunks=5, kernels_per_stage=1, transfers_per_stage=1, text="inline")
 
 
@@ -59,12 +58,14 @@ class _WithOperators(Export):
 
 def distinct_names(folder: Path, kernels: int) -> Path:
     """An export of one process in which each kernel has a name of its own."""
+    pid = 100
+    process = serialized(pid)
 
     def write(path: Path) -> None:
         with Export(path) as export:
-            put_machine(export, [PID])
-            launch, process = export.strings.id_of("cudaLaunchKernel_v7000"), serialized(PID)
-            launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | PID, n, launch) for n in range(kernels)]
+            put_machine(export, [pid])
+            launch = export.strings.id_of("cudaLaunchKernel_v7000")
+            launches = [(10_000 * n, 10_000 * n + 3_000, 0, process | pid, n, launch) for n in range(kernels)]
             export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
             names = [export.strings.next_id() for _ in range(kernels)]
             export.put(STRINGS, ("id", "value"), [(name, f"void kernel<{n}>(int)") for n, name in enumerate(names)])

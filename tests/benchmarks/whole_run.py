@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from pytest_nsys.analysis.metrics import METRICS
-from tests.benchmarks.measuring import Bench, Group, Line, Spent, less
+from tests.benchmarks.measuring import Bench, Group, Line, Spent, less, seconds
 from tests.benchmarks.traces import LARGE, distinct_names, dualpipe
 
 GATE = """version: 1
@@ -70,6 +70,7 @@ def commands(bench: Bench) -> Iterator[Line]:
         raw=partial(bench.raw, trace),
         **{name: partial(bench.command, *words) for name, (words, _) in asked.items()},
     )
+    yield seconds("raw scan", "raw", found)
     for name, (_, most) in asked.items():
         yield Line(name, "× raw scan", [less(r[name], r["start"]) / r["raw"].seconds for r in found], most=most)
 
@@ -89,5 +90,5 @@ def _memory(what: str, runs: list[Spent], kernels: int) -> Line:
 GROUP = Group(
     "whole runs of an nsys export, with and without the extra `fast`: `pytest`, cold to exit, less its run of one\n"
     "empty test, and `pytest-nsys` less `pytest-nsys --version`; a raw scan is SQLite's, as for the median window",
-    (with_fast, without_fast, commands, names),
+    (commands, with_fast, without_fast, names),
 )
