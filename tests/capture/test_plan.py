@@ -66,6 +66,12 @@ def test_sizes_that_do_not_divide(sizes: Sizes, said: str) -> None:
     assert str(mistake.value).startswith(said)
 
 
+def test_a_plan_fits_the_allocation() -> None:
+    result = run("--plan", "--world-size", "32", "--pp", "4", SLURM_JOB_ID="7", SLURM_JOB_NUM_NODES="3")
+    assert result.exit_code == 2
+    assert "needs 4 nodes of 8 GPUs: the allocation has 3, 1 node (8 GPUs) short\n" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
