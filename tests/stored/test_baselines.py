@@ -438,8 +438,9 @@ def test_of_several_stored_keys_the_nearest_says_what_differs(tmp_path: Path, ke
 
 
 def test_the_own_key_is_taken_whatever_else_is_stored(tmp_path: Path) -> None:
-    source = stored(tmp_path, NEAR, key(), FAR)
-    assert source.path == tmp_path / "g" / f"{key().digest}.json"
+    for on in (None, ("gpu",)):  # on which another agrees as well
+        source = stored(tmp_path, NEAR, key(), FAR, comparable_on=on)
+        assert source.path == tmp_path / "g" / f"{key().digest}.json"
 
 
 def test_nothing_stored_is_no_data(tmp_path: Path) -> None:
