@@ -220,13 +220,11 @@ class NsysSqlite:
             odd = f"id IS NULL OR value IS NULL OR {NO_TEXT.format('value')}"
             with self._damage(STRINGS):
                 ids = texts_of(self._file.scan("id, value", STRINGS, f"{condition} OR {odd}", values))
-        conditions: list[str] = []
+        conditions = [one_of("textId", ids)] if ids and self._file.has(NVTX, "textId") else []
         values = []
         if self._file.has(NVTX, "text"):
             condition, values = any_name("text", patterns)
             conditions.append(f"(text IS NOT NULL AND ({condition} OR {NO_TEXT.format('text')}))")
-        if ids and self._file.has(NVTX, "textId"):
-            conditions.append(one_of("textId", ids))
         if not conditions:
             return {}
         rows = self._nvtx(" OR ".join(conditions), values)

@@ -121,11 +121,12 @@ def starting(column: str, spans: Mapping[int, Interval]) -> str:
 
 def one_of(column: str, ids: Collection[int]) -> str:
     """Drops the rows whose value is NULL or another number. Names that are alike were mostly numbered together: where
-    the ids are few runs a row costs some comparisons, which are a third of looking it up in a list.
+    the ids are few runs a row costs some comparisons, which are a third of looking it up in a list. What is no whole
+    number differs from its own bits, which is quicker to see than its type.
     """
     runs = _runs(ids)
     known = _in_runs(column, runs) if len(runs) <= RUNS else f"{column} IN ({listed(ids)})"
-    return f"({column} IS NOT NULL AND ({known} OR typeof({column}) <> 'integer'))"
+    return f"({known} OR ({column} | 0) <> +{column})"
 
 
 def _runs(ids: Iterable[int]) -> list[Interval]:
