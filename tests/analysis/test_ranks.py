@@ -64,12 +64,6 @@ def test_repeat_of_a_label_is_fine(tmp_path: Path) -> None:
     assert rows(path, "compute_ns") == {1: 10}
 
 
-def test_two_labels_of_one_process_are_an_error_that_names_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "t.sqlite", (100, 10, label(0)), (101, 10, label(1) + label(0)))
-    with pytest.raises(TraceError, match=r"t\.sqlite: process 101 has 2 setup labels \('rank=0; .*', 'rank=1; "):
-        rows(path, "compute_ns")
-
-
 def test_rank_that_comes_twice_is_an_error(tmp_path: Path) -> None:
     in_one_file = write(tmp_path / "t.sqlite", (100, 10, label(1)), (101, 10, label(1)))
     twice = (

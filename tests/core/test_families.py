@@ -14,9 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.kernel_families import FamilySums, Launcher
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.families import (
     MAXTEXT,
@@ -33,6 +31,7 @@ from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.kernel_traces import PLAIN, Kernel, ran, steps_trace, sums, written
+from tests.support.measure import rows
 from tests.support.reference_data import REAL
 
 # -- classification
@@ -223,17 +222,13 @@ def test_copies_and_the_lanes_that_repeat_kernels_are_no_kernels(tmp_path: Path)
 
 def test_the_metrics_say_what_the_sums_say(tmp_path: Path) -> None:
     path = steps_trace(tmp_path / "a.sqlite", 0, 100, 200)
-    library = CaptureCache()
-    try:
-        captures = library.captures([str(path)], Path(), PLAIN)
-        rows = {name: captures.rows(METRICS[name], captures.spec("run")).rows for name in METRICS if "family" in name}
-        assert [row.labels[0] for row in rows["family_ns"]] == list(zero_filled(NVIDIA))
-        assert {row.labels: row.value for row in rows["family_ns"] if row.value} == {("gemm",): 60}
-        assert {row.labels: row.value for row in rows["family_launches"] if row.value} == {("gemm",): 1}
-        left = captures.rows(METRICS["step_minus_kernel_ns"], captures.spec("run")).rows
-        assert left == (((), 40),)
-    finally:
-        library.close()
+    family_ns, launches = (
+        rows(path, name, convention=PLAIN, window="run") for name in ("family_ns", "family_launches")
+    )
+    assert list(family_ns) == list(zero_filled(NVIDIA))
+    assert {name: value for name, value in family_ns.items() if value} == {"gemm": 60}
+    assert {name: value for name, value in launches.items() if value} == {"gemm": 1}
+    assert rows(path, "step_minus_kernel_ns", convention=PLAIN, window="run") == {(): 40}
 
 
 def counted_by_hand(path: Path) -> tuple[dict[str, int], int]:

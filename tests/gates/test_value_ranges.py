@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -23,7 +23,7 @@ from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.samples.builder import TraceBuilder
 from tests.support.gate_files import mistakes
 from tests.support.gates import MS, Project
-from tests.support.measure import STEP
+from tests.support.measure import STEP, captures
 from tests.support.reference_data import REAL, expected_figures
 
 FALLS = "higher overlap is better, so this passes however far it falls: write "
@@ -237,21 +237,15 @@ STATED = Workload(
 def outside(path: Path, convention: Convention, windows: tuple[str, ...]) -> list[str]:
     """The values beyond the range of their metric."""
     beyond = []
-    library = CaptureCache()
-    try:
-        run = library.captures([str(path)], Path(), convention, STATED)
-        for window in windows:
-            for kernels in KernelsMode:
-                for metric in METRICS.values():
-                    try:
-                        rows = run.rows(metric, run.spec(window, None, kernels)).rows
-                    except NsysError:
-                        continue  # an empty window, or nothing to measure there
-                    least = -(10**30) if metric.least is None else metric.least
-                    greatest = 10**30 if metric.greatest is None else metric.greatest
-                    beyond += [f"{metric.name} {row}" for row in rows if not least <= row.value <= greatest]
-    finally:
-        library.close()
+    with captures(path, convention=convention, workload=STATED) as run:
+        for window, kernels, metric in product(windows, KernelsMode, METRICS.values()):
+            try:
+                rows = run.rows(metric, run.spec(window, None, kernels)).rows
+            except NsysError:
+                continue  # an empty window, or nothing to measure there
+            least = -(10**30) if metric.least is None else metric.least
+            greatest = 10**30 if metric.greatest is None else metric.greatest
+            beyond += [f"{metric.name} {row}" for row in rows if not least <= row.value <= greatest]
     return beyond
 
 

@@ -14,16 +14,12 @@ GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
     ("value", "said"),
     [
         ("absent.sqlite", "absent.sqlite: there is no such file or folder"),
-        ("absent/*.sqlite", "absent/*.sqlite: matches no file"),
-        ("empty", "empty: holds no trace (*.sqlite, *.json, *.json.gz)"),
-        ("raw", "raw: holds no trace, but a.qdstrm, which nsys could not turn into a report: capture it again"),
         ("nodes", "nodes: holds no trace itself; its folder node0 does: one run is one folder"),
     ],
 )
 def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None:
+    """What else is none: tests/cli/test_cli_errors.py."""
     project.gate(GATE)
-    (project.root / "empty").mkdir()
-    project.file("raw/a.qdstrm", "raw")
     project.trace("nodes/node0/run.sqlite")
     files = project.files()
     printed = project.pytest(f"--nsys-trace={value}", code=4)

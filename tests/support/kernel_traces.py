@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,10 @@ def sums(
     **stated: Any,
 ) -> Iterator[FamilySums]:
     """What one run of all traces amounts to."""
-    library = CaptureCache()
-    try:
+    with closing(CaptureCache()) as library:
         run = library.one_run([str(path) for path in traces], Path(), convention, Workload(**stated))
         (together,) = run.runs[0].measured(run.spec(window)).together()
         yield FamilySums(together)
-    finally:
-        library.close()
 
 
 def ran(found: FamilySums) -> Mapping[str, tuple[Value, Value]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +38,8 @@ def captures(
     *captures: os.PathLike[str], convention: Convention = STEP, workload: Workload | None = None
 ) -> Iterator[Captures]:
     """Captures of one run each, closed at the end."""
-    library = CaptureCache()
-    try:
+    with closing(CaptureCache()) as library:
         yield library.captures([os.fspath(path) for path in captures], Path(), convention, workload)
-    finally:
-        library.close()
 
 
 def rows(

@@ -146,14 +146,6 @@ def test_a_file_that_is_gone_after_collection(project: Project) -> None:
 # -- runs that are none
 
 
-def test_ranks_that_come_twice(project: Project) -> None:
-    for name in ("a.json", "b.json"):
-        good("kineto", rank=1, world=2, pid=ord(name[0])).write(project.root / "run" / name)
-    refused(project.root / "run", "kineto", r"rank 1 comes twice in this run \(.*a\.json, process 97; .*b\.json", 2)
-    project.gate("convention: kineto\nassertions: [compute_ns > 0ns]")
-    assert "rank 1 comes twice in this run" in project.pytest("--nsys-trace=run", code=1)
-
-
 @pytest.mark.parametrize(("first", "second"), [("kineto", "jax"), ("nsys", "kineto"), ("nsys", "jax")])
 def test_two_formats_in_one_run(project: Project, first: str, second: str) -> None:
     for name in (first, second):

@@ -476,19 +476,21 @@ def test_a_cut_of_copies_alone(project: Project) -> None:
         assert [row["comm_ns"] for row in json.loads(project.result.stdout.str())["rows"]] == [3_000]
 
 
-def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
+def cut_of(project: Project, copies: str = "copies: peer\n") -> Path:
+    """A cut of one copy between devices, under a convention that counts it unless it is told otherwise."""
     path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
-    project.file("own.yaml", "extends: generic\nanchor: step%\n")
+    project.file("own.yaml", f"extends: generic\nanchor: step%\n{copies}")
     project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
+    return project.root / "cut.json"
+
+
+def test_a_cut_without_copies_is_no_trace_of_them(project: Project) -> None:
     with pytest.raises(NothingMeasured, match="with no copies as communication, not peer"):
-        rows(project.root / "cut.json", "comm_ns", convention=PEER)
+        rows(cut_of(project, copies=""), "comm_ns", convention=PEER)
 
 
 def test_the_name_of_a_copy_in_a_cut_is_one_name(project: Project) -> None:
-    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
-    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: peer\n")
-    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
-    cut = project.root / "cut.json"
+    cut = cut_of(project)
     content = json.loads(cut.read_text())
     (copy,) = (event for event in content["traceEvents"] if event.get("name") == "[peer copy]")
     copy["args"]["demangled"] = "another"
@@ -498,10 +500,7 @@ def test_the_name_of_a_copy_in_a_cut_is_one_name(project: Project) -> None:
 
 @pytest.mark.parametrize("held", [5, [5], None])
 def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> None:
-    path = nsys(project.root, [Copied(TO_PEER, 2_000, 5_000)])
-    project.file("own.yaml", "extends: generic\nanchor: step%\ncopies: peer\n")
-    project.command("cut", path.name, "-o", "cut.json", "--convention=own.yaml", code=0)
-    cut = project.root / "cut.json"
+    cut = cut_of(project)
     content = json.loads(cut.read_text())
     content["pytestNsysCut"]["copies"] = held
     cut.write_text(json.dumps(content))

@@ -188,12 +188,6 @@ def test_files_without_a_rank_are_ordinals_by_number(tmp_path: Path) -> None:
         assert [(rank.number, rank.pid) for rank in opened.runs[0].ranks] == [(0, 101), (1, 102), (2, 110)]
 
 
-def test_missing_ranks_are_named(tmp_path: Path) -> None:
-    step_trace(rank=0, world=4).write(tmp_path / "a.json")
-    step_trace(rank=2, world=4).write(tmp_path / "b.json")
-    assert "2 of 4 ranks of the mesh are in no trace: 1, 3" in notes(tmp_path, "overlap", convention=KINETO)
-
-
 def test_a_setup_label_says_more_than_the_file(tmp_path: Path) -> None:
     def label(trace: KinetoBuilder) -> None:
         trace.range("rank=1; pp=1/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", AT, AT + 5)

@@ -439,14 +439,11 @@ def test_kernels_of_two_devices_are_lanes_of_their_own(tmp_path: Path) -> None:
     trace = KinetoBuilder()
     for i, device in enumerate((1, 0, 1, 0)):
         trace.kernel("gemm", 100 * i, 100 * i + 10, device=device)
-    opened = Kineto(trace.write(tmp_path / "trace.json"))
-    try:
+    with closing(Kineto(trace.write(tmp_path / "trace.json"))) as opened:
         lanes = opened.lanes()
         assert [lane.device for lane in lanes] == [0, 1]
         found = opened.kernels(dict.fromkeys(lanes))
         assert [starts(found[lane]) for lane in lanes] == [[100, 300], [0, 200]]
-    finally:
-        opened.close()
 
 
 def test_kernels_that_start_together_are_ordered_by_their_end(tmp_path: Path) -> None:
@@ -461,15 +458,12 @@ def test_kernels_of_two_devices_of_one_labelled_process_are_one_lane(tmp_path: P
     trace = KinetoBuilder()
     for i, device in enumerate((1, 0, 1, 0)):
         trace.kernel(f"gemm{i}", 100 * i, 100 * i + 10, device=device, stream=7 + i)
-    opened = Kineto(trace.write(tmp_path / "trace.json"))
-    try:
+    with closing(Kineto(trace.write(tmp_path / "trace.json"))) as opened:
         lane = Lane(opened.lanes()[0].global_pid, None)
         found = opened.kernels({lane: None})[lane]
         places = [found.streams[place] for place in found.stream]
         assert [(place.device, place.number) for place in places] == [(1, 7), (0, 8), (1, 9), (0, 10)]
         assert [found.names[name] for name in found.full_name] == ["gemm0", "gemm1", "gemm2", "gemm3"]
-    finally:
-        opened.close()
 
 
 # An export of Nsight Systems

@@ -10,6 +10,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,11 +138,8 @@ def opened(steps: Path) -> Iterator[Mapping[Format, Captures]]:
     path = steps / "gate.nsys.yaml"
     path.write_text("version: 1\n" + gate_text())
     gate = load_gate_file(path)
-    library = CaptureCache()
-    try:
+    with closing(CaptureCache()) as library:
         yield {f: library.captures([f], steps, gate.convention, gate.workload) for f in Format}
-    finally:
-        library.close()
 
 
 def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: KernelsMode) -> Numbers:
