@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
@@ -122,73 +121,76 @@ MAX_ITEMS = 1000
 """Most items that one ``for:`` may make."""
 
 
-class SelectorKeys(NamedTuple):
-    """Reads ``where``, ``for``, ``across`` and ``balance`` of one assertion on one metric."""
+class Selecting(Entry):
+    """A mapping that names rows of a metric, with ``where``, ``for``, ``across`` and ``balance``.
 
-    entry: Entry
-    metric: Metric
-    axes: Collection[str]
+    ``gate`` is what the file says for all of its assertions.
+    """
 
-    def balance(self) -> str | None:
+    def __init__(self, reader: Reader, node: Node, gate: GateFile, section: str, what: str) -> None:
+        super().__init__(reader, node, section, what)
+        self.gate = gate
+
+    def balance(self, metric: Metric) -> str | None:
         """The mesh axis across which the metric is to be balanced."""
-        axis = self.entry.text("balance")
+        axis = self.text("balance")
         if axis is None:
             return None
-        if axis.strip() not in self.axes or "rank" not in self.metric.dimensions:
-            self.entry.mistake("balance", unknown_axis(axis.strip(), self.axes))
-        if "across" in self.entry.fields:
-            self.entry.mistake("across", "'across' and 'balance' cannot stand together")
+        if axis.strip() not in self.gate.axes or "rank" not in metric.dimensions:
+            self.mistake("balance", unknown_axis(axis.strip(), self.gate.axes))
+        if "across" in self.fields:
+            self.mistake("across", "'across' and 'balance' cannot stand together")
         return axis.strip()
 
-    def across(self) -> tuple[Aggregate, ...]:
+    def across(self, metric: Metric) -> tuple[Aggregate, ...]:
         """One aggregate for each dimension that is named, in the order written."""
         found = []
-        for dimension, node in self._dimensions("across", fixed=()):
-            word = self.entry.reader.parsed(node, "across", _word)
+        for dimension, node in self._dimensions(metric, "across", fixed=()):
+            word = self.reader.parsed(node, "across", _word)
             if word is not None:
                 found.append(Aggregate(word, (dimension,)))
         return tuple(found)
 
-    def where(self, fixed: Collection[str]) -> dict[str, Selector]:
+    def where(self, metric: Metric, fixed: Collection[str]) -> dict[str, Selector]:
         """The selectors of ``where:``; ``fixed`` are dimensions that a sentence selects already."""
         found = {}
-        for dimension, node in self._dimensions("where", fixed):
-            found[dimension] = Selector(tuple(self._labels(dimension, self.entry.reader.one_or_items(node, dimension))))
+        for dimension, node in self._dimensions(metric, "where", fixed):
+            found[dimension] = Selector(tuple(self._labels(dimension, self.reader.one_or_items(node, dimension))))
         return found
 
-    def choices(self, fixed: Collection[str]) -> list[dict[str, Selector]]:
+    def choices(self, metric: Metric, fixed: Collection[str]) -> list[dict[str, Selector]]:
         """The selectors of each item that ``for:`` makes; without it one choice of nothing."""
         labels: dict[str, list[str]] = {}
-        for dimension, node in self._dimensions("for", fixed):
-            some = self._labels(dimension, self.entry.reader.items(node, f"for {printable(dimension, 40)}"))
+        for dimension, node in self._dimensions(metric, "for", fixed):
+            some = self._labels(dimension, self.reader.items(node, f"for {printable(dimension, 40)}"))
             labels[dimension] = list(dict.fromkeys(some))
             if len(labels[dimension]) < len(some):
-                self.entry.reader.mistake(node, f"for {dimension} names a value twice")
+                self.reader.mistake(node, f"for {dimension} names a value twice")
         count = math.prod(len(some) for some in labels.values())
         if count > MAX_ITEMS:
-            self.entry.mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
+            self.mistake("for", f"this makes {count} items: at most {MAX_ITEMS} are allowed")
             return []
         products = itertools.product(*labels.values())
         return [{d: Selector((one,)) for d, one in zip(labels, p, strict=True)} for p in products]
 
-    def _dimensions(self, key: str, fixed: Collection[str]) -> Iterable[tuple[str, Node]]:
+    def _dimensions(self, metric: Metric, key: str, fixed: Collection[str]) -> Iterable[tuple[str, Node]]:
         """The dimensions of the metric that stand under a key, of which none is selected elsewhere."""
-        if key not in self.entry.fields:
+        if key not in self.fields:
             return
-        for word, node in self.entry.reader.entries(self.entry.fields[key], key):
-            wrong = check_dimension(word.value, self.metric, self.axes)
+        for word, node in self.reader.entries(self.fields[key], key):
+            wrong = check_dimension(word.value, metric, self.gate.axes)
             if wrong is None and word.value in fixed:
                 wrong = f"'{word.value}' is selected already"
             if wrong is not None:
-                self.entry.reader.mistake(word, wrong)
+                self.reader.mistake(word, wrong)
             if wrong is None or key == "across":  # whose words are looked at all the same
                 yield word.value, node
 
     def _labels(self, dimension: str, nodes: Iterable[Node]) -> list[str]:
         def parse(text: str) -> str:
-            return selector_value(dimension, text.strip(), self.axes)
+            return selector_value(dimension, text.strip(), self.gate.axes)
 
-        found = (self.entry.reader.parsed(node, dimension, parse) for node in nodes)
+        found = (self.reader.parsed(node, dimension, parse) for node in nodes)
         return [label for label in found if label is not None]
 
 
@@ -223,15 +225,15 @@ def _read_sentence(reader: Reader, node: Node, what: str, gate: GateFile) -> Sen
     return reader.parsed(node, what, parse)
 
 
-class _Assertion(Entry):
+class _Assertion(Selecting):
     """One mapping under ``assertions:``."""
 
     def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
-        super().__init__(reader, node, "assertion", "an assertion")
+        super().__init__(reader, node, gate, "assertion", "an assertion")
         self._options = self.values()
         own = self._options.pop("tolerance", gate.tolerance)
         self._ruled = self._options.pop("pipeline", False)
-        self._gate = dataclasses.replace(gate, tolerance=own)
+        self.gate = dataclasses.replace(gate, tolerance=own)
 
     def assertions(self) -> list[Assertion]:
         """All that the entry stands for."""
@@ -242,19 +244,18 @@ class _Assertion(Entry):
         metric = METRICS[sentence.metric]
         self._check_exact(sentence)
         self._check_delay(sentence)
-        keys = SelectorKeys(self, metric, self._gate.axes)
-        where = keys.where(fixed=sentence.where)
+        where = self.where(metric, fixed=sentence.where)
         values = judged(metric, sentence.aggregates, sentence.balance_across)
         warn = self._requirement("warn", values, constant=True)
         self._check_early(warn, sentence.require)
         name = name or self._words(sentence, where)
         made = []
-        for choice in keys.choices(fixed={**sentence.where, **where}):
+        for choice in self.choices(metric, fixed={**sentence.where, **where}):
             one = dataclasses.replace(sentence, where={**sentence.where, **where, **choice})
             chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
             full = f"{name}[{chosen}]" if chosen else name
             text = self._words(sentence, {**where, **choice})
-            plain = asserted(one, full, text, self.reader.location(self.node), self._gate)
+            plain = asserted(one, full, text, self.reader.location(self.node), self.gate)
             made.append(dataclasses.replace(plain, warn=warn, **self._options))
         return made
 
@@ -316,7 +317,7 @@ class _Assertion(Entry):
         for key in SENTENCE_SAYS:
             if key in self.fields:
                 self.mistake(key, f"'{key}' cannot stand beside 'assert': the sentence says it")
-        return _read_sentence(self.reader, self.fields["assert"], "assert", self._gate)
+        return _read_sentence(self.reader, self.fields["assert"], "assert", self.gate)
 
     def _from_keys(self) -> Sentence | None:
         if "metric" not in self.fields:
@@ -329,15 +330,14 @@ class _Assertion(Entry):
         metric = self._metric()
         if metric is None:
             return None
-        keys = SelectorKeys(self, metric, self._gate.axes)
-        axis = keys.balance()
-        across = keys.across()
+        axis = self.balance(metric)
+        across = self.across(metric)
         values = judged(metric, across, axis)
         if metric.unit == HASH and (across or axis):
             self.mistake("across" if across else "balance", not_a_quantity(metric))
         require = None
         if "baseline" in self.fields:
-            require = read_baseline(self, values, self._gate.tolerance)
+            require = read_baseline(self, values, self.gate.tolerance)
         require = self._requirement("require", values) or require
         if require is None:
             return None
@@ -362,7 +362,7 @@ class _Assertion(Entry):
 
         def parse(text: str) -> Requirement:
             try:
-                return parse_requirement(text, values, self._gate.tolerance, constant=constant)
+                return parse_requirement(text, values, self.gate.tolerance, constant=constant)
             except SentenceMistake as mistake:
                 if isinstance(node, ScalarNode) and node.style == ">":
                     what = f'{mistake} (YAML reads > as the start of a block: quote it, as in ">= 60%")'

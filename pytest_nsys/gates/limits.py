@@ -203,7 +203,8 @@ def parse_requirement(
     text = MICRO.sub("us", text)
     match = _COMPARISON.match(text, start)
     if match is None:
-        raise SentenceMistake(_first(text, start), f"the comparison is missing: {EVERY_COMPARISON}")
+        at = len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
+        raise SentenceMistake(at, f"the comparison is missing: {EVERY_COMPARISON}")
     words = " ".join(match["words"].split())
     comparator = COMPARISONS.get(words)
     if comparator is None:
@@ -273,11 +274,6 @@ def nothing_for(metric: Judged) -> str:
 def exact_alone(metric: Judged) -> str:
     """The mistake of a tolerance on what has none."""
     return f'{metric.name} has no tolerance: write require: "== baseline"'
-
-
-def _first(text: str, start: int) -> int:
-    """Offset of the first character from ``start`` on that is not blank, else the end."""
-    return len(text) - len(text[start:].lstrip()) if text[start:].strip() else len(text.rstrip())
 
 
 def _constant(token: _Token, metric: Judged) -> Fraction:

@@ -15,8 +15,8 @@ from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import limit_value, parse_quantity
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Severity, Waiver
-from pytest_nsys.gates.assertion_keys import SelectorKeys
-from pytest_nsys.gates.kinds import Entry, clean_name
+from pytest_nsys.gates.assertion_keys import Selecting
+from pytest_nsys.gates.kinds import clean_name
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.yaml_nodes import Reader
 
@@ -41,7 +41,7 @@ def attach_waivers(
     """
     found: dict[str, list[Waiver]] = {}
     for item in reader.items(node, "waivers"):
-        entry = _Waiver(reader, item, gate)
+        entry = _Waiver(reader, item, gate, "waiver", "a waiver")
         named = entry.named(assertions, all_known=all_known)
         waiver = entry.waiver(named) if entry.fields else None
         if waiver is not None:
@@ -63,12 +63,8 @@ def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str])
     return (*left, *(axes if "rank" in left else ()))
 
 
-class _Waiver(Entry):
+class _Waiver(Selecting):
     """One mapping under ``waivers:``."""
-
-    def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
-        super().__init__(reader, node, "waiver", "a waiver")
-        self._axes = gate.axes
 
     def named(self, assertions: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
         """The assertions that the waiver is for: one, or all items that one ``for:`` makes."""
@@ -93,7 +89,7 @@ class _Waiver(Entry):
         for assertion in named[:1]:
             self._check_waivable(assertion)
         ceiling = self._ceiling(named[0] if named else None)
-        where = self._where(named)
+        where = self._waived(named)
         said = self.values()
         if ceiling is None or "expires" not in said or "reason" not in said:
             return None
@@ -139,7 +135,7 @@ class _Waiver(Entry):
 
         return self.reader.parsed(self.fields["ceiling"], "ceiling", parse)
 
-    def _where(self, named: Sequence[Assertion]) -> dict[str, Selector]:
+    def _waived(self, named: Sequence[Assertion]) -> dict[str, Selector]:
         """The rows that are waived, by dimensions that judged rows still have."""
         if "where" not in self.fields or not named:
             return {}
@@ -147,10 +143,9 @@ class _Waiver(Entry):
         if first.balance_across is not None:
             self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
-        axes = self._axes
         metric = METRICS[first.metric]
-        where = SelectorKeys(self, metric, axes).where(fixed=())
-        left = dimensions_left(first, metric, axes)
+        where = self.where(metric, fixed=())
+        left = dimensions_left(first, metric, self.gate.axes)
         for key, _ in self.reader.entries(self.fields["where"], "where"):
             if key.value in where and key.value not in left:
                 rest = f"{', '.join(left)} left" if left else "no dimension left"

@@ -276,22 +276,16 @@ def orphans(folder: Path, root: Path, known: Collection[Path]) -> list[Orphan]:
         return found
     for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
         files = sorted(own.iterdir())
-        if own in known or not files:
+        if own in known or not files or any(path.suffix != BASELINE_SUFFIX or path.is_symlink() for path in files):
             continue
         try:
-            gates = {_loaded(path).gate for path in files}
+            gates = {load(path).gate for path in files}
         except BaselineError:
             continue
         gate = gates.pop()
         if not gates and not any((anchor / gate).exists() for anchor in (folder.parent, root)):
             found.append(Orphan(own, gate, tuple(files)))
     return found
-
-
-def _loaded(path: Path) -> Baseline:
-    if path.suffix != BASELINE_SUFFIX or path.is_symlink():
-        raise BaselineError(f"{path}: is no baseline")
-    return load(path)
 
 
 def remove(orphan: Orphan) -> None:
