@@ -30,7 +30,7 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
-from pytest_nsys.gates.sentences import asserted, parse_sentence
+from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE
 from pytest_nsys.traces.opening import find_traces
@@ -278,10 +278,9 @@ def metric_of(name: str) -> Metric:
 def assertion_of(sentence: str, gate: GateFile) -> Assertion:
     """A sentence as an assertion of a gate file, whose settings it takes. Raises ArgumentMistake."""
     try:
-        meant = parse_sentence(sentence, axes=gate.axes, tolerance=gate.tolerance)
+        return parse_sentence(sentence, gate, Location(gate.path, 1, 1))
     except SentenceMistake as mistake:
         raise ArgumentMistake(f"{sentence!r}, character {mistake.offset + 1}: {mistake}") from None
-    return asserted(meant, sentence, sentence, Location(gate.path, 1, 1), gate)
 
 
 def _one_of(kind: type[Kind], value: str | None) -> Kind | None:

@@ -43,7 +43,7 @@ from pytest_nsys.gates.limits import (
 )
 from pytest_nsys.gates.sentences import (
     AGGREGATE_WORDS,
-    Sentence,
+    Subject,
     aggregate_word,
     asserted,
     check_dimension,
@@ -213,16 +213,13 @@ def read_assertion(reader: Reader, node: Node, gate: GateFile) -> list[Assertion
     if isinstance(node, ScalarNode):
         sentence = _read_sentence(reader, node, "an assertion", gate)
         written = clean_name(node.value)
-        return [] if sentence is None else [asserted(sentence, written, written, reader.location(node), gate)]
+        return [] if sentence is None else [dataclasses.replace(sentence, name=written, sentence=written)]
     entry = _Assertion(reader, node, gate)
     return entry.assertions() if entry.fields else []
 
 
-def _read_sentence(reader: Reader, node: Node, what: str, gate: GateFile) -> Sentence | None:
-    def parse(text: str) -> Sentence:
-        return parse_sentence(text, axes=gate.axes, tolerance=gate.tolerance)
-
-    return reader.parsed(node, what, parse)
+def _read_sentence(reader: Reader, node: Node, what: str, gate: GateFile) -> Assertion | None:
+    return reader.parsed(node, what, lambda text: parse_sentence(text, gate, reader.location(node)))
 
 
 class _Assertion(Selecting):
@@ -245,28 +242,32 @@ class _Assertion(Selecting):
         self._check_exact(sentence)
         self._check_delay(sentence)
         where = self.where(metric, fixed=sentence.where)
-        values = judged(metric, sentence.aggregates, sentence.balance_across)
-        warn = self._requirement("warn", values, constant=True)
+        warn = self._requirement("warn", sentence.judged, constant=True)
         self._check_early(warn, sentence.require)
         name = name or self._words(sentence, where)
         made = []
         for choice in self.choices(metric, fixed={**sentence.where, **where}):
-            one = dataclasses.replace(sentence, where={**sentence.where, **where, **choice})
             chosen = ",".join(f"{d}={clean_name(selector.values[0])}" for d, selector in choice.items())
-            full = f"{name}[{chosen}]" if chosen else name
-            text = self._words(sentence, {**where, **choice})
-            plain = asserted(one, full, text, self.reader.location(self.node), self.gate)
-            made.append(dataclasses.replace(plain, warn=warn, **self._options))
+            one = dataclasses.replace(
+                sentence,
+                name=f"{name}[{chosen}]" if chosen else name,
+                sentence=self._words(sentence, {**where, **choice}),
+                location=self.reader.location(self.node),
+                where={**sentence.where, **where, **choice},
+                warn=warn,
+                **self._options,
+            )
+            made.append(one)
         return made
 
-    def _check_exact(self, sentence: Sentence) -> None:
+    def _check_exact(self, sentence: Assertion) -> None:
         """Structure is the baseline's, or not: a tolerance beside it would be one that nobody looks at."""
         limit = sentence.require.limit
         if "tolerance" in self.fields and isinstance(limit, FromBaseline) and limit.tolerance is None:
             what = f"'{sentence.require.text}' is exact: it takes no tolerance"
             self.mistake("tolerance", what)
 
-    def _check_delay(self, sentence: Sentence) -> None:
+    def _check_delay(self, sentence: Assertion) -> None:
         """Only what noise may explain can wait for the next run, and only where it would be red without waiting."""
         limit = sentence.require.limit
         if "fail_after" not in self.fields:
@@ -301,7 +302,7 @@ class _Assertion(Selecting):
             self.mistake("id", f"an id has 1 to {MAX_ID} characters that can be printed")
         return clean_name(written)
 
-    def _words(self, sentence: Sentence, where: Mapping[str, Selector]) -> str:
+    def _words(self, sentence: Assertion, where: Mapping[str, Selector]) -> str:
         """The sentence that a person reads: as written, with what the keys beside it add."""
         selectors = " ".join(f"{d} {'|'.join(selector.values)}" for d, selector in where.items())
         if "assert" in self.fields:
@@ -313,13 +314,13 @@ class _Assertion(Selecting):
         what = f"{WORD} {what}" if sentence.pipeline else what
         return clean_name(f"{taken} {selectors} {what} {sentence.require.text}")
 
-    def _from_sentence(self) -> Sentence | None:
+    def _from_sentence(self) -> Assertion | None:
         for key in SENTENCE_SAYS:
             if key in self.fields:
                 self.mistake(key, f"'{key}' cannot stand beside 'assert': the sentence says it")
         return _read_sentence(self.reader, self.fields["assert"], "assert", self.gate)
 
-    def _from_keys(self) -> Sentence | None:
+    def _from_keys(self) -> Assertion | None:
         if "metric" not in self.fields:
             self.mistake("", "an assertion needs 'metric' (or 'assert' with a sentence)")
             return None
@@ -343,7 +344,8 @@ class _Assertion(Selecting):
             return None
         if self._ruled and (what := cannot_rule(metric.name, bool(across or axis), require)):
             self.mistake("pipeline", what)
-        return Sentence(metric.name, require, {}, across, axis, self._ruled)
+        subject = Subject(metric, {}, across, axis, self._ruled)
+        return asserted(subject, require, "", self.reader.location(self.node), self.gate)
 
     def _metric(self) -> Metric | None:
         name = self.text("metric")

@@ -13,8 +13,8 @@ A selector is ``rank 3``, or a bare word for the metric's last dimension.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -62,32 +62,15 @@ _WORD = re.compile(r"!=|[<>=≤≥]+|(?:(?!!=)[^\s<>=≤≥])+")
 _PERCENTILE = re.compile(r"p[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence, understood."""
-
-    metric: str
-    require: Requirement
-    where: Mapping[str, Selector] = field(default_factory=dict)
-    aggregates: tuple[Aggregate, ...] = ()
-    balance_across: str | None = None
-    pipeline: bool = False
-
-
-def asserted(sentence: Sentence, name: str, text: str, location: Location, gate: GateFile) -> Assertion:
-    """The sentence as an assertion that reads as ``text``; ``gate`` says the rest."""
-    said = {field.name: getattr(sentence, field.name) for field in fields(sentence)}
-    usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
-    return Assertion(name, text, location, **said, **usual)
-
-
 class _Word(NamedTuple):
     text: str
     offset: int
 
 
 @dataclass(slots=True)
-class _Subject:
+class Subject:
+    """What a sentence judges."""
+
     metric: Metric
     where: dict[str, Selector] = field(default_factory=dict)
     aggregates: tuple[Aggregate, ...] = ()
@@ -95,13 +78,20 @@ class _Subject:
     pipeline: bool = False
 
 
-def parse_sentence(
-    text: str,
-    *,
-    axes: Collection[str] = (),
-    tolerance: Tolerance | None = None,
-) -> Sentence:
-    """What ``text`` asks for. ``axes`` are the mesh axes, ``tolerance`` is that of ``plus tolerance``."""
+def parse_sentence(text: str, gate: GateFile, location: Location) -> Assertion:
+    """What ``text`` asks for: an assertion of the gate file. Raises SentenceMistake."""
+    subject, require = _parse(text, gate.axes, gate.tolerance)
+    return asserted(subject, require, text, location, gate)
+
+
+def asserted(subject: Subject, require: Requirement, text: str, location: Location, gate: GateFile) -> Assertion:
+    """The assertion that is called, and reads, as ``text``; the gate file says the rest."""
+    said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
+    usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
+    return Assertion(text, text, location, subject.metric.name, require, *said, **usual)
+
+
+def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tuple[Subject, Requirement]:
     if len(text) > MAX_LENGTH:
         raise SentenceMistake(0, f"a sentence has at most {MAX_LENGTH} characters")
     text = MICRO.sub("us", text)
@@ -122,8 +112,7 @@ def parse_sentence(
     require = parse_requirement(text, values, tolerance, start=words[cut].offset)
     if subject.pipeline and (what := cannot_rule(subject.metric.name, bool(subject.aggregates), require)):
         raise SentenceMistake(words[0].offset, what)
-    said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
-    return Sentence(subject.metric.name, require, *said)
+    return subject, require
 
 
 def not_a_quantity(metric: Metric) -> str:
@@ -182,7 +171,7 @@ def _no_comparison(text: str, words: list[_Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(words: list[_Word], axes: Collection[str]) -> Sentence:
+def _parse_none(words: list[_Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
@@ -202,13 +191,13 @@ def _parse_none(words: list[_Word], axes: Collection[str]) -> Sentence:
         raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
     if len(prefix) > 1:
         raise SentenceMistake(prefix[1].offset, f"'no' takes one selector at most: write {metric.name} == 0")
-    subject = _Subject(metric)
+    subject = Subject(metric)
     for word in prefix:
         _select_bare(subject, word, axes)
-    return Sentence(metric.name, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0"), subject.where)
+    return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
-def _unmatched_kernels(words: list[_Word]) -> Sentence | None:
+def _unmatched_kernels(words: list[_Word]) -> tuple[Subject, Requirement] | None:
     """``no new kernels``, ``no vanished kernels``: against the baseline; None for every other sentence."""
     text = " ".join(word.text for word in words[-2:])
     if text not in _KERNEL_SENTENCES:
@@ -217,7 +206,7 @@ def _unmatched_kernels(words: list[_Word]) -> Sentence | None:
         what = f"'no {text}' takes no selector: write {{assert: no {text}, where: {{stage: …}}}}"
         raise SentenceMistake(words[1].offset, what)
     limit = FromBaseline(None, no=_KERNEL_SENTENCES[text])
-    return Sentence(KERNELS, Requirement(Comparator.EQ, limit, f"has no {text}"))
+    return Subject(METRICS[KERNELS]), Requirement(Comparator.EQ, limit, f"has no {text}")
 
 
 def _selectors_first(words: list[_Word]) -> list[_Word]:
@@ -229,12 +218,12 @@ def _selectors_first(words: list[_Word]) -> list[_Word]:
     return words
 
 
-def _parse_subject(words: list[_Word], axes: Collection[str]) -> _Subject:
+def _parse_subject(words: list[_Word], axes: Collection[str]) -> Subject:
     at = next((i for i, word in enumerate(words) if word.text == "balance"), None)
     if at is None:
         prefix, metric = _split_metric(_selectors_first(words))
         others = [word for word in prefix if metric.name != RULED or word.text != WORD]
-        return _read_prefix(_Subject(metric, pipeline=len(others) < len(prefix)), others, axes)
+        return _read_prefix(Subject(metric, pipeline=len(others) < len(prefix)), others, axes)
     rest = words[at + 2 :] if [w.text for w in words[at + 1 : at + 2]] == ["of"] else words[at + 1 :]
     if len(rest) < 3 or rest[-2].text != "across":
         what = "a balance is written as in 'balance of compute_ns across pp'"
@@ -245,7 +234,7 @@ def _parse_subject(words: list[_Word], axes: Collection[str]) -> _Subject:
         raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
     if axis.text not in axes or "rank" not in metric.dimensions:
         raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
-    subject = _read_prefix(_Subject(metric, balance_across=axis.text), words[:at], axes)
+    subject = _read_prefix(Subject(metric, balance_across=axis.text), words[:at], axes)
     if subject.aggregates:
         raise SentenceMistake(words[0].offset, f"a balance takes no '{subject.aggregates[0].word}'")
     return subject
@@ -288,7 +277,7 @@ def _unknown_metric(words: list[_Word]) -> SentenceMistake:
     return SentenceMistake(words[start].offset, f"unknown metric '{written}'{meant}")
 
 
-def _read_prefix(subject: _Subject, words: list[_Word], axes: Collection[str]) -> _Subject:
+def _read_prefix(subject: Subject, words: list[_Word], axes: Collection[str]) -> Subject:
     """Reads selectors and the aggregate word that stand before a metric."""
     every = {d for metric in METRICS.values() for d in metric.dimensions} | set(axes)
     i = 0
@@ -322,7 +311,7 @@ def _is_aggregate(word: _Word, metric: Metric, *, last: bool) -> bool:
     return aggregates and not is_quantile
 
 
-def _select_named(subject: _Subject, word: _Word, value: _Word | None, axes: Collection[str]) -> None:
+def _select_named(subject: Subject, word: _Word, value: _Word | None, axes: Collection[str]) -> None:
     if wrong := check_dimension(word.text, subject.metric, axes):
         raise SentenceMistake(word.offset, wrong)
     if value is None:
@@ -330,7 +319,7 @@ def _select_named(subject: _Subject, word: _Word, value: _Word | None, axes: Col
     _select(subject, word.text, value, axes)
 
 
-def _select_bare(subject: _Subject, word: _Word, axes: Collection[str]) -> None:
+def _select_bare(subject: Subject, word: _Word, axes: Collection[str]) -> None:
     """A word without its dimension selects on the metric's last one."""
     others = [d for d in subject.metric.dimensions if d != "rank"]
     shown = printable(word.text, 40)
@@ -343,7 +332,7 @@ def _select_bare(subject: _Subject, word: _Word, axes: Collection[str]) -> None:
     _select(subject, others[-1], word, axes)
 
 
-def _select(subject: _Subject, dimension: str, value: _Word, axes: Collection[str]) -> None:
+def _select(subject: Subject, dimension: str, value: _Word, axes: Collection[str]) -> None:
     if dimension in subject.where:
         first = subject.where[dimension].values[0]
         what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"

@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.gates.assertion import Aggregate, Comparator, Constant, FromBaseline, Tolerance, judged
+from pytest_nsys.gates.assertion import Aggregate, Assertion, Comparator, Constant, FromBaseline, Tolerance, judged
 from pytest_nsys.gates.limits import SentenceMistake, parse_requirement
-from pytest_nsys.gates.sentences import Sentence, aggregate_word, parse_sentence
+from pytest_nsys.gates.sentences import aggregate_word
+from tests.support.gate_files import asked
 
 AXES = ("pp", "dp", "cp", "ep")
 TOLERANCE = Tolerance(Fraction(1, 20), {"ns": Fraction(50_000)})
 TOLERANCE_US = Tolerance(absolute={"ns": Fraction(50_000)})
 
 
-def parsed(text: str, tolerance: Tolerance | None = TOLERANCE) -> Sentence:
-    return parse_sentence(text, axes=AXES, tolerance=tolerance)
+def parsed(text: str, tolerance: Tolerance | None = TOLERANCE) -> Assertion:
+    return asked(text, AXES, tolerance)
 
 
-def labels(sentence: Sentence) -> dict[str, tuple[str, ...]]:
+def labels(sentence: Assertion) -> dict[str, tuple[str, ...]]:
     return {dimension: selector.values for dimension, selector in sentence.where.items()}
 
 

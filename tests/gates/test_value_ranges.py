@@ -19,9 +19,8 @@ from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.assertion import Comparator, Judged, Tolerance
 from pytest_nsys.gates.limits import SentenceMistake, out_of_reach, tolerates_all
-from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.samples.builder import TraceBuilder
-from tests.support.gate_files import mistakes
+from tests.support.gate_files import asked, mistakes
 from tests.support.gates import MS, Project
 from tests.support.measure import STEP, captures
 from tests.support.reference_data import REAL, expected_figures
@@ -36,7 +35,7 @@ NO_FLOOR = f"cannot fail: overlap is never below 0%; {SUCH}"
 def mistake(text: str, tolerance: Tolerance | None = None) -> tuple[int, str]:
     """Where in the sentence the mistake is, and what it says."""
     with pytest.raises(SentenceMistake) as caught:
-        parse_sentence(text, axes=("pp",), tolerance=tolerance)
+        asked(text, ("pp",), tolerance)
     return caught.value.offset, str(caught.value)
 
 
@@ -126,13 +125,13 @@ def test_a_limit_that_no_value_can_meet_is_a_mistake(text: str, what: str) -> No
     ],
 )
 def test_what_can_fail_and_can_hold_is_none(text: str) -> None:
-    parse_sentence(text, axes=("pp",))
+    asked(text, ("pp",))
 
 
 def test_the_tolerance_of_the_file_counts() -> None:
     wide = Tolerance(Fraction(2), {"ns": Fraction(50_000)})
     assert mistake("overlap >= baseline minus tolerance", wide)[1].startswith("'>= baseline minus tolerance' cannot")
-    parse_sentence("exposed_ns below baseline plus tolerance", tolerance=wide)
+    asked("exposed_ns below baseline plus tolerance", tolerance=wide)
 
 
 def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:

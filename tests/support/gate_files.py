@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import GateFileError
-from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Tolerance
 from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.sentences import parse_sentence
 
 PATH = Path("gates.nsys.yaml")
 
@@ -26,3 +29,10 @@ def mistakes(content: str | bytes) -> list[str]:
     assert str(caught.value) == "\n".join(found)
     assert all(mistake.isprintable() for mistake in found)
     return [mistake.removeprefix(f"{PATH}:") for mistake in found]
+
+
+def asked(text: str, axes: Collection[str] = (), tolerance: Tolerance | None = None) -> Assertion:
+    """What a sentence asks for where the mesh has these axes and the file this tolerance."""
+    run = dict.fromkeys(axes, 2)
+    gate = GateFile(PATH, (), BUILT_IN["generic"], run=run, tolerance=tolerance)
+    return parse_sentence(text, gate, Location(PATH, 1, 1))
