@@ -44,7 +44,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert str(path) in line
     assert re.search(bad.said, line), line
-    for name, size in (("BLOCK", 700), ("FIRST_WINDOW", 700), ("TAIL", 300)):
+    for name, size in (("BLOCK", 700), ("FIRST_WINDOW", 700), ("PIECE", 300), ("TAIL", 300)):
         monkeypatch.setattr(json_stream, name, size)
     with pytest.raises(NsysError, match=bad.said) as caught:
         notes(path, "overlap", convention=BUILT_IN[bad.convention])

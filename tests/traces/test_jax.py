@@ -29,7 +29,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that every trace of these tests has several, and its end is no special one."""
     for name in ("BLOCK", "FIRST_WINDOW"):
         monkeypatch.setattr(json_stream, name, 700)
-    monkeypatch.setattr(json_stream, "TAIL", 300)
+    for name in ("PIECE", "TAIL"):
+        monkeypatch.setattr(json_stream, name, 300)
 
 
 def jax_trace(

@@ -24,7 +24,7 @@ MS = 1_000_000
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test reads in both ways: many events at once, and one by one, as what msgspec does not take."""
     if request.param == "one by one":
-        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.EventStream._many", lambda _: None)
+        monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.EventStream._many", lambda _: iter(()))
     else:
         monkeypatch.setattr("pytest_nsys.traces.chrome.json_stream.TAIL", 300)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec import Raw
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
@@ -23,7 +26,7 @@ from pytest_nsys.traces.chrome.jax import JaxEvent, Lanes
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto, _collective
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, models_of, setup_of, version_of
-from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns
+from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
 from pytest_nsys.traces.messages import without_names
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
@@ -97,7 +100,7 @@ def test_a_range_is_the_same_in_columns_and_one_by_one(thread: object) -> None:
     found = columns(event("user_annotation", "5.000", "2.500", tid=thread))
     assert (list(found.range_start), list(found.range_end)) == ([5_000], [7_500])
     assert list(found.range_thread) == [-1 if thread == "a thread" else 6]
-    assert found.range_pids == {5: None}
+    assert found.range_pids == {5}
 
 
 def test_ranges_without_an_end_are_open() -> None:
@@ -129,19 +132,19 @@ def test_events_as_the_profiler_writes_them_go_through_column_by_column(monkeypa
     assert (list(found.call_start), list(found.call_correlation), found.call_pids) == (
         [5_000, 3_000],
         [3, 3],
-        {5: None},
+        {5},
     )
     assert list(found.range_start) == [5_000, 3_000, 9_000]
     assert list(found.range_end) == [6_000, 4_000, 10_000]
-    assert (list(found.range_thread), list(found.range_pids)) == ([6, 6, 6], [4, 5])
+    assert (list(found.range_thread), found.range_pids) == ([6, 6, 6], {4, 5})
     assert {*found.kernel_name, *found.call_name, *found.range_name} == {0}
     assert found.names.texts() == ["it"]
 
 
-def test_processes_are_told_in_their_order() -> None:
-    assert list(columns(event("cpu_op", "1.000", pid=8), event("cpu_op", "2.000", pid=1)).range_pids) == [1, 8]
+def test_processes_are_told_by_number() -> None:
+    assert columns(event("cpu_op", "1.000", pid=8), event("cpu_op", "2.000", pid=1)).range_pids == {1, 8}
     odd = event("cpu_op", "1.0", pid="no number", tid="x")
-    assert columns(odd).range_pids == {}
+    assert columns(odd).range_pids == set()
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
@@ -615,8 +618,31 @@ def test_a_table_of_launches_keeps_the_earliest_of_the_ids_that_were_asked_for(i
     "pieces", [["1.500", "2.000"], ["1.5", "2"], ["1.500", "2"], [b"1.500", b"2.000"], ['"1.5"', "2"]]
 )
 def test_a_column_of_times_is_exact_however_they_are_written(pieces: list[object]) -> None:
-    assert list(column_of_ns(pieces)) == [1_500, 2_000]
-    assert list(column_of_ns([1, 2])) == [1_000, 2_000]
+    assert column_of_ns(pieces) == [1_500, 2_000]
+    assert column_of_ns([1, 2]) == [1_000, 2_000]
+
+
+_NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{3}|\.[0-9]{1,4})?([eE][+-]?[0-9])?", fullmatch=True)
+
+
+_EXACT = st.from_regex(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{3}", fullmatch=True)
+
+
+@given(st.lists(_NUMBERS, max_size=4) | st.lists(_EXACT, max_size=4))
+@example(["0.512", "-0.500", "0.000", "12.001"])
+@example(["1.500", "2.0005", "1e3"])
+@example(["1.000e3", "1.50e00", "15.e3"])
+def test_a_column_of_times_is_that_of_each(pieces: list[str]) -> None:
+    assert _all_or_none(lambda: column_of_ns(pieces)) == _all_or_none(lambda: list(map(nanoseconds, pieces)))
+    raw = [Raw(piece.encode()) for piece in pieces]
+    assert _all_or_none(lambda: column_of_ns(raw)) == _all_or_none(lambda: list(map(nanoseconds, raw)))
+
+
+def _all_or_none(read: Callable[[], list[int]]) -> list[int] | None:
+    try:
+        return read()
+    except ValueError:
+        return None
 
 
 # What names a collective, a copy, and a file

@@ -92,7 +92,9 @@ def head(path: Path, size: int) -> bytes:
         return source.read(size)
 
 
-BLOCK = 4 << 20
+BLOCK = 1 << 19
+PIECE = 1 << 18
+"""Bytes decoded at once: so few that what becomes of them stays in the processor's cache until it was looked at."""
 LARGEST_PART = 16 << 20
 """Bytes that one event, or one member of the root, may have."""
 TAIL = 1 << 16
@@ -208,12 +210,10 @@ class EventStream(Generic[E]):
         wanted = BLOCK
         while True:
             self._fill(wanted)
-            wanted = BLOCK
-            events = self._many()
-            if events is not None:
-                yield events
+            wanted, passed = BLOCK, self._passed_bytes
+            yield from self._many()
+            if passed != self._passed_bytes:
                 continue
-            passed = self._passed_bytes
             events, finished = self._one_by_one()
             yield events
             if finished:
@@ -221,23 +221,27 @@ class EventStream(Generic[E]):
             if passed == self._passed_bytes:
                 wanted = max(2 * len(self._data), BLOCK)  # doubled, for one event may be as long as the file
 
-    def _many(self) -> list[E] | None:
-        """The events up to the last one that begins in the block, or None: then it has to be read one by one."""
-        cut = self._last_beginning()
-        if not cut:
-            return None
-        try:
-            events = self._decoder.decode(b"[" + self._data[: self._data.rfind(b"}", 0, cut) + 1] + b"]")
-        except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
-            return None
-        self._pass(cut)
-        return events
+    def _many(self) -> Iterator[list[E]]:
+        """The events up to the last one that begins in the block, a piece at a time; none of a piece, nor of those
+        behind it, that has to be read one by one.
+        """
+        block, at = memoryview(self._data), 0
+        end = len(block) - (TAIL if self._ended else 0)
+        while cut := self._last_beginning(at, min(at + PIECE, end)) or self._last_beginning(at, end):
+            before = self._data.rfind(b"}", at, cut) + 1
+            try:
+                events = self._decoder.decode(b"".join((b"[", block[at:before], b"]")))
+            except (msgspec.MsgspecError, ValueError):  # the latter of bytes that are no UTF-8
+                break
+            at = cut
+            yield events
+        self._pass(at)
 
-    def _last_beginning(self) -> int:
-        at = len(self._data) - (TAIL if self._ended else 0)
-        while (at := self._data.rfind(b"{", 0, max(at, 0))) > 0:
-            if _BEGINNING.search(self._data, max(at - 64, 0), at):
-                return at
+    def _last_beginning(self, start: int, end: int) -> int:
+        """Where the last event between the two seems to begin, 0 where only the first one does."""
+        while (end := self._data.rfind(b"{", start + 1, max(end, 0))) > 0:
+            if _BEGINNING.search(self._data, max(end - 64, start), end):
+                return end
         return 0
 
     def _one_by_one(self) -> tuple[list[E], bool]:

@@ -7,6 +7,7 @@ A block of events that look as torch.profiler writes them goes through column by
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from operator import add, attrgetter
 from pathlib import Path
@@ -52,10 +53,7 @@ class Places(dict[tuple[int, int, int], int]):
         return number
 
 
-_START, _LENGTH, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
-_PID, _TID, _ARGS, _PHASE = attrgetter("pid"), attrgetter("tid"), attrgetter("args"), attrgetter("ph")
 _PLACE = attrgetter("device", "context", "stream")
-_CORRELATION, _GRAPH_NODE = attrgetter("correlation"), attrgetter("graph_node")
 
 
 class Columns:
@@ -72,83 +70,83 @@ class Columns:
         self.range_thread, self.range_name = array("q"), array("i")
         self.copy_start, self.copy_correlation = array("q"), array("q")
         self.copy_device, self.copy_name = array("i"), array("i")
-        self.call_pids: dict[int, None] = {}
-        self.range_pids: dict[int, None] = {}
+        self.call_pids: set[int] = set()
+        self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
 
     def add(self, events: Sequence[Event]) -> None:
         """More events."""
-        kernels: list[Any] = []
-        calls: list[Any] = []
-        ranges: list[Any] = []
-        rest: list[Any] = []
-        put: dict[object, Callable[[Any], None]] = dict.fromkeys(KERNELS, kernels.append)
-        put |= dict.fromkeys(CALLS, calls.append)
-        put |= dict.fromkeys(RANGES, ranges.append)
-        put |= dict.fromkeys(COPIES, self._add_copy)
-        put |= dict.fromkeys((*SPANS, NO_CATEGORY, None), rest.append)
-        chosen = put.get
+        found: defaultdict[str | None, list[Any]] = defaultdict(list)
         for event in events:
-            if (append := chosen(event.cat)) is not None:
-                append(event)
-        for event in rest:
-            self._recording(event)
-        for some, add_all in ((kernels, self._add_kernels), (calls, self._add_calls), (ranges, self._add_ranges)):
-            try:
-                add_all(some)
-            except (TypeError, ValueError, OverflowError, AttributeError):  # before anything of them was added
+            found[event.cat].append(event)
+        for category, some in found.items():
+            if category in RANGES:
+                self._add_all(self._add_ranges, some)
+            elif category in CALLS:
+                self._add_all(self._add_calls, some)
+            elif category in KERNELS:
+                self._add_all(self._add_kernels, some)
+            elif category in COPIES:
                 for event in some:
-                    self._add_one(event)
+                    self._add_copy(event)
+            elif category in SPANS or category in (NO_CATEGORY, None):
+                for event in some:
+                    self._recording(event)
+
+    def _add_all(self, at_once: Callable[[Sequence[Any]], None], some: Sequence[Any]) -> None:
+        try:
+            at_once(some)
+        except (TypeError, ValueError, OverflowError, AttributeError):  # before anything of them was added
+            for event in some:
+                self._add_one(event)
 
     # -- column by column
 
     def _add_kernels(self, events: Sequence[Any]) -> None:
         _only_complete(events)
-        args = list(map(_ARGS, events))
-        starts, lengths = column_of_ns(list(map(_START, events))), column_of_ns(list(map(_LENGTH, events)))
+        args = [event.args for event in events]
+        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
         places = list(map(_PLACE, args))
-        for device, context, stream in dict.fromkeys(places):
+        different = dict.fromkeys(places)
+        for device, context, stream in different:
             if not all(type(n) is int and NO_LAUNCH < n < OPEN_END_NS for n in (device, context or 0, stream)):
                 raise ValueError("a lane to be worked out")
-        if lengths and min(lengths) < 0:
-            raise ValueError("ends before it starts")
-        names = list(map(_NAME, events))
+        names = [event.name for event in events]
         if "" in names:
             raise ValueError("no name")
-        ends, correlations = array("q", map(add, starts, lengths)), _correlations(args)
-        numbers = array("i", map(self.names.__getitem__, names))
-        lanes = array("i", map(self.places.__getitem__, [(d, c or 0, s) for d, c, s in places]))
-        nodes = bytes(map(bool, map(_GRAPH_NODE, args)))
-        self.kernel_start.extend(starts)
+        ends, correlations = _ends(starts, lengths), _correlations(args)
+        column, numbers = array("q", starts), self.names
+        nodes = bytes([bool(each.graph_node) for each in args])
+        lanes = {(d, c, s): self.places[d, c or 0, s] for d, c, s in different}
+        self.kernel_start.extend(column)
         self.kernel_end.extend(ends)
         self.kernel_correlation.extend(correlations)
-        self.kernel_place.extend(lanes)
-        self.kernel_name.extend(numbers)
+        self.kernel_place.fromlist([lanes[place] for place in places])
+        self.kernel_name.fromlist([numbers[name] for name in names])
         self.graph_node.extend(nodes)
 
     def _add_calls(self, events: Sequence[Any]) -> None:
         _only_complete(events)
-        starts, correlations = column_of_ns(list(map(_START, events))), _correlations(list(map(_ARGS, events)))
-        pids = _numbers(set(map(_PID, events)))
-        names = array("i", map(self.names.__getitem__, map(_NAME, events)))
+        starts = array("q", column_of_ns([event.ts for event in events]))
+        correlations = _correlations([event.args for event in events])
+        pids, numbers = _numbers(event.pid for event in events), self.names
+        names = [numbers[event.name] for event in events]
         self.call_start.extend(starts)
         self.call_correlation.extend(correlations)
-        self.call_name.extend(names)
+        self.call_name.fromlist(names)
         self.call_pids |= pids
 
     def _add_ranges(self, events: Sequence[Any]) -> None:
         _only_complete(events)
-        starts, lengths = column_of_ns(list(map(_START, events))), column_of_ns(list(map(_LENGTH, events)))
-        threads = array("q", map(_TID, events))
-        if lengths and min(lengths) < 0:
-            raise ValueError("ends before it starts")
-        ends = array("q", map(add, starts, lengths))
-        pids = _numbers(set(map(_PID, events)))
-        names = array("i", map(self.names.__getitem__, map(_NAME, events)))
-        self.range_start.extend(starts)
+        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
+        threads = array("q", [event.tid for event in events])
+        ends, column = _ends(starts, lengths), array("q", starts)
+        pids, numbers = _numbers(event.pid for event in events), self.names
+        names = [numbers[event.name] for event in events]
+        self.range_start.extend(column)
         self.range_end.extend(ends)
         self.range_thread.extend(threads)
-        self.range_name.extend(names)
+        self.range_name.fromlist(names)
         self.range_pids |= pids
 
     # -- one by one
@@ -276,18 +274,24 @@ def arrow_starts(events: Sequence[Event], wanted: Set[int]) -> Iterator[tuple[in
                 continue  # then it says nothing of a launch
 
 
-def _only_complete(events: Iterable[Any]) -> None:
-    if set(map(_PHASE, events)) - {"X"}:
+def _only_complete(events: Sequence[Any]) -> None:
+    if {event.ph for event in events} - {"X"}:
         raise ValueError("events of other phases")
 
 
+def _ends(starts: Sequence[int], lengths: Sequence[int]) -> array[int]:
+    if lengths and not 0 <= min(lengths) <= max(lengths) < OPEN_END_NS:
+        raise ValueError("ends before it starts, or never")
+    return array("q", map(add, starts, lengths))
+
+
 def _correlations(args: Sequence[Any]) -> array[int]:
-    found = list(map(_CORRELATION, args))
+    found = [each.correlation for each in args]
     return array("q", [NO_LAUNCH if c is None else c for c in found] if None in found else found)
 
 
-def _numbers(labels: Iterable[Any]) -> dict[int, None]:
-    return dict.fromkeys(sorted(n for n in labels if type(n) is int))
+def _numbers(labels: Iterable[Any]) -> set[int]:
+    return {n for n in labels if type(n) is int}
 
 
 def _whole(value: object) -> int | None:

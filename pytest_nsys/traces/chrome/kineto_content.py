@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, compress, count, zip_longest
 from math import prod
 from operator import sub
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Range, Setup, counted
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Setup, counted
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
@@ -174,7 +174,6 @@ class Content:
         self.names = self.columns.names.texts()
         self.kernels = kernels_by_device(self.columns, self.names, short_names)
         self.launches = LaunchTable(self.columns)
-        self._sort_ranges()
         self._by_launch: dict[int, tuple[list[int], array[int]]] = {}
         self._longest = {device: max(map(sub, own.end_ns, own.start_ns)) for device, own in self.kernels.items()}
 
@@ -197,7 +196,7 @@ class Content:
 
     def _process(self) -> int:
         """What tells the process from others."""
-        return next(iter({**self.columns.call_pids, **self.columns.range_pids}), 0) & PID_BITS
+        return min(self.columns.call_pids or self.columns.range_pids, default=0) & PID_BITS
 
     def _started(self) -> int | None:
         """When the first kernel or range began, in ns since 1970; None where the file does not say.
@@ -205,7 +204,7 @@ class Content:
         Times count from ``baseTimeNanoseconds``; before there was such a member they counted from 1970.
         """
         starts = [kernels.start_ns[0] for kernels in self.kernels.values()]
-        first = min((*starts, *self.columns.range_start[:1]), default=None)
+        first = min(chain(starts, self.columns.range_start), default=None)
         if first is None:
             return None
         base = self.members.get("baseTimeNanoseconds")
@@ -220,19 +219,10 @@ class Content:
                 for correlation, start in arrow_starts(events, self.launches.without):
                     self.launches.see(correlation, start)
 
-    def _sort_ranges(self) -> None:
-        columns = self.columns
-        order = order_of(columns.range_start, columns.range_end, lambda i: self.names[columns.range_name[i]])
-        if order is not None:
-            for name in ("range_start", "range_end", "range_thread", "range_name"):
-                column: array[int] = getattr(columns, name)
-                setattr(columns, name, array(column.typecode, map(column.__getitem__, order)))
-
     def _about_steps(self) -> Iterator[str]:
         """The last step is left out where it is incomplete and not the only one: as an open range it is no anchor."""
         columns = self.columns
-        steps = {i for i, name in enumerate(self.names) if self.STEP.fullmatch(name)}
-        found = [i for i, name in enumerate(columns.range_name) if name in steps] if steps else []
+        found = self._ordered(self._called(columns.range_name, self.STEP.fullmatch))
         described = self._steps(found)
         why = why_incomplete(described, columns.recorded_until_ns)
         if why is None:
@@ -245,36 +235,40 @@ class Content:
 
     def _steps(self, found: Sequence[int]) -> list[Step]:
         columns = self.columns
-        launches = {i for i, name in enumerate(self.names) if LAUNCHES.search(name)}
-        starts = [columns.range_start[i] for i in found]
-        ran = self.launches.ran()
-        counts, lost = [0] * len(found), [0] * len(found)
-        for name, time, correlation in zip(
-            columns.call_name, columns.call_start, columns.call_correlation, strict=True
-        ):
-            if name not in launches:
-                continue
-            step = bisect_right(starts, time) - 1
-            if step >= 0 and time <= columns.range_end[found[step]]:
-                counts[step] += 1
-                lost[step] += correlation not in ran
-        return [
-            Step(self.names[columns.range_name[i]], columns.range_start[i], columns.range_end[i], n, gone)
-            for i, n, gone in zip(found, counts, lost, strict=True)
-        ]
+        ran, correlation = self.launches.ran(), columns.call_correlation
+        launches = list(self._called(columns.call_name, LAUNCHES.search))
+        lost = [i for i in launches if correlation[i] not in ran]
+        every, gone = (sorted(map(columns.call_start.__getitem__, some)) for some in (launches, lost))
+        steps = []
+        for i, after in zip_longest(found, found[1:]):
+            start, end = columns.range_start[i], columns.range_end[i]
+            # of steps that overlap, a launch belongs to the last that has begun
+            until = end if after is None else min(end, columns.range_start[after] - 1)
+            counts = (bisect_right(some, until) - bisect_left(some, start) for some in (every, gone))
+            steps.append(Step(self.names[columns.range_name[i]], start, end, *(max(n, 0) for n in counts)))
+        return steps
+
+    def _called(self, names: array[int], wanted: Callable[[str], object]) -> Iterator[int]:
+        """Where in a column of names a wanted one stands."""
+        chosen = bytearray(bool(wanted(name)) for name in self.names)
+        return compress(count(), map(chosen.__getitem__, names))
+
+    def _ordered(self, some: Iterable[int]) -> list[int]:
+        """Some of the ranges, ordered by (start, end, name)."""
+        columns, names = self.columns, self.names
+        return order_of(some, columns.range_start, columns.range_end, lambda i: names[columns.range_name[i]])
 
     def ranges(self, wanted: Callable[[str], bool], span: Interval | None = None) -> Ranges:
-        """The ranges whose name is wanted, and that touch the span."""
-        columns, names = self.columns, self.names
-        chosen = bytearray(map(wanted, names))
-        low, high = span if span is not None else (NO_LAUNCH, OPEN_END_NS)
-        after = bisect_right(columns.range_start, high)
-        every = zip(columns.range_start, columns.range_end, columns.range_thread, columns.range_name, strict=True)
-        return Ranges.of(
-            Range(start, end, thread, names[name])
-            for start, end, thread, name in islice(every, after)
-            if chosen[name] and end >= low
+        """The ranges whose name is wanted, and that touch the span, in order."""
+        columns, found = self.columns, self._called(self.columns.range_name, wanted)
+        if span is not None:
+            found = (i for i in found if columns.range_start[i] <= span[1] and columns.range_end[i] >= span[0])
+        order = self._ordered(found)
+        start, end, thread, name = (
+            array("q", map(column.__getitem__, order))
+            for column in (columns.range_start, columns.range_end, columns.range_thread, columns.range_name)
         )
+        return Ranges(start, end, thread, name, self.names)
 
     def touching(self, device: int, span: Interval) -> list[int]:
         """The kernels of a device that touch the span."""

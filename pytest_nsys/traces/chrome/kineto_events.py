@@ -8,13 +8,12 @@ integers of nanoseconds without a float between.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from decimal import Decimal, DecimalException
-from operator import itemgetter
 from typing import Any
 
-from msgspec import Raw, field
+from msgspec import DecodeError, Raw, field
+from msgspec.json import Decoder
 
 from pytest_nsys.traces.chrome.json_stream import Written
 
@@ -84,25 +83,28 @@ def nanoseconds(microseconds: object) -> int:
         raise ValueError("no number") from None
 
 
-_BEFORE_MILLI = itemgetter(-4)
-_DOT = {ord(".")}
+_DIGITS = b"0123456789"
+_ALL_ZEROS = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
+_integers = Decoder(list[int]).decode
 
 
-def column_of_ns(pieces: Sequence[Any]) -> array[int]:
+def column_of_ns(pieces: Sequence[Any]) -> list[int]:
     """Nanoseconds of many numbers, all at once where that is exact. Raises ValueError where one is no number."""
     if not pieces:
-        return array("q")
-    if type(pieces[0]) is int or not (texts := _texts(pieces)):
-        return array("q", map(nanoseconds, pieces))
-    return array("q", map(int, texts))
+        return []
+    if type(pieces[0]) is int or not (text := _without_points(pieces)):
+        return list(map(nanoseconds, pieces))
+    try:
+        return _integers(b"[" + text + b"]")
+    except DecodeError:  # 0.512 is now 0512, which is no number of JSON
+        return list(map(int, text.split(b",")))
 
 
-def _texts(pieces: Sequence[Any]) -> list[bytes] | None:
+def _without_points(pieces: Sequence[Any]) -> bytes | None:
     """The numbers without their point, where all have three digits after it: these are nanoseconds already."""
     joined = ",".join(pieces).encode() if type(pieces[0]) is str else b",".join(pieces)
-    texts = joined.split(b",")
-    try:
-        exact = len(texts) == len(pieces) and set(map(_BEFORE_MILLI, texts)) == _DOT
-    except IndexError:
+    if joined.translate(None, _DIGITS + b"-") + b"," != b".," * len(pieces):
         return None
-    return joined.replace(b".", b"").split(b",") if exact else None
+    if (joined.translate(_ALL_ZEROS) + b",").count(b".000,") != len(pieces):
+        return None
+    return joined.replace(b".", b"")

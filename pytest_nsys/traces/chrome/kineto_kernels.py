@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
-from operator import le
+from itertools import compress, count, islice
+from operator import eq
 from pathlib import Path
 
 from pytest_nsys.core.conventions import CopyKind
@@ -44,13 +44,13 @@ def kernels_by_device(
         names=spelt,
         graph_node=columns.graph_node,
     )
-    order = order_of(everything.start_ns, everything.end_ns)
+    order = order_of(range(len(everything)), everything.start_ns, everything.end_ns)
     device_of = [stream.device for stream in everything.streams]
     devices = sorted(set(device_of))
     if len(devices) == 1:
-        return {devices[0]: everything if order is None else everything.take(order)}
+        return {devices[0]: everything if order == list(range(len(order))) else everything.take(order)}
     places: dict[int, list[int]] = {device: [] for device in devices}
-    for i in range(len(everything)) if order is None else order:
+    for i in order:
         places[device_of[everything.stream[i]]].append(i)
     return {device: everything.take(own) for device, own in places.items()}
 
@@ -95,21 +95,19 @@ class LaunchTable:
         return set(self._correlations)
 
 
-def order_of(starts: array[int], ends: array[int], name: Callable[[int], str] = str) -> list[int] | None:
-    """The order by (start, end, name); None where it is that already. Starts are sorted alone first: ties are few."""
-    order = list(range(len(starts)))
-    if not all(map(le, starts, islice(starts, 1, None))):
-        order.sort(key=starts.__getitem__)
-    tied = [i for i, (a, b) in enumerate(pairwise(map(starts.__getitem__, order))) if a == b]
+def order_of(
+    some: Iterable[int], starts: array[int], ends: array[int], name: Callable[[int], str] = lambda _: ""
+) -> list[int]:
+    """Some indices, ordered by (start, end, name). Starts are sorted alone first: ties are few."""
+    order = sorted(some, key=starts.__getitem__)
+    in_order = list(map(starts.__getitem__, order))
     after = 0
-    for first in tied:
+    for first in compress(count(), map(eq, in_order, islice(in_order, 1, None))):
         if first < after:
             continue
-        after = first + 1
-        while after < len(order) and starts[order[after]] == starts[order[first]]:
-            after += 1
+        after = bisect_right(in_order, in_order[first], first)
         order[first:after] = sorted(order[first:after], key=lambda i: (ends[i], name(i)))
-    return None if order == list(range(len(order))) else order
+    return order
 
 
 _BETWEEN = re.compile(r"memcpy ?([HDP])(?:to|2)([HDP])|copy(Host|Device)To(Host|Device)", re.IGNORECASE)
