@@ -142,7 +142,7 @@ class TextReader:
     def read(self, columns: Sequence[str], table: str, where: str) -> Block:
         """The rows that pass. Raises Unfit, and what sqlite3 raises."""
         # The greatest value is a text or a blob where any is: SQLite sorts both behind all numbers.
-        each = ", ".join(f"CAST(group_concat({column}) AS BLOB), max({column})" for column in columns)
+        each = ", ".join(f"group_concat({column}), max({column})" for column in columns)
         count, *found = self._connection.execute(f'SELECT count(*), {each} FROM "{table}" WHERE {where}').fetchone()
         return [_of_text(text, greatest, count) for text, greatest in zip(found[::2], found[1::2], strict=True)]
 
@@ -150,15 +150,36 @@ class TextReader:
         """Nothing: the connection is the file's."""
 
 
-def _of_text(text: bytes | None, greatest: object, count: int) -> Column:
+def _of_text(text: str | None, greatest: object, count: int) -> Column:
     if not count:
         return array("q")
-    if text is None or type(greatest) is not int or b"." in text or b"I" in text:  # 1.5, 1.0e+20, Inf
+    if text is None or type(greatest) is not int or "." in text or "I" in text:  # 1.5, 1.0e+20, Inf
         raise Unfit("a value is no whole number")
     numbers = parsed(text)
     if len(numbers) != count:  # group_concat leaves NULLs out
         raise Unfit("a value is NULL")
     return numbers
+
+
+def texts_between(file: SqliteFile, table: str, low: int, high: int) -> dict[int, str]:
+    """``value`` by ``id`` within bounds, some thousands in one text: to decode each costs twice that. Raises Unfit."""
+    found: dict[int, str] = {}
+    count = 0
+    for at in range(low, high + 1, BLOCK_ROWS):
+        where = f"WHERE id BETWEEN {at} AND {min(at + BLOCK_ROWS - 1, high)}"
+        each = "group_concat(id), max(id), group_concat(value, char(0)), min(value), max(value)"
+        ((rows, ids, greatest, values, *ends),) = file.rows(f"SELECT count(*), {each} FROM {table} {where}")
+        if rows:
+            if not all(isinstance(end, str) for end in ends):  # texts are between numbers and blobs
+                raise Unfit("a text is none")
+            numbers, texts = _of_text(ids, greatest, rows), values.split("\0")
+            if len(texts) != rows:
+                raise Unfit("a text is NULL, or has a zero in it")
+            found.update(zip(numbers, texts, strict=True))
+            count += rows
+    if len(found) != count:
+        raise Unfit("an id has two texts")
+    return found
 
 
 def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = id) -> Iterator[Block]:

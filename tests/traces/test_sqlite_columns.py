@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -14,10 +15,12 @@ import pytest
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Kernels, Lane
+from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces import arrow_sqlite, sqlite_columns
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
+from pytest_nsys.traces.nsys import columns as nsys_columns
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import WAY, Unfit, blocks
 from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
@@ -49,15 +52,11 @@ def trace(tmp_path: Path) -> Path:
         process = builder.process(pid)
         for i in range(20):
             start = (i * 37) % 23 * 10
-            process.kernel(
-                f"kernel{i % 3}",
-                start,
-                start + i,
-                device=i % 2,
-                context=1 + i % 3,
-                stream=7 + i % 2,
-                launch_ns=start - 5,
-            )
+            name, device, context, stream = f"kernel{i % 3}", i % 2, 1 + i % 3, 7 + i % 2
+            process.kernel(name, start, start + i, device=device, context=context, stream=stream, launch_ns=start - 5)
+            for name in (f"step {i % 4}", f"aten::add, seq = {i}", "ncclAllReduce"):
+                end = None if i % 7 == 6 else start + i
+                process.range(name, start, end, thread=i % 2, registered=(i + len(name)) % 3 > 0)
     path = builder.write(tmp_path / "trace.sqlite")
     execute(
         path,
@@ -80,10 +79,15 @@ def read(path: Path) -> object:
     """All that is read as columns, in words that compare, or what was said instead."""
     trace = NsysSqlite(path)
     try:
-        lanes = trace.lanes()[1:]  # the first is a stranger
+        lanes = trace.lanes()[2:]  # the first process is a stranger
         kernels = trace.kernels(dict.fromkeys([*lanes, Lane(lanes[-1].global_pid, None)]))
         launches = trace.launches(kernels)
-        return {lane: facts(own, launches[lane]) for lane, own in kernels.items()}, trace.unasked()
+        ranges = trace.ranges_around({lane.global_pid: (30, 1 << 40) for lane in lanes})
+        for own in ranges.values():
+            assert isinstance(own, Ranges)
+            assert [*own] == sorted(own, key=itemgetter(0, 1, 3))
+        found = {lane: facts(own, launches[lane]) for lane, own in kernels.items()}
+        return {pid: [*own] for pid, own in ranges.items()}, found, trace.unasked()
     except TraceError as error:
         return str(error)
     finally:
@@ -103,7 +107,8 @@ def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.delenv(WAY)
     assert found == read(trace)
     assert isinstance(found, tuple)
-    assert len(found[0]) == 5
+    assert [len(each) for each in found] == [2, 4, 1]
+    assert {len(own) for own in found[0].values()} == {36}
 
 
 @pytest.mark.parametrize("where", ["= 1", "= 45"], ids=["first", "deep"])
@@ -117,6 +122,7 @@ def test_each_way_reads_the_same(trace: Path, monkeypatch: pytest.MonkeyPatch, w
         ),
         (schema.KERNEL, "correlationId"),
         *((schema.RUNTIME, c) for c in ("start", "globalTid", "correlationId")),
+        *((schema.NVTX, c) for c in ("start", "end", "globalTid", "text", "textId", "eventType")),
     ],
     ids=lambda place: f"{place[0].rpartition('_')[2]}.{place[1]}",
 )
@@ -139,6 +145,22 @@ def test_a_damaged_table_is_told_alike(
     wanted = read(trace)
     for way in FAST:
         assert read(trace) == wanted, force(monkeypatch, way)
+
+
+@pytest.mark.parametrize("text", ["NULL", "x'31'", "'a' || char(0) || 'b'", "CAST(x'6EFF' AS TEXT)", "'two'"])
+def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    execute(
+        trace,
+        f"CREATE TABLE new AS SELECT * FROM {schema.STRINGS}",
+        f"DROP TABLE {schema.STRINGS}",
+        f"ALTER TABLE new RENAME TO {schema.STRINGS}",
+        f"UPDATE {schema.STRINGS} SET value = {text} WHERE value = 'kernel1'",
+        *([f"INSERT INTO {schema.STRINGS} SELECT id, 'once' FROM {schema.STRINGS}"] if text == "'two'" else ()),
+    )
+    wanted = read(trace)
+    monkeypatch.setattr(nsys_columns, "LISTED", 2)
+    assert read(trace) == wanted
+    assert isinstance(wanted, str) == (text in ("NULL", "x'31'", "'two'"))
 
 
 @pytest.mark.usefixtures("way")
@@ -222,7 +244,7 @@ def test_a_log_of_writes_is_read_where_there_is_one(trace: Path, closed: bool) -
         writer.commit()
     found = read(trace)
     assert isinstance(found, tuple)
-    assert {end >= 1_000_000 for own in found[0].values() for end in own[1]} == {not closed}
+    assert {end >= 1_000_000 for own in found[1].values() for end in own[1]} == {not closed}
     if closed:
         assert sorted(trace.parent.iterdir()) == before
     writer.close()

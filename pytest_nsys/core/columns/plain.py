@@ -162,9 +162,9 @@ def least_ratio(parts: Column, wholes: Column) -> int:
     return best
 
 
-def parsed(text: bytes) -> Column:
-    """The whole numbers of a text of decimals with commas between them. Raises ValueError, OverflowError."""
-    return array("q", map(int, text.split(b",") if text else ()))
+def parsed(text: str) -> Column:
+    """The whole numbers of a text, which holds nothing but them and a comma between each two."""
+    return array("q", map(int, text.split(",") if text else ()))
 
 
 def values(column: Column) -> Column:

@@ -26,7 +26,7 @@ from pytest_nsys.traces.nsys.tables import (
     listed,
     within,
 )
-from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, worth
+from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, texts_between, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 JSON_IN_SQLITE = (3, 38)
@@ -50,6 +50,20 @@ class Columns:
         self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
         self.streams: dict[Stream, int] = {}
         self.graph_node = bytearray()
+
+    def extend(
+        self, start: Column, end: Column, correlation: Column, stream: Column, name: Column, full: Column, node: Column
+    ) -> None:
+        """More kernels, each with the number of its stream in ``streams``. Raises OddValue."""
+        if columns.exceeds(start, end):
+            raise OddValue("a kernel ends before it starts")
+        self.start.extend(start)
+        self.end.extend(end)
+        self.correlation.extend(correlation)
+        self.stream.extend(stream)
+        self.name.extend(name)
+        self.full_name.extend(full)
+        self.graph_node += columns.equal(node, 1)
 
     def name_ids(self) -> Column:
         """Every name that was read."""
@@ -119,40 +133,38 @@ def fill(lanes: Collection[Lane] | None, found: Iterable[Block]) -> tuple[dict[L
     strangers: set[int] = set()
     for start, end, correlation, device, context, stream, short, full, node, pid in found:
         numbers, keys = columns.distinct(pid, device, context, stream)
+        own: list[Columns] = []
         places: dict[Lane, int] = {}
-        lane_of, stream_of = array("q"), array("q")
-        for pid_, device_, context_, stream_ in keys:
-            lane = Lane(pid_, device_)
-            if lane not in tables and lanes is not None:
-                lane = Lane(pid_, None)
-            if lane in tables or lanes is None:
-                own = tables.setdefault(lane, Columns())
-                lane_of.append(places.setdefault(lane, len(places)))
-                stream_of.append(own.streams.setdefault(Stream(device_, context_, stream_), len(own.streams)))
-            else:
-                strangers.add(pid_)
-                lane_of.append(len(keys))  # behind all lanes
-                stream_of.append(0)
-        lane_numbers = columns.take(lane_of, numbers)
-        order = columns.order(lane_numbers)
-        counts = columns.counts(lane_numbers, len(keys) + 1)
-        own_streams = columns.take(stream_of, numbers)
-        each = [columns.take(c, order) for c in (start, end, correlation, own_streams, short, full, node)]
-        own_rows = len(start) - counts[-1]
-        if columns.exceeds(each[0][:own_rows], each[1][:own_rows]):
-            raise OddValue("a kernel ends before it starts")
-        low = 0
-        for lane, number in places.items():
-            high = low + counts[number]
-            own = tables[lane]
-            parts = [column[low:high] for column in each]
-            for column, part in zip(
-                (own.start, own.end, own.correlation, own.stream, own.name, own.full_name), parts, strict=False
-            ):
-                column.extend(part)
-            own.graph_node += columns.equal(parts[-1], 1)
-            low = high
+        table_of, stream_of = array("q"), array("q")
+        for key in keys:
+            lane = Lane(*key[:2])
+            if lanes is None:
+                tables.setdefault(lane, Columns())
+            elif lane not in tables:
+                lane = Lane(lane.global_pid, None)
+            if lane in tables and lane not in places:
+                places[lane] = len(own)
+                own.append(tables[lane])
+            if lane not in tables:
+                strangers.add(lane.global_pid)
+            streams = tables[lane].streams if lane in tables else {}
+            table_of.append(places.get(lane, len(keys)))  # a stranger is behind all lanes
+            stream_of.append(streams.setdefault(Stream(*key[1:]), len(streams)))
+        each = (start, end, correlation, columns.take(stream_of, numbers), short, full, node)
+        parts_of = split(columns.take(table_of, numbers), len(keys) + 1, each)
+        for table, parts in zip(own, parts_of, strict=False):
+            table.extend(*parts)
     return tables, strangers - {lane.global_pid for lane in tables}
+
+
+def split(groups: Column, size: int, each: Sequence[Column]) -> Iterator[list[Column]]:
+    """For each number below ``size``, as all of ``groups`` are, the part of each column where it stands, in order."""
+    order = columns.order(groups)
+    sorted_ = [columns.take(column, order) for column in each]
+    low = 0
+    for count in columns.counts(groups, size):
+        yield [column[low : low + count] for column in sorted_]
+        low += count
 
 
 def launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Column]:
@@ -265,4 +277,27 @@ def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
         check_whole(number)
         if found.setdefault(number, check_text(text)) != text:
             raise OddValue(f"the id {number} stands for two texts")
+    return found
+
+
+LISTED = 20_000
+"""Texts that are asked for by their ids at once: a statement may have a million bytes."""
+
+
+def read_texts(file: SqliteFile, ids: Collection[int]) -> dict[int, str]:
+    """The texts of distinct ids; of many ids those of the ids between them, too. Raises OddValue."""
+    try:
+        wanted = columns.values(array("q", ids))
+    except (TypeError, OverflowError):
+        check_whole(*ids)
+        raise
+    if len(wanted) > LISTED and wanted[-1] - wanted[0] < 4 * len(wanted):
+        try:
+            return texts_between(file, STRINGS, wanted[0], wanted[-1])
+        except Unfit:
+            pass
+    found: dict[int, str] = {}
+    for at in range(0, len(wanted), LISTED):
+        some = listed(wanted[at : at + LISTED])
+        found |= texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
     return found

@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 
-from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
+from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
@@ -41,9 +41,11 @@ from pytest_nsys.traces.nsys.columns import (
     check_whole,
     launches,
     read_kernels,
+    read_texts,
     texts_of,
 )
 from pytest_nsys.traces.nsys.copies import read_as_kernels, read_copies
+from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     KERNEL,
@@ -54,22 +56,16 @@ from pytest_nsys.traces.nsys.tables import (
     RUNTIME,
     STRINGS,
     THREAD_BITS,
-    among,
     any_name,
     by_process,
     listed,
-    name_condition,
     one_of,
     starting,
     touches,
-    touching,
     within,
 )
 from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-
-RANGE_EVENTS = among("eventType", (59, 60, 70, 71))
-"""Push/pop and start/end ranges, recorded and imported; marks, categories, domain and thread rows are none."""
 
 
 class NsysSqlite:
@@ -235,15 +231,8 @@ class NsysSqlite:
         """The ranges of each process that touch its span, open ones included, NCCL's own left out."""
         if NVTX not in self._file.tables or not spans:
             return {}
-        where = touching("globalTid", spans)
-        if self._file.has(NVTX, "text"):
-            condition, values = name_condition("text", COMMUNICATION_PREFIX + "%")
-            where += f" AND (text IS NULL OR NOT ({condition}))"
-        else:
-            values = []
-        rows = list(self._nvtx(where, values))
-        ids = self._strings(row[4] for row in rows if row[3] is None)
-        return self._ranges_of(rows, ids, lambda name: not name.startswith(COMMUNICATION_PREFIX))
+        with self._damage(NVTX):
+            return read_around(self._file, spans, self._strings)
 
     def common_range_names(self, global_pid: int) -> Sequence[tuple[str, int]]:
         """The names that most ranges of a process have, with their counts."""
@@ -286,16 +275,9 @@ class NsysSqlite:
             ranges.sort(key=itemgetter(0, 1, 3))
         return dict(found)
 
-    def _strings(self, ids: Iterable[int | None]) -> dict[int, str]:
+    def _strings(self, ids: Iterable[int | None]) -> Mapping[int, str]:
         with self._damage(STRINGS):
-            known = {i for i in ids if i is not None}
-            check_whole(*known)
-            wanted = sorted(known) if STRINGS in self._file.tables else []
-            found: dict[int, str] = {}
-            for at in range(0, len(wanted), 50_000):  # a statement may have a million bytes
-                some = listed(wanted[at : at + 50_000])
-                found |= texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
-            return found
+            return read_texts(self._file, {i for i in ids if i is not None}) if STRINGS in self._file.tables else {}
 
     # -- kernels
 
