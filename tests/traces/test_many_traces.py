@@ -80,16 +80,6 @@ def opened_here(traces: Path, convention: str, metrics: list[str], executor: str
     return found, files
 
 
-def test_what_was_read_ahead_needs_no_file_here(tmp_path: Path) -> None:
-    """Also the launches, the ranges, the calls and the kernels of the whole run."""
-    write_nodes(tmp_path, 3, ranks=2)
-    metrics = ["overlap", "comm_streams", "overlap_tax_ns", "syncs", "period_ns", "launches"]
-    serial, _ = opened_here(tmp_path, "pithtrain", metrics, None)
-    ahead, opened = opened_here(tmp_path, "pithtrain", metrics, "processes:2")
-    assert ahead == serial
-    assert opened == 0
-
-
 def test_what_nobody_foresaw_is_read_from_the_file(tmp_path: Path) -> None:
     write_nodes(tmp_path, 3, ranks=2)
     spec = spec_under(BUILT_IN["pithtrain"], "median", None, None)
@@ -103,11 +93,10 @@ def test_what_nobody_foresaw_is_read_from_the_file(tmp_path: Path) -> None:
     plain.close()
 
 
-def write_kineto(folder: Path, ranks: int, *, informed: bool = True) -> None:
-    """One trace per rank; ``informed``: ``distributedInfo`` says which."""
-    folder.mkdir(exist_ok=True)
+def write_kineto(folder: Path, ranks: int) -> None:
+    """One trace per rank."""
     for rank in range(ranks):
-        trace = KinetoBuilder(rank=rank if informed else None, world=ranks, pid=100 + rank)
+        trace = KinetoBuilder(rank=rank, world=ranks, pid=100 + rank)
         for step in range(6):
             begin = 1_000_000 * step
             trace.range(f"ProfilerStep#{step}", begin, begin + 900_000)
@@ -116,11 +105,21 @@ def write_kineto(folder: Path, ranks: int, *, informed: bool = True) -> None:
         trace.write(folder / f"rank{rank}_trace.json")
 
 
-def test_traces_of_torch_are_read_ahead_as_well(tmp_path: Path) -> None:
-    write_kineto(tmp_path, 3)
-    metrics = ["wall_overlap", "idle_ns", "period_ns"]
-    serial, _ = opened_here(tmp_path, "kineto", metrics, None)
-    ahead, opened = opened_here(tmp_path, "kineto", metrics, "processes:2")
+@pytest.mark.parametrize(
+    ("convention", "metrics"),
+    [
+        ("pithtrain", ["overlap", "comm_streams", "overlap_tax_ns", "syncs", "period_ns", "launches"]),
+        ("kineto", ["wall_overlap", "idle_ns", "period_ns"]),
+    ],
+)
+def test_what_was_read_ahead_needs_no_file_here(tmp_path: Path, convention: str, metrics: list[str]) -> None:
+    """Also the launches, the ranges, the calls and the kernels of the whole run."""
+    if convention == "kineto":
+        write_kineto(tmp_path, 3)
+    else:
+        write_nodes(tmp_path, 3, ranks=2)
+    serial, _ = opened_here(tmp_path, convention, metrics, None)
+    ahead, opened = opened_here(tmp_path, convention, metrics, "processes:2")
     assert ahead == serial
     assert opened == 0
 

@@ -92,18 +92,9 @@ def test_a_baseline_without_breakdowns_judges_all_the_same(judged: Project) -> N
     assert "1 of" in said
 
 
-def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project) -> None:
-    (path,) = (judged.root / "baselines").rglob("*.json")
-    whole = baseline_file.load(path)
-    lacking = replace(whole, breakdowns={})
-    path.write_text(lacking.dumps())
-    said = judged.refresh("--nsys-trace=run.sqlite")
-    assert "no row changed; what explains a red by its kernels was added" in said
-    assert baseline_file.load(path).breakdowns == whole.breakdowns
-    assert "unchanged" in judged.refresh("--nsys-trace=run.sqlite")
-
-
-def test_a_refresh_keeps_by_kernel_what_an_older_baseline_has_as_sums(judged: Project) -> None:
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_refresh_adds_what_an_older_baseline_lacks(judged: Project, summed: bool) -> None:
+    """All of it, or what the sums that it has are made of."""
     (path,) = (judged.root / "baselines").rglob("*.json")
     whole = baseline_file.load(path)
     sums = {
@@ -113,10 +104,11 @@ def test_a_refresh_keeps_by_kernel_what_an_older_baseline_has_as_sums(judged: Pr
         }
         for how, ranks in whole.breakdowns.items()
     }
-    path.write_text(replace(whole, breakdowns=sums).dumps())
+    path.write_text(replace(whole, breakdowns=sums if summed else {}).dumps())
     said = judged.refresh("--nsys-trace=run.sqlite")
     assert "no row changed; what explains a red by its kernels was added" in said
     assert baseline_file.load(path).breakdowns == whole.breakdowns
+    assert "unchanged" in judged.refresh("--nsys-trace=run.sqlite")
 
 
 def test_breakdowns_of_windows_that_nothing_reads_are_dropped(judged: Project) -> None:
