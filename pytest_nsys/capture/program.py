@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from typing import IO
 
-from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake
+from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake, one_line
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.tools.nsys_command import Nsys, find_nsys
 
@@ -249,12 +249,10 @@ def _srun(capture: Capture) -> list[str]:
 def _ready(capture: Capture, job: Job, *, force: bool) -> None:
     """Make the folder, and see that it can be written and holds nothing of an earlier capture of this name."""
     folder = capture.folder
-    try:
+    with one_line(CaptureError, f"{folder}: a report cannot be written there"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise CaptureError(f"{folder}: a report cannot be written there: {error.strerror}") from error
     node = str(capture.node) if job.one_of_many else "*"
     there = [p for s in (*SUFFIXES, EXPORT) for p in sorted(folder.glob(f"{capture.name}_node{node}{s}"))]
     if there and not force:
@@ -265,10 +263,8 @@ def _ready(capture: Capture, job: Job, *, force: bool) -> None:
 
 def _run(words: Sequence[str]) -> tuple[int, list[Path]]:
     """The exit code, and the files in a temporary folder that nsys said it wrote."""
-    try:
+    with one_line(CaptureError, f"{words[0]}: cannot be started"):
         process = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)
-    except OSError as error:
-        raise CaptureError(f"{words[0]}: cannot be started: {error.strerror}") from error
     said: list[bytes] = []
     listener = threading.Thread(target=_pass_on, args=(process.stdout, said), daemon=True)
     listener.start()

@@ -14,7 +14,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
@@ -74,10 +74,8 @@ def _target(output: str, traces: Sequence[Path], given: Sequence[Path]) -> Path:
 
 def _write(output: str, target: Path, content: bytes) -> None:
     """Raises UsageMistake where the file cannot be written; an earlier one stays."""
-    try:
+    with one_line(UsageMistake, f"--output {printable(output)}: cannot be written"):
         write_whole(target, content)
-    except OSError as error:
-        raise UsageMistake(f"--output {printable(output)}: cannot be written: {error.strerror}") from None
 
 
 @contextlib.contextmanager

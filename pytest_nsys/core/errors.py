@@ -76,6 +76,15 @@ def naming(what: str) -> Iterator[None]:
         raise type(error)(f"{what}: {error}") from error
 
 
+@contextlib.contextmanager
+def one_line(kind: type[NsysError], what: str, then: str = "") -> Iterator[None]:
+    """An OSError inside is one line for the person: ``what``, why, and what to do ``then``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}{then}") from error
+
+
 class NoRows(NsysError):
     """What was asked of a metric has no row, and why: others may have rows of the same window."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import printable
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
@@ -69,10 +69,8 @@ def _options(path: str, command: str) -> frozenset[str]:
 
 
 def _asked(path: str, *words: str) -> str:
-    try:
+    with one_line(TraceError, f"{path}: cannot be started"):
         done = subprocess.run([path, *words], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be started: {error.strerror}") from error
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
@@ -104,12 +102,10 @@ def export_sqlite(nsys: Nsys, report: Path, target: Path, progress: Callable[[in
 
 
 def _run(words: list[str], progress: Callable[[int], None] | None) -> tuple[int, str]:
-    try:
+    with one_line(TraceError, f"{words[0]}: cannot be started"):
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
-    except OSError as error:
-        raise TraceError(f"{words[0]}: cannot be started: {error.strerror}") from error
     with process:
         try:
             said = _listen(process, progress)
@@ -175,11 +171,8 @@ def _why_unusable(target: Path) -> str | None:
 
 def is_report(path: Path) -> bool:
     """Whether the file begins as a report does. Raises TraceError where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    with one_line(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _last_words(said: str) -> str:

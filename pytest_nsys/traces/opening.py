@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.core.conventions import DEFAULT
-from pytest_nsys.core.errors import TraceError, UsageMistake
+from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
 from pytest_nsys.core.model import Trace, printable
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
@@ -221,10 +221,8 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
     Raises UsageMistake where there are none.
     """
-    try:
+    with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
         return _find(value, base / Path(value).expanduser())
-    except OSError as error:
-        raise UsageMistake(f"{printable(value)}: cannot be looked at: {error.strerror}") from error
 
 
 def _find(value: str, path: Path) -> tuple[Path, ...]:

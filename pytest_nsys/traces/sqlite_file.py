@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import printable
 
@@ -83,15 +83,13 @@ class SqliteFile:
         self.tables = frozenset(str(name) for (name,) in names)
 
     def _check_header(self) -> None:
-        try:
+        with one_line(TraceError, f"{self.path}: cannot be read"):
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise TraceError(f"{self.path}: is no plain file: give what `nsys export --type=sqlite` wrote")
             size = status.st_size
             with self.path.open("rb") as file:
                 head = file.read(WRITE_AHEAD_AT + 1)
-        except OSError as error:
-            raise TraceError(f"{self.path}: cannot be read: {error.strerror}") from error
         if size == 0:
             raise TraceError(f"{self.path}: is empty (0 bytes): export the report again")
         if not head.startswith(MAGIC):

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.structure import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median
 from pytest_nsys.core.model import Label, Value, counted, printable
 from pytest_nsys.core.units import HASH
@@ -144,10 +144,8 @@ def _row_text(labels: RowLabels, values: Sequence[Value], calibration: Sequence[
 
 def load(path: Path) -> Baseline:
     """The baseline in a file. Raises BaselineError with what is wrong in it and what to do."""
-    try:
+    with one_line(BaselineError, f"{path}: cannot be read"):
         return loads(path.read_bytes(), str(path))
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def loads(content: bytes, shown: str) -> Baseline:

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.circumstances import Key
-from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, load, loads, stale
@@ -34,10 +34,8 @@ class WorkTree:
 
     def read(self, path: Path) -> bytes | None:
         _inside(path)
-        try:
+        with one_line(BaselineError, f"{path}: cannot be read"):
             return path.read_bytes() if path.exists() else None
-        except OSError as error:
-            raise BaselineError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +105,9 @@ class BaselineStore:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else writes here meanwhile, so that what was read is still there to be added to."""
-        try:
+        with one_line(BaselineError, f"{self.folder}: cannot be written", "; nothing was changed"):
             self.folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.folder, os.O_RDONLY)  # the folder itself: a lock file would end up in git
-        except OSError as error:
-            raise BaselineError(f"{self.folder}: cannot be written: {error.strerror}; nothing was changed") from error
         try:
             with contextlib.suppress(OSError):  # a file system without locks still has the rename
                 fcntl.flock(handle, fcntl.LOCK_EX)
@@ -125,14 +121,12 @@ class BaselineStore:
             content = baseline.dumps().encode()
         except UnicodeEncodeError as error:
             raise BaselineError(f"{path}: cannot be written: {error}; nothing was changed") from error
-        try:
+        with one_line(BaselineError, f"{path}: cannot be written", "; nothing was changed"):
             if path.exists() and path.read_bytes() == content:
                 return False
             self.folder.mkdir(parents=True, exist_ok=True)
             _inside(path)
             write_whole(path, content)
-        except OSError as error:
-            raise BaselineError(f"{path}: cannot be written: {error.strerror}; nothing was changed") from error
         return True
 
     def writable(self) -> None:
@@ -296,9 +290,7 @@ def remove(orphan: Orphan) -> None:
 
 def _remove(path: Path) -> None:
     """Remove a file, and its folder where it was the last."""
-    try:
+    with one_line(BaselineError, f"{path}: cannot be removed"):
         path.unlink()
-    except OSError as error:
-        raise BaselineError(f"{path}: cannot be removed: {error.strerror}") from error
     with contextlib.suppress(OSError):  # other files are in it
         path.parent.rmdir()

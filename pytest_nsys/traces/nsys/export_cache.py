@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import TraceFacts, printable
 from pytest_nsys.tools.nsys_command import version_order
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
@@ -115,10 +115,8 @@ def whole(target: Path, partial: Path) -> Iterator[Path]:
     """A path to write to that becomes ``target`` at the end, or nothing where that fails. Raises TraceError."""
     try:
         yield partial
-        try:
+        with one_line(TraceError, f"{target}: cannot be written"):
             partial.replace(target)
-        except OSError as error:
-            raise TraceError(f"{target}: cannot be written: {error.strerror}") from error
     finally:
         for path in (partial, partial.with_name(partial.name + "-journal")):
             with contextlib.suppress(OSError):

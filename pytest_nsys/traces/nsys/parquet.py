@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import printable
 from pytest_nsys.traces.nsys.export_cache import Export, Wanted, find_export, write_export
 
@@ -43,10 +43,8 @@ def exported(folder: Path) -> Export:
 
 def tables_in(folder: Path) -> list[Path]:
     """The files of the tables that are read, by name. Raises TraceError."""
-    try:
+    with one_line(TraceError, f"{folder}: cannot be read"):
         found = sorted(path for path in folder.glob("*.parquet") if TABLES.fullmatch(path.stem))
-    except OSError as error:
-        raise TraceError(f"{folder}: cannot be read: {error.strerror}") from error
     if not found:
         raise TraceError(f"{folder}: holds no table of an Nsight Systems export (*.parquet)")
     return found
@@ -56,11 +54,8 @@ def _digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode("utf-8", "surrogateescape") + b"\0")
-        try:
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+        with one_line(TraceError, f"{path}: cannot be read"), path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import printable
 from pytest_nsys.tools.nsys_command import Nsys, export_sqlite, find_nsys, is_report
 from pytest_nsys.traces.nsys.export_cache import (
@@ -74,10 +74,8 @@ def own_export(report: Path) -> Export | None:
 
     Raises TraceError for a report that cannot be read, or that is empty.
     """
-    try:
+    with one_line(TraceError, f"{report}: cannot be read"):
         status = report.stat()
-    except OSError as error:
-        raise TraceError(f"{report}: cannot be read: {error.strerror}") from error
     if status.st_size == 0:
         raise TraceError(f"{report}: is empty (0 bytes): the capture, or its copy, was not finished")
     for suffix in OWN_EXPORTS:
@@ -103,11 +101,8 @@ def export_to(report: Path, target: Path) -> Nsys:
 
 
 def _digest(report: Path) -> str:
-    try:
-        with report.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise TraceError(f"{report}: cannot be read: {error.strerror}") from error
+    with one_line(TraceError, f"{report}: cannot be read"), report.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _why_not_without(report: Path) -> str:
