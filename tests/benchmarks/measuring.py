@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,10 +23,10 @@ BYTE_CODE = Path(tempfile.gettempdir()) / "pytest-nsys-benchmark-bytecode"
 RAW = """
 import sqlite3, sys, time
 connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
-start = time.perf_counter()
+start = time.CLOCK()
 for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
     connection.execute(f'SELECT sum("end" - start) FROM {table}').fetchone()
-print(time.perf_counter() - start)
+print(time.CLOCK() - start)
 """
 WITHOUT = """
 import runpy, sys
@@ -38,10 +38,13 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost: on the clock, of the processor (user and system), and of memory; and what it said."""
+    """What one process cost, in ``seconds`` of the clock that was asked for, and of memory; and what it said."""
 
     seconds: float
+    wall: float
     processor: float
+    """Of user and system, over all threads and cores."""
+
     peak_mib: float
     said: str
 
@@ -106,12 +109,12 @@ def spend(
     with process.stdout:
         said = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
+    wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in good:
         command = " ".join(map(str, words))
         raise RuntimeError(f"{command} ended with {process.returncode}:\n{said[-3000:]}")
-    return Spent(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said)
+    return Spent(wall, wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said)
 
 
 class Bench:
@@ -120,8 +123,10 @@ class Bench:
     Children are as a user's: byte code is cached; but of its plugins ``pytest`` loads only ours.
     """
 
-    def __init__(self, traces: Path, work: Path, *, rounds: int = 5, small: bool = False, hta: str = "") -> None:
-        self.traces, self.work, self.small, self.hta = traces, work, small, hta
+    def __init__(
+        self, traces: Path, work: Path, *, rounds: int = 5, small: bool = False, processor: bool = False, hta: str = ""
+    ) -> None:
+        self.traces, self.work, self.small, self.processor, self.hta = traces, work, small, processor, hta
         self.rounds = 1 if small else rounds
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._environment = {**kept, "PYTHONPYCACHEPREFIX": str(BYTE_CODE)}
@@ -149,7 +154,8 @@ class Bench:
         """A cold Python. ``without``: as if these modules were not installed (then ``words`` begin with ``-m``)."""
         if without:
             words = ("-c", WITHOUT, ",".join(without), *words[1:])
-        return spend([executable, *words], self.work, {**self._environment, **set})
+        spent = spend([executable, *words], self.work, {**self._environment, **set})
+        return replace(spent, seconds=spent.processor) if self.processor else spent
 
     def command(self, *words: str | Path, without: Sequence[str] = ()) -> Spent:
         """``pytest-nsys WORDS``, cold to exit."""
@@ -169,9 +175,10 @@ class Bench:
         return self.clocked(RAW, trace)
 
     def clocked(self, code: str, *words: str | Path) -> Spent:
-        """A fresh Python that prints the seconds that count."""
-        spent = self.python("-c", code, *words)
-        return Spent(float(spent.said), spent.processor, spent.peak_mib, spent.said)
+        """A fresh Python that prints the seconds that count, by ``time.CLOCK()`` of its code."""
+        clock = "process_time" if self.processor else "perf_counter"
+        spent = self.python("-c", code.replace("CLOCK", clock), *words)
+        return replace(spent, seconds=float(spent.said))
 
     def gate(self, name: str, trace: Path, *texts: str, without: Sequence[str] = ()) -> Callable[[], Spent]:
         """A run of as many gate files as there are texts; where they ask for a baseline, the trace is its own."""
@@ -187,7 +194,7 @@ class Bench:
 
 
 def less(spent: Spent, start: Spent) -> float:
-    """Seconds on the clock beyond those of ``start``."""
+    """Seconds beyond those of ``start``."""
     return spent.seconds - start.seconds
 
 

@@ -38,8 +38,8 @@ def lines(bench: Bench) -> Iterator[Line]:
             serial=partial(read, "--executor=serial"),
             parallel=partial(read, "--executor=processes:2"),
         )
-        best = [2 * r["alone"].seconds / r["pair"].seconds for r in found]
-        ratios = [r["serial"].seconds / r["parallel"].seconds for r in found]
+        best = [2 * r["alone"].wall / r["pair"].wall for r in found]
+        ratios = [r["serial"].wall / r["parallel"].wall for r in found]
         yield Line(f"{what}, two processes", "× one", ratios)
         yield Line("  two processes that only count, the best there is here", "× one", best)
         shares = [ratio / each for ratio, each in zip(ratios, best, strict=True)]
