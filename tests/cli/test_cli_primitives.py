@@ -274,6 +274,11 @@ def test_json_holds_every_metric() -> None:
     assert all(row["summary"] and "``" not in row["summary"] for row in rows)
 
 
+def test_a_list_is_one_cell_of_csv() -> None:
+    rows = csv.DictReader(io.StringIO(run("metrics", "--format", "csv").stdout))
+    assert {row["name"]: row["dimensions"] for row in rows}["overlap"] == "rank stage"
+
+
 def loaded_by(*arguments: str) -> set[str]:
     code = f"import sys; from pytest_nsys.cli import main; main({list(arguments)!r}, standalone_mode=False)"
     shown = f"{code}; print('modules:', *sys.modules)"
