@@ -12,7 +12,7 @@ import click
 from pytest_nsys.cli.asking import StoredGate, folder_option, stores, update
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import executor_option, format_option
-from pytest_nsys.cli.output import print_rows, shown
+from pytest_nsys.cli.output import print_answer, shown
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import Value, counted, label_words, printable
@@ -20,7 +20,7 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
-from pytest_nsys.reports.tables import Cell, CellKind, Column, Format, Measure
+from pytest_nsys.reports.tables import Cell, CellKind, Format, Measure, numbers, texts
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
@@ -29,16 +29,7 @@ from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
 
-COLUMNS = (
-    Column("file"),
-    Column("gate"),
-    Column("metric"),
-    Column("labels"),
-    Column("value"),
-    Column("unit"),
-    Column("runs", CellKind.NUMBER),
-    Column("measured"),
-)
+COLUMNS = (*texts("file", "gate", "metric", "labels", "value", "unit"), *numbers("runs"), *texts("measured"))
 
 
 @click.group(cls=ListingGroup)
@@ -130,7 +121,7 @@ def show(folder: str, format: Format) -> None:
         raise UsageMistake(f"{root}: holds no baseline (*.json): give the folder of the baselines")
     loaded = [(path, load(path)) for path in paths]
     rows = [row for path, stored in loaded for row in _rows(path, stored)]
-    print_rows(format, COLUMNS, rows)
+    print_answer(format, COLUMNS, rows)
     for path, stored in loaded:
         key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
         click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}", err=True)
@@ -152,16 +143,7 @@ def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]
     return rows
 
 
-CHANGES = (
-    Column("file"),
-    Column("metric"),
-    Column("labels"),
-    Column("old", CellKind.NUMBER),
-    Column("new", CellKind.NUMBER),
-    Column("change"),
-    Column("unit"),
-    Column("measured"),
-)
+CHANGES = (*texts("file", "metric", "labels"), *numbers("old", "new"), *texts("change", "unit", "measured"))
 
 
 @baseline.command()
@@ -186,7 +168,7 @@ def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_c
     rows = [_change(change, row, for_people) for change in found for row in change.rows]
     if rows or format is not Format.TABLE:
         about = {"since": snapshot.commit, "ref": ref, "merge_base": merge_base, "files": [_file(c) for c in found]}
-        print_rows(format, CHANGES, rows, about)
+        print_answer(format, CHANGES, rows, about)
     for change in found:
         click.echo(_told(change), err=True)
     files = f"{counted(len(found), 'file')} changed" if found else "no baseline changed"

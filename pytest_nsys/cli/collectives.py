@@ -11,12 +11,11 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option, traces_argument
-from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.cli.output import mode_of, print_answer
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.reports.kernel_report import COLUMNS, CollectiveReport
-from pytest_nsys.reports.tables import Format, json_rows
 
 
 @click.command()
@@ -42,10 +41,5 @@ def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spe
     if not rows:
         raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {spec}")
     notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, report.unsaid())]
-    lines = note_lines(dict.fromkeys(notes))
-    about = {"trace": list(traces), "kernels": mode_of(spec), "stragglers": report.straggling(), "notes": lines}
-    print_rows(asked.format, COLUMNS, rows, about, json_rows=json_rows(COLUMNS, rows))
-    if asked.format in (Format.TABLE, Format.MARKDOWN):
-        for number, line in enumerate(report.lines()):
-            click.echo(line if number else f"\n{line}")
-    print_notes(lines)
+    about = {"trace": list(traces), "kernels": mode_of(spec), "stragglers": report.straggling()}
+    print_answer(asked.format, COLUMNS, rows, about, dict.fromkeys(notes), below=report.lines())

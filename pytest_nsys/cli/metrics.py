@@ -6,16 +6,12 @@ import click
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli.options import format_option
-from pytest_nsys.cli.output import print_rows
-from pytest_nsys.reports.tables import CellKind, Column, Format
+from pytest_nsys.cli.output import print_answer
+from pytest_nsys.reports.tables import CellKind, Column, Format, texts
 
 COLUMNS = (
-    Column("name"),
-    Column("unit"),
-    Column("better"),
-    Column("dimensions", CellKind.LIST),
-    Column("definition", CellKind.NUMBER),
-    Column("summary"),
+    *texts("name", "unit", "better"),
+    *(Column("dimensions", CellKind.LIST), Column("definition", CellKind.NUMBER), Column("summary")),
 )
 
 
@@ -24,14 +20,7 @@ COLUMNS = (
 def metrics(format: Format) -> None:
     """The metrics: name, unit, direction, dimensions, definition."""
     rows = [
-        (
-            m.name,
-            str(m.unit),
-            str(m.better) if m.better else None,
-            m.dimensions,
-            m.definition,
-            m.summary.replace("``", ""),
-        )
+        (m.name, str(m.unit), m.better and str(m.better), m.dimensions, m.definition, m.summary.replace("``", ""))
         for m in METRICS.values()
     ]
-    print_rows(format, COLUMNS, rows)
+    print_answer(format, COLUMNS, rows)

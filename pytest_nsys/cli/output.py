@@ -10,8 +10,7 @@ import click
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Rank, Window, printable
-from pytest_nsys.reports import tables
-from pytest_nsys.reports.tables import Column, Format, Row
+from pytest_nsys.reports.tables import Column, Format, Row, rendered
 from pytest_nsys.tools.whole_file import write_whole
 
 DEFINITION = 1
@@ -50,41 +49,23 @@ def shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def print_rows(
-    format: Format,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    about: Mapping[str, object] | None = None,
-    *,
-    json_rows: Sequence[Mapping[str, object]] | None = None,
-) -> None:
-    """Print the rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
-    match format:
-        case Format.JSON:
-            found = tables.json_rows(columns, rows) if json_rows is None else json_rows
-            text = tables.as_json({**(about or {}), "rows": found})
-        case Format.CSV:
-            text = tables.as_csv(columns, rows)
-        case Format.MARKDOWN:
-            text = tables.as_markdown(columns, rows)
-        case Format.TABLE:
-            text = tables.as_table(columns, rows)
-    click.echo(text, nl=False)
-
-
 def print_answer(
     format: Format,
     columns: Sequence[Column],
     rows: Sequence[Row],
-    about: Mapping[str, object],
-    notes: Iterable[Note],
+    about: Mapping[str, object] | None = None,
+    notes: Iterable[Note] | None = None,
     *,
     json_rows: Sequence[Mapping[str, object]] | None = None,
+    below: Iterable[str] = (),
 ) -> None:
-    """Print the rows, and beside them the notes, which JSON has as well."""
-    lines = note_lines(notes)
-    print_rows(format, columns, rows, {**about, "notes": lines}, json_rows=json_rows)
-    print_notes(lines)
+    """Print the rows, ``below`` them what people read besides, and beside them the notes, which JSON has as well."""
+    lines = {} if notes is None else {"notes": note_lines(notes)}
+    click.echo(rendered(format, columns, rows, {**(about or {}), **lines}, json_rows), nl=False)
+    if format in (Format.TABLE, Format.MARKDOWN):
+        for number, line in enumerate(below):
+            click.echo(line if number else f"\n{line}")
+    print_notes(lines.get("notes", ()))
 
 
 def about_windows(

@@ -13,14 +13,14 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.pipeline import Pipeline, pipelines
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
-from pytest_nsys.cli.output import mode_of, note_lines, print_notes, print_rows
+from pytest_nsys.cli.output import mode_of, print_answer
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Label, Note, Span, Value, printable
 from pytest_nsys.core.units import BARE, format_value
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, numbers, texts
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"
@@ -30,13 +30,11 @@ QUANTILES = ("p50", "p90", "p99")
 MEASURED = ("overlap_score", "serialization", "share", "period_ns", "anchors", "launches", "gpu_gap_ns", "syncs")
 
 HIDING = (
-    *(Column(name, CellKind.NUMBER) for name in ("rank", "units", "unit_ns", "stage0_ns", "stage1_ns")),
-    *(Column(name, CellKind.NUMBER) for name in ("overlap_score", "serialization")),
-    *(Column("reading"), Column("rule")),
+    *numbers("rank", "units", "unit_ns", "stage0_ns", "stage1_ns", "overlap_score", "serialization"),
+    *texts("reading", "rule"),
 )
 SPENDING = (
-    *(Column(name, CellKind.NUMBER) for name in ("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES))),
-    *(Column(name, CellKind.NUMBER) for name in ("launches", "gpu_gap_ns", "syncs")),
+    *numbers("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES), "launches", "gpu_gap_ns", "syncs"),
 )
 
 
@@ -95,20 +93,17 @@ def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spe
     stages = run.workload.pipeline
     assert stages is not None  # no command without
     notes = [Note(str(spec)), Note("; ".join(stages.words)), *captures.notes(spec, *named)]
-    lines = note_lines(notes)
     hiding: list[Row] = [_hiding(number, found) for number, found in chosen.items()]
     columns, spending = _spending(captures, spec, chosen)
     if asked.format in (Format.JSON, Format.CSV):
-        about = {"trace": list(traces), "kernels": mode_of(spec), "stages": list(stages.words), "notes": lines}
+        about = {"trace": list(traces), "kernels": mode_of(spec), "stages": list(stages.words)}
         rows = [(*first, *second) for first, second in zip(hiding, spending, strict=True)]
-        print_rows(asked.format, (*HIDING, *columns), rows, about)
-    else:
-        print_rows(asked.format, HIDING, hiding)
-        click.echo()
-        numbered = [(number, *cells) for number, cells in zip(chosen, spending, strict=True)]
-        print_rows(asked.format, (HIDING[0], *columns), numbered)
-        click.echo(f"\n{_verdict(chosen)}")
-    print_notes(lines)
+        print_answer(asked.format, (*HIDING, *columns), rows, about, notes)
+        return
+    print_answer(asked.format, HIDING, hiding)
+    click.echo()
+    numbered = [(number, *cells) for number, cells in zip(chosen, spending, strict=True)]
+    print_answer(asked.format, (HIDING[0], *columns), numbered, None, notes, below=[_verdict(chosen)])
 
 
 def _hiding(number: int, found: Pipeline) -> Row:

@@ -24,31 +24,21 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.reports.tables import CellKind, Column, Row
+from pytest_nsys.reports.tables import CellKind, Column, Row, numbers, ratios, texts
 
 SETUP = (
-    *(Column("pid", CellKind.NUMBER), Column("setup"), Column("rank", CellKind.NUMBER)),
-    *(Column("coordinates", CellKind.DETAIL), Column("sizes", CellKind.DETAIL)),
-    *(
-        Column("micro_batch", CellKind.DETAIL),
-        Column("sequence_length", CellKind.DETAIL),
-        Column("file", CellKind.DETAIL),
-    ),
+    *(*numbers("pid"), *texts("setup"), *numbers("rank")),
+    *(Column(name, CellKind.DETAIL) for name in ("coordinates", "sizes", "micro_batch", "sequence_length", "file")),
 )
-WINDOW = (
-    *(Column(name, CellKind.NUMBER) for name in ("pid", "start", "end")),
-    Column("name"),
-    *(Column(name, CellKind.NUMBER) for name in ("rank", "index", "count", "length_ns")),
-)
+WINDOW = (*numbers("pid", "start", "end"), *texts("name"), *numbers("rank", "index", "count", "length_ns"))
 STREAMS = (
-    *(Column(name, CellKind.NUMBER) for name in ("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns")),
-    Column("purpose"),
-    *(Column(name, CellKind.NUMBER) for name in ("rank", "device", "context", "index")),
+    *numbers("pid", "stream", "n_comm", "n_comp", "comm_ns", "comp_ns"),
+    *(*texts("purpose"), *numbers("rank", "device", "context", "index")),
 )
 OVERLAP = (
-    *(Column("pid", CellKind.NUMBER), Column("stage"), Column("exposed_ns", CellKind.NUMBER)),
-    *(Column(name, CellKind.RATIO) for name in ("overlap", "overlap_min", "overlap_max")),
-    *(Column(name, CellKind.NUMBER) for name in ("rank", "comm_ns", "n_comm", "index")),
+    *(*numbers("pid"), *texts("stage"), *numbers("exposed_ns")),
+    *ratios("overlap", "overlap_min", "overlap_max"),
+    *numbers("rank", "comm_ns", "n_comm", "index"),
 )
 
 

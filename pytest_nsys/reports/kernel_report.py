@@ -17,21 +17,19 @@ from pytest_nsys.analysis.straggling import Matched, matched, stragglers
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value, counted, printable
 from pytest_nsys.core.units import TIME, format_value
-from pytest_nsys.reports import tables
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, aligned
+from pytest_nsys.reports.tables import (
+    Format,
+    Row,
+    aligned,
+    escape_markdown,
+    numbers,
+    ratios,
+    rendered,
+    texts,
+)
 
-MEASURED = (
-    Column("family_ns", CellKind.NUMBER),
-    Column("family_launches", CellKind.NUMBER),
-    Column("share", CellKind.RATIO),
-)
-OF_FAMILIES = (Column("family"), *MEASURED)
-OF_KERNELS = (
-    Column("kernel"),
-    Column("kernel_ns", CellKind.NUMBER),
-    Column("kernel_launches", CellKind.NUMBER),
-    Column("share", CellKind.RATIO),
-)
+OF_FAMILIES = (*texts("family"), *numbers("family_ns", "family_launches"), *ratios("share"))
+OF_KERNELS = (*texts("kernel"), *numbers("kernel_ns", "kernel_launches"), *ratios("share"))
 
 
 @dataclass(frozen=True)
@@ -48,18 +46,11 @@ class KernelReport:
     def text(self, format: Format, about: Mapping[str, object]) -> str:
         """The report. ``about`` is what JSON has besides; CSV is the rows alone."""
         columns = OF_FAMILIES if self.family is None else OF_KERNELS
-        match format:
-            case Format.JSON:
-                rows = tables.json_rows(columns, self._rows())
-                return tables.as_json({**about, **self._facts(), "rows": rows})
-            case Format.CSV:
-                return tables.as_csv(columns, self._rows())
-            case Format.MARKDOWN:
-                head, rest = (_as_list(lines) for lines in (self._head(), self._rest()))
-                return f"{head}\n{tables.as_markdown(columns, [*self._rows(), self._total_row()])}\n{rest}"
-            case Format.TABLE:
-                head, rest = ("".join(f"{line}\n" for line in aligned(lines)) for lines in (self._head(), self._rest()))
-                return f"{head}\n{tables.as_table(columns, [*self._rows(), self._total_row()])}\n{rest}"
+        if format in (Format.JSON, Format.CSV):
+            return rendered(format, columns, self._rows(), {**about, **self._facts()})
+        listed = _as_list if format is Format.MARKDOWN else _as_lines
+        table = rendered(format, columns, [*self._rows(), self._total_row()])
+        return f"{listed(self._head())}\n{table}\n{listed(self._rest())}"
 
     @property
     def _whole(self) -> Usage:
@@ -142,17 +133,18 @@ def _number(value: Value) -> int | float:
     return value if isinstance(value, int) else float(value)
 
 
+def _as_lines(lines: Sequence[Sequence[str]]) -> str:
+    return "".join(f"{line}\n" for line in aligned(lines))
+
+
 def _as_list(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"- {name}: {tables.escape_markdown(said)}\n" for name, said in lines)
+    return "".join(f"- {name}: {escape_markdown(said)}\n" for name, said in lines)
 
 
 COLUMNS = (
-    *(Column("rank", CellKind.NUMBER), Column("group"), Column("collective")),
-    *(Column(name, CellKind.NUMBER) for name in ("group_size", "count", "bytes", "time_ns")),
-    *(Column(name, CellKind.NUMBER) for name in ("busbw_mean", "busbw", "busbw_min", "busbw_max")),
-    Column("traffic_share", CellKind.RATIO),
-    *(Column(name, CellKind.NUMBER) for name in ("wait_ns", "transfer_ns")),
-    Column("utilisation", CellKind.RATIO),
+    *(*numbers("rank"), *texts("group", "collective")),
+    *numbers("group_size", "count", "bytes", "time_ns", "busbw_mean", "busbw", "busbw_min", "busbw_max"),
+    *(*ratios("traffic_share"), *numbers("wait_ns", "transfer_ns"), *ratios("utilisation")),
 )
 """Bandwidths are in GB/s, 1e9 bytes a second; ``busbw`` is the median. What is not known is absent."""
 

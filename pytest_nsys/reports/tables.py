@@ -13,7 +13,7 @@ import html
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -94,6 +94,21 @@ def number(name: str) -> Column:
     return Column(name, CellKind.NUMBER)
 
 
+def numbers(*names: str) -> Iterator[Column]:
+    """Columns of numbers."""
+    return map(number, names)
+
+
+def ratios(*names: str) -> Iterator[Column]:
+    """Columns of ratios."""
+    return (Column(name, CellKind.RATIO) for name in names)
+
+
+def texts(*names: str) -> Iterator[Column]:
+    """Columns of text."""
+    return map(Column, names)
+
+
 def table_of(
     caption: str,
     columns: Sequence[str | Column],
@@ -131,6 +146,31 @@ WHOLE_TEXT = 1 << 20
 """Programs get a name uncut, up to a length that no honest name has."""
 
 _MARKUP = re.compile(r"[\\`|*\[\]~]")
+
+
+def rendered(
+    format: Format,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    about: Mapping[str, object] | None = None,
+    json_rows: Sequence[Mapping[str, object]] | None = None,
+) -> str:
+    """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
+    match format:
+        case Format.JSON:
+            found = json_rows if json_rows is not None else [_object(columns, row) for row in rows]
+            return as_json({**(about or {}), "rows": found})
+        case Format.CSV:
+            return as_csv(columns, rows)
+        case Format.MARKDOWN:
+            return as_markdown(columns, rows)
+        case Format.TABLE:
+            return as_table(columns, rows)
+
+
+def _object(columns: Sequence[Column], row: Row) -> dict[str, object]:
+    """A row with the columns as keys."""
+    return {column.name: json_value(cell, column.kind) for column, cell in zip(columns, row, strict=True)}
 
 
 def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
@@ -177,11 +217,6 @@ def without_halves(text: str) -> str:
     if "\\ud" not in text:
         return text
     return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
-
-
-def json_rows(columns: Sequence[Column], rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Each row as an object with the columns as keys."""
-    return [{c.name: json_value(cell, c.kind) for c, cell in zip(columns, row, strict=True)} for row in rows]
 
 
 def json_value(cell: Cell, kind: CellKind) -> object:

@@ -338,7 +338,7 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
     assert compute["busy_ns"] == sum(window.durations_ns[i] for i in window.compute)
     assert "500 short kernels" in found["names"]
     view = timeline_view({"key": "", "rank": 0, "base": None, "head": found, "why": ""}, 1)
-    assert view.note == "500 short kernels are drawn together with their neighbours"
+    assert view["note"] == "500 short kernels are drawn together with their neighbours"
     run.close()
 
 

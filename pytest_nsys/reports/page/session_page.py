@@ -8,22 +8,21 @@ row varies over the steady windows is a dot for each window along the values, th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
-from pytest_nsys.core.model import Step, counted
+from pytest_nsys.core.model import counted
 from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.causes import labels_words, part_cells, shared_words, signed
+from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.timeline_view import COLUMNS, TimelineView, percent, timeline_view
-from pytest_nsys.reports.session.digest import Digest, name_of, ordered_states, shared_causes
+from pytest_nsys.reports.page.timeline_view import COLUMNS, Drawn, percent, timeline_view
+from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import notes_of, row_table, state, steps_of
-from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Table, number, table_of
+from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread
@@ -33,38 +32,6 @@ MOST_TIMELINES = 8
 
 LOOKED_AT = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
 """Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssertionView:
-    """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
-    changed and why: (row, change, parts).
-    """
-
-    record: Mapping[str, Any]
-    state: str
-    open: bool
-    rows: RowsView
-    causes: tuple[tuple[str, str, Table], ...]
-    differences: Table
-    spread: SpreadView | None
-    windows: tuple[tuple[str, str], ...]
-    steps: tuple[Step, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FileView:
-    """One gate file: the assertions to look at first, then the others."""
-
-    name: str
-    run: str
-    against: str
-    headline: str
-    open: tuple[AssertionView, ...]
-    folded: tuple[AssertionView, ...]
-    windows: tuple[tuple[str, tuple[str, ...]], ...]
-    notes: tuple[str, ...]
 
 
 def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "") -> str:
@@ -78,12 +45,10 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
         interactive=bool(views),
         digest=digest,
         gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
-        shared_causes=[
-            (cause, [(name, shared_words(rows)) for name, rows in reds.items()])
-            for cause, reds in shared_causes(digest.records)
-        ],
-        chips=[(word, digest.counts[word]) for word in ordered_states(digest.counts)],
-        files=[_file(name, records, digest.pictures, views) for name, records in digest.files.items()],
+        shared_causes=shared_causes(digest.records),
+        shared_words=shared_words,
+        chips=in_order(digest.records),
+        files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=list(views.values()),
         timeline_columns=COLUMNS,
         trend=[Markup(plot) for plot in trend],
@@ -92,15 +57,15 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
     )
 
 
-def is_open(record: Mapping[str, Any]) -> bool:
+def is_open(record: Plain) -> bool:
     """Whether a person should look at it."""
     return not record["good"] or record["outcome"] in LOOKED_AT
 
 
-def worst_first(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def worst_first(records: Sequence[Plain]) -> list[Plain]:
     """What failed, then what deserves a look, then the rest, by how near it is to failing."""
 
-    def key(record: Mapping[str, Any]) -> tuple[int, Fraction]:
+    def key(record: Plain) -> tuple[int, Fraction]:
         near = nearness(record["judged"])
         return (2 if not is_open(record) else int(record["good"]), near if near is not None else Fraction(1 << 62))
 
@@ -122,54 +87,47 @@ def chosen_windows(digest: Digest) -> list[Picture]:
 
 
 def _file(
-    name: str,
-    records: Sequence[Mapping[str, Any]],
-    pictures: Mapping[tuple[str, int, str], Pictures],
-    views: Mapping[str, TimelineView],
-) -> FileView:
-    ranked = worst_first(records)
-    shown = [_assertion(record, pictures.get(name_of(record)), views) for record in ranked]
-    counts = {word: sum(state(record) == word for record in records) for word in map(state, records)}
-    windows = dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records if r["measured_as"])
-    notes = dict.fromkeys(note for r in records if not is_open(r) for note in _notes(r))
-    return FileView(
-        name=name,
-        run=next((r["run"] for r in records if r["run"]), ""),
-        against=", ".join(dict.fromkeys(r["baseline"] for r in records if r["baseline"])),
-        headline=f"{counted(len(records), 'assertion')}: "
-        + ", ".join(f"{counts[word]} {word}" for word in ordered_states(counts)),
-        open=tuple(view for view in shown if view.open),
-        folded=tuple(view for view in shown if not view.open),
-        windows=tuple(windows),
-        notes=tuple(notes),
-    )
+    file: FileRecords, pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
+) -> dict[str, Any]:
+    """One gate file: the assertions to look at first, then the others."""
+    notes = dict.fromkeys(note for record in file.records if not is_open(record) for note in _notes(record))
+    return {
+        "name": file.name,
+        "run": file.run,
+        "against": ", ".join(file.baselines),
+        "headline": counts_words(file.records),
+        "assertions": [_assertion(r, pictures.get(name_of(r)), views) for r in worst_first(file.records)],
+        "windows": file.windows,
+        "notes": [*notes],
+    }
 
 
-def _assertion(
-    record: Mapping[str, Any], pictures: Pictures | None, views: Mapping[str, TimelineView]
-) -> AssertionView:
+def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Drawn]) -> dict[str, Any]:
+    """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
+    changed and why: (row, change, parts).
+    """
     differences = [(each["name"], each["now"], each["baseline"]) for each in record["differences"]]
     spread = pictures["spread"] if pictures is not None else None
     keys = [one["key"] for one in pictures["windows"]] if pictures is not None else []
-    return AssertionView(
-        record=record,
-        state=state(record),
-        open=is_open(record),
-        rows=rows_view(record),
-        causes=tuple(_cause(each) for each in record["causes"]),
-        differences=table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
-        spread=spread_view(spread, record["unit"]) if spread is not None else None,
-        windows=tuple((views[key].id, views[key].title) for key in keys if key in views),
-        steps=tuple(steps_of(record)),
-        notes=tuple(_notes(record)) if is_open(record) else (),
-    )
+    return {
+        "record": record,
+        "state": state(record),
+        "open": is_open(record),
+        "rows": _rows(record),
+        "causes": [_cause(each) for each in record["causes"]],
+        "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
+        "spread": _spread(spread, record["unit"]) if spread is not None else None,
+        "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
+        "steps": steps_of(record),
+        "notes": _notes(record) if is_open(record) else [],
+    }
 
 
-def _notes(record: Mapping[str, Any]) -> list[str]:
+def _notes(record: Plain) -> list[str]:
     return [*record["warnings"], *map(str, notes_of(record))]
 
 
-def _cause(row: Mapping[str, Any]) -> tuple[str, str, Table]:
+def _cause(row: Plain) -> tuple[str, str, Table]:
     where = labels_words(row["labels"])
     parts = table_of(f"Causes of {where}", (number("change"), "what"), part_cells(row), longest=WHOLE_TEXT)
     return where, signed(row["change_ns"]), parts
@@ -182,64 +140,40 @@ MOST_ROWS = 500
 """Of one assertion; the JSON report has all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarginBar:
-    """A bar from ``left`` of so much ``width``; ``kind`` is held, crossed or waived, which differ in shape too."""
-
-    left: int
-    width: int
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class RowLine:
-    """One row: its word, its cells, its bar; None where it has no limit that it could be near to."""
-
-    word: str
-    cells: tuple[str, ...]
-    bar: MarginBar | None
-
-
-@dataclass(frozen=True, slots=True)
-class RowsView:
+def _rows(record: Plain) -> dict[str, Any]:
     """The rows of one assertion, worst first: those to look at, and those that hold. ``more`` says what is left out."""
-
-    columns: tuple[Column, ...]
-    lines: tuple[RowLine, ...]
-    holding: tuple[RowLine, ...]
-    more: str
-
-
-def rows_view(record: Mapping[str, Any]) -> RowsView:
-    """The judged rows of a plain record."""
     rows = record["judged"]
     table = row_table(record, rows, MOST_ROWS, margins=True)
     margins = [Fraction(m) for row in rows if (m := from_exact(row["margin"])) is not None]
     scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
-    lines: list[RowLine] = []
-    holding: list[RowLine] = []
-    for row, cells in zip(rows, table.rows, strict=False):
-        word = _word(row)
-        (holding if word == "passed" else lines).append(RowLine(word, cells, _bar(row, scales)))
-    left_out = f"… {counted(table.more, 'more row')}, in the JSON report" if table.more else ""
-    return RowsView(table.columns, tuple(lines), tuple(holding), left_out)
+    lines = [
+        {"word": _word(row), "cells": cells, "bar": _bar(row, scales)}
+        for row, cells in zip(rows, table.rows, strict=False)
+    ]
+    return {
+        "columns": table.columns,
+        "lines": [line for line in lines if line["word"] != "passed"],
+        "holding": [line for line in lines if line["word"] == "passed"],
+        "more": f"… {counted(table.more, 'more row')}, in the JSON report" if table.more else "",
+    }
 
 
-def _word(row: Mapping[str, Any]) -> str:
+def _word(row: Plain) -> str:
     return "waived" if row["waived"] else "near" if row["early_warning"] else str(row["outcome"])
 
 
-def _bar(row: Mapping[str, Any], scales: tuple[Fraction | None, Fraction | None]) -> MarginBar | None:
+def _bar(row: Plain, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
+    """A bar from ``left`` of so much ``width``, None of a row without a limit; the kinds differ in shape too."""
     margin = from_exact(row["margin"])
     if margin is None:
         return None
     scale = scales[0] if margin < 0 else scales[1]
     width = int(abs(Fraction(margin)) * (MIDDLE - 2) / scale) if scale else 0
     kind = "waived" if row["waived"] else "crossed" if margin < 0 or row["outcome"] == "failed" else "held"
-    return MarginBar(MIDDLE if margin < 0 else MIDDLE - width, width, kind)
+    return {"left": MIDDLE if margin < 0 else MIDDLE - width, "width": width, "kind": kind}
 
 
-def nearness(rows: Sequence[Mapping[str, Any]]) -> Fraction | None:
+def nearness(rows: Sequence[Plain]) -> Fraction | None:
     """The least margin as a share of its limit: how near the rows of an assertion are to failing beside others.
 
     A row that holds and may not move at all is not about to fail, and says nothing.
@@ -261,36 +195,13 @@ ROWS = 4
 """Dots stand in so many rows, by turn, so that equal ones are all seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """One window at ``x`` percent."""
-
-    x: str
-    row: int
-    said: str
-    is_median: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadView:
-    """The dots, the box of the middle half, and the limit where it is among the values; or ``why`` there are none."""
-
-    row: str
-    dots: tuple[Dot, ...]
-    box: tuple[str, str]
-    middle: str
-    limit: str
-    ends: tuple[str, str]
-    said: str
-    why: str
-
-
-def spread_view(spread: Spread, unit: str) -> SpreadView:
-    """The distribution of an assertion's worst row; ``unit`` is that of its values."""
+def _spread(spread: Spread, unit: str) -> dict[str, Any]:
+    """The distribution of an assertion's worst row: the dots, the box of the middle half, and the limit where it is
+    among the values; or ``why`` there are none. ``unit`` is that of its values.
+    """
     values = [(index, exact_value(text)) for index, text in spread["values"]]
     if not values:
-        why = spread["why"] or "no steady window has this row"
-        return SpreadView(spread["row"], (), ("", ""), "", "", ("", ""), "", why)
+        return {"row": spread["row"], "why": spread["why"] or "no steady window has this row"}
     own = sorted(value for _, value in values)
     limit = exact_value(spread["limit"]) if spread["limit"] is not None else None
     shown = [*own, *([limit] if limit is not None and _is_near(limit, own[0], own[-1]) else [])]
@@ -301,23 +212,23 @@ def spread_view(spread: Spread, unit: str) -> SpreadView:
 
     first, third = percentile(own, 25), percentile(own, 75)
     words = [format_value(value, unit) for value in (own[0], median(own), own[-1])]
-    dots = tuple(
-        Dot(percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread["median"])
+    dots = [
+        (percent(x(v)), n % ROWS, f"window {i + 1}: {format_value(v, unit)}", i == spread["median"])
         for n, (i, v) in enumerate(values)
-    )
+    ]
     said = f"{len(own)} steady windows of {spread['row']}: from {words[0]} to {words[2]}, median {words[1]}"
     marked = next((format_value(v, unit) for i, v in values if i == spread["median"]), "")
     said += f"; the median-indexed window has {marked}" if marked else ""
-    return SpreadView(
-        row=spread["row"],
-        dots=dots,
-        box=(percent(x(first)), percent(x(third) - x(first))),
-        middle=percent(x(median(own))),
-        limit=percent(x(limit)) if limit in shown and limit is not None else "",
-        ends=(format_value(low, unit), format_value(high, unit)),
-        said=said,
-        why="",
-    )
+    return {
+        "row": spread["row"],
+        "dots": dots,
+        "box": (percent(x(first)), percent(x(third) - x(first))),
+        "middle": percent(x(median(own))),
+        "limit": percent(x(limit)) if limit in shown and limit is not None else "",
+        "ends": (format_value(low, unit), format_value(high, unit)),
+        "said": said,
+        "why": "",
+    }
 
 
 def _is_near(limit: Fraction | int, low: Fraction | int, high: Fraction | int) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import counted
 from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.record import state
 
 if TYPE_CHECKING:
@@ -65,19 +66,19 @@ class Digest:
     ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past.
     """
 
-    records: tuple[Mapping[str, Any], ...]
+    records: tuple[Plain, ...]
     mistakes: tuple[Mistake, ...] = ()
     exit_status: int = 0
     baseline_changes: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
-    changed_baselines: tuple[Mapping[str, Any], ...] = ()
+    changed_baselines: tuple[Plain, ...] = ()
     gate_changes: GateChanges | None = None
     left_out: tuple[LeftOut, ...] = ()
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
     history: Path | None = None
 
     @property
-    def bad(self) -> list[Mapping[str, Any]]:
+    def bad(self) -> list[Plain]:
         """The assertions that pytest takes as failed."""
         return [record for record in self.records if not record["good"] or state(record) in NEVER_GOOD]
 
@@ -126,9 +127,7 @@ class Digest:
         if self.mistakes:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
-            counts = self.counts
-            words = ", ".join(f"{counts[word]} {word}" for word in ordered_states(counts))
-            said.append(f"{counted(len(self.records), 'assertion')}: {words}")
+            said.append(counts_words(self.records))
         elif not self.refreshed and not self.mistakes:
             said.append("no assertion of a gate file was judged")
         if self.left_out:
@@ -141,15 +140,46 @@ class Digest:
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"
 
     @property
-    def files(self) -> dict[str, list[Mapping[str, Any]]]:
-        """The records of each gate file."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
-        for record in self.records:
-            found.setdefault(record["file"], []).append(record)
-        return found
+    def files(self) -> list[FileRecords]:
+        """The records by gate file."""
+        return by_file(self.records)
 
 
-def name_of(record: Mapping[str, Any]) -> tuple[str, int, str]:
+class FileRecords(NamedTuple):
+    """The records of one gate file, and what they share."""
+
+    name: str
+    records: Sequence[Plain]
+
+    def first(self, field: str, default: Any) -> Any:
+        """What the first record that says anything says."""
+        return next((record[field] for record in self.records if record[field]), default)
+
+    @property
+    def run(self) -> str:
+        """What was judged, in words."""
+        return str(self.first("run", ""))
+
+    @property
+    def baselines(self) -> list[str]:
+        """What was compared with."""
+        return list(dict.fromkeys(record["baseline"] for record in self.records if record["baseline"]))
+
+    @property
+    def windows(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Each set of windows once, with how it was measured."""
+        return list(dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in self.records if r["measured_as"]))
+
+
+def by_file(records: Iterable[Plain]) -> list[FileRecords]:
+    """The records of each gate file, in their order."""
+    found: dict[str, list[Plain]] = {}
+    for record in records:
+        found.setdefault(record["file"], []).append(record)
+    return [FileRecords(name, own) for name, own in found.items()]
+
+
+def name_of(record: Plain) -> tuple[str, int, str]:
     """What an assertion is known by: file, line, name."""
     return str(record["file"]), int(record["line"]), str(record["name"])
 
@@ -178,12 +208,12 @@ class SharedCause(NamedTuple):
     """One cause behind several reds: by the name of the assertion the rows that it explains, as plain data."""
 
     cause: str
-    reds: Mapping[str, Sequence[Mapping[str, Any]]]
+    reds: Mapping[str, Sequence[Plain]]
 
 
-def shared_causes(records: Sequence[Mapping[str, Any]]) -> list[SharedCause]:
+def shared_causes(records: Sequence[Plain]) -> list[SharedCause]:
     """What leads in rows of more than one assertion, the cause behind most of them first."""
-    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    found: dict[str, dict[str, list[Plain]]] = {}
     for record in records:
         for row in record["causes"]:
             if row["cause"]:
@@ -192,12 +222,19 @@ def shared_causes(records: Sequence[Mapping[str, Any]]) -> list[SharedCause]:
     return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
 
 
-def ordered_states(states: Mapping[str, int]) -> list[str]:
-    """The states that occur, the worst first."""
+def in_order(records: Iterable[Plain]) -> list[tuple[str, int]]:
+    """The states that occur, the worst first, and how many assertions ended in each."""
+    counts = Counter(map(state, records))
     worst = [*map(str, WORST_FIRST), "warned", "waived", "xfailed", str(Outcome.IMPROVED), str(Outcome.PASSED)]
-    return [word for word in worst if states.get(word)]
+    return [(word, counts[word]) for word in worst if counts[word]]
 
 
-def ordered(records: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def counts_words(records: Sequence[Plain]) -> str:
+    """``7 assertions: 1 failed, 6 passed``."""
+    words = ", ".join(f"{count} {word}" for word, count in in_order(records))
+    return f"{counted(len(records), 'assertion')}: {words}"
+
+
+def ordered(records: Iterable[Plain]) -> tuple[Plain, ...]:
     """By file, line and name, whichever process judged first."""
-    return tuple(sorted(records, key=lambda r: (r["file"], r["line"], r["name"])))
+    return tuple(sorted(records, key=name_of))

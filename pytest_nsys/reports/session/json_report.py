@@ -8,7 +8,6 @@ bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -18,8 +17,9 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session import shape
-from pytest_nsys.reports.session.digest import STATES, Digest
+from pytest_nsys.reports.session.digest import STATES, Digest, FileRecords
 from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
 from pytest_nsys.reports.session.shape import filled
 from pytest_nsys.reports.tables import without_halves
@@ -53,7 +53,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "baseline_changes": list(digest.baseline_changes),
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),
-        "gate_files": [_gate_file(name, records) for name, records in digest.files.items()],
+        "gate_files": [*map(_gate_file, digest.files)],
     }
 
 
@@ -62,26 +62,26 @@ def _gate_changes(changes: GateChanges) -> dict[str, Any]:
     return filled(shape.GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
 
 
-def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _gate_file(file: FileRecords) -> dict[str, Any]:
     """One file; what its assertions share stands here once."""
     windows: dict[str, Any] = {}
-    for record in records:
+    for record in file.records:
         if record["measured_as"]:
             windows.setdefault(record["measured_as"], record["used_windows"])
     return {
-        "file": name,
-        "run": next((r["run"] for r in records if r["run"]), ""),
-        "traces": next((r["traces"] for r in records if r["traces"]), []),
-        "key": next((r["key"] for r in records if r["key"]), None),
+        "file": file.name,
+        "run": file.run,
+        "traces": file.first("traces", []),
+        "key": file.first("key", None),
         "windows": [
             {"measured_as": how, "windows": [filled(shape.Window, each) for each in used]}
             for how, used in windows.items()
         ],
-        "assertions": [_assertion(record) for record in records],
+        "assertions": [*map(_assertion, file.records)],
     }
 
 
-def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
+def _assertion(record: Plain) -> dict[str, Any]:
     own = {
         "state": state(record),
         "worst": filled(shape.Worst, record),
@@ -93,7 +93,7 @@ def _assertion(record: Mapping[str, Any]) -> dict[str, Any]:
     return filled(shape.Assertion, own, record)
 
 
-def _row(row: Mapping[str, Any], unit: str) -> dict[str, Any]:
+def _row(row: Plain, unit: str) -> dict[str, Any]:
     amounts = {name: amount(row[name], unit, distance=name in DIFFERENCES) for name in AMOUNTS}
     return filled(shape.Row, {**amounts, "change": _change(row, unit)}, row)
 
@@ -106,7 +106,7 @@ def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any]
     return {"exact": value, "text": (distance_words if distance else format_value)(number, unit)}
 
 
-def _change(row: Mapping[str, Any], unit: str) -> dict[str, Any] | None:
+def _change(row: Plain, unit: str) -> dict[str, Any] | None:
     value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
     if value is None or baseline is None:
         return None

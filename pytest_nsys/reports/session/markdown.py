@@ -7,13 +7,19 @@ link; sentences of our own that may hold such names are escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from pytest_nsys.core.model import Step, counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import by_cause, labels_words, part_cells, shared_words, signed
-from pytest_nsys.reports.session.digest import Digest, LeftOut, left_out_groups, left_out_words, shared_causes
+from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words, signed
+from pytest_nsys.reports.session.digest import (
+    Digest,
+    FileRecords,
+    LeftOut,
+    left_out_groups,
+    left_out_words,
+    shared_causes,
+)
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.session.record import NO_VALUE, coordinates, notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
@@ -90,8 +96,8 @@ def _parts(digest: Digest) -> Iterator[str]:
     for cause, reds in shared_causes(digest.records)[:SHOWN_CAUSES]:
         yield from (f"### One cause behind {len(reds)} assertions: {code(cause)}", "")
         yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
-    for name, records in digest.files.items():
-        yield from _gate_file(name, records)
+    for file in digest.files:
+        yield from _gate_file(file)
 
 
 def _left_out(group: Sequence[LeftOut]) -> str:
@@ -121,7 +127,7 @@ def _gate_changes(changes: GateChanges) -> Iterator[str]:
             yield from _printed(table_of("", (_name("where"), "what", *map(_name, ("was", "now", "assertion"))), rows))
 
 
-def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _changed_baselines(files: Sequence[Plain]) -> Iterator[str]:
     """Each file with the reason stored in it, and a table of its rows; of a new or deleted file only their number."""
     yield from ("### Baselines that change", "")
     for file in files:
@@ -130,7 +136,7 @@ def _changed_baselines(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         rows = file["rows"] if file["state"] == "changed" else []
         if not rows:
             continue
-        columns: list[Told[Mapping[str, Any]]] = [
+        columns: list[Told[Plain]] = [
             (_name("metric"), lambda row: row["metric"]),
             *coordinates(rows),
             (number("was"), lambda row: NO_VALUE if row["old"] is None else row["old"]["text"]),
@@ -160,12 +166,11 @@ def _printed(table: Table, bold: Sequence[int] = ()) -> Iterator[str]:
         yield from (f"… {counted(table.more, 'more row')}.", "")
 
 
-def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield from (f"### {code(name)}", "")
-    run = next((r["run"] for r in records if r["run"]), "")
-    baselines = dict.fromkeys(r["baseline"] for r in records if r["baseline"])
-    about = [f"run {code(run)}"] if run else []
-    about += [f"against {', '.join(map(code, baselines))}"] if baselines else []
+def _gate_file(file: FileRecords) -> Iterator[str]:
+    records = file.records
+    yield from (f"### {code(file.name)}", "")
+    about = [f"run {code(file.run)}"] if file.run else []
+    about += [f"against {', '.join(map(code, file.baselines))}"] if file.baselines else []
     yield from ("; ".join(about), "") if about else ()
     columns = ("verdict", _name("assertion"), number("value"), "limit", number("margin"), "sees", "worst row")
     bad = [n for n, record in enumerate(records) if not record["good"]]
@@ -173,21 +178,26 @@ def _gate_file(name: str, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
     for record in records:
         if not record["good"] or record["outcome"] in ("failed", "inconclusive", "improved"):
             yield from _details(record)
-    yield from _about_windows(records)
+    windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows]
+    yield from _folded("Windows", windows)
     notes = dict.fromkeys(note for r in records for note in (*map(str, notes_of(r)), *r["warnings"]))
-    if notes:
-        said = "\n".join(f"- {prose(note)}" for note in notes)
-        yield f"<details><summary>Notes ({len(notes)})</summary>\n\n{said}\n\n</details>\n"
+    yield from _folded(f"Notes ({len(notes)})", [f"- {prose(note)}" for note in notes])
 
 
-def _cells(record: Mapping[str, Any]) -> tuple[str, ...]:
+def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        said = "\n".join(items)
+        yield f"<details><summary>{title}</summary>\n\n{said}\n\n</details>\n"
+
+
+def _cells(record: Plain) -> tuple[str, ...]:
     worst = record["row"] + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
     left = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
     told = (record["name"], record["value"], record["limit"], left, record["sees"], worst or record["message"])
     return state(record), *told
 
 
-def _details(record: Mapping[str, Any]) -> Iterator[str]:
+def _details(record: Plain) -> Iterator[str]:
     yield from (f"#### {state(record)}: {code(record['name'])} (line {record['line']})", "")
     message = prose(record["message"])
     yield from (f"{message[:1].upper()}{message[1:]}.", "")
@@ -202,7 +212,7 @@ def _details(record: Mapping[str, Any]) -> Iterator[str]:
         yield from ("Next:", "", *(f"- {_step(step)}" for step in steps_of(record)), "")
 
 
-def _causes(record: Mapping[str, Any]) -> Iterator[str]:
+def _causes(record: Plain) -> Iterator[str]:
     """Why each row is worse: all causes, the worst row's first; of rows with one leading cause the worst alone."""
     for row, *same in by_cause(record["causes"])[:SHOWN_ROWS]:
         parts = part_cells(row, SHOWN_CAUSES)
@@ -218,15 +228,8 @@ def _step(step: Step) -> str:
     return code(step.command) + (f" ({prose(step.what)})" if step.what else "")
 
 
-def _judged(record: Mapping[str, Any]) -> Iterator[str]:
+def _judged(record: Plain) -> Iterator[str]:
     """The rows that decided, worst first."""
     rows = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
     if rows:
         yield from _printed(row_table(record, rows, SHOWN_ROWS))
-
-
-def _about_windows(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    sets = dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records if r["measured_as"])
-    if sets:
-        said = "\n".join(f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in windows) for how, windows in sets)
-        yield f"<details><summary>Windows</summary>\n\n{said}\n\n</details>\n"

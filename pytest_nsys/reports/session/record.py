@@ -16,8 +16,8 @@ from pytest_nsys.core.exact import Exact, as_exact, from_exact
 from pytest_nsys.core.model import Note, Step, printable
 from pytest_nsys.core.units import format_apart, format_value
 from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import plain_causes, plain_labels
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.reports.causes import Plain, plain_causes, plain_labels
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by
 from pytest_nsys.reports.text import (
     apart,
@@ -89,26 +89,13 @@ class Record:
 
     def properties(self) -> list[tuple[str, object]]:
         """What JUnit shows of it; what is empty is left out."""
-        shown = {
-            "nsys_outcome": self.outcome,
-            "nsys_message": self.message,
-            "nsys_value": self.value,
-            "nsys_limit": self.limit,
-            "nsys_margin": self.margin,
-            "nsys_ceiling": self.ceiling,
-            "nsys_sees": self.sees,
-            "nsys_row": self.row,
-            "nsys_rows": self.rows,
-            "nsys_run": self.run,
-            "nsys_baseline": self.baseline,
-            "nsys_window": "; ".join(self.windows),
-            "nsys_measured_as": self.measured_as,
-            "nsys_line": self.line,
-        }
-        return [(name, value) for name, value in shown.items() if value not in ("", 0)]
+        names = ("outcome", "message", "value", "limit", "margin", "ceiling", "sees", "row", "rows", "run", "baseline")
+        shown = {name: getattr(self, name) for name in names}
+        shown |= {"window": "; ".join(self.windows), "measured_as": self.measured_as, "line": self.line}
+        return [(f"nsys_{name}", value) for name, value in shown.items() if value not in ("", 0)]
 
 
-def state(record: Mapping[str, Any]) -> str:
+def state(record: Plain) -> str:
     """How an assertion ended in one word: its outcome, or why pytest takes it otherwise.
 
     ``record`` is plain; ``good`` says that pytest takes it as passed, ``xfailed`` that it was expected to fail.
@@ -125,17 +112,17 @@ def state(record: Mapping[str, Any]) -> str:
     return "warned" if outcome == Outcome.PASSED and record["warnings"] else outcome
 
 
-def notes_of(record: Mapping[str, Any]) -> list[Note]:
+def notes_of(record: Plain) -> list[Note]:
     """The notes of a plain record."""
     return [Note(*each) for each in record["notes"]]
 
 
-def steps_of(record: Mapping[str, Any]) -> list[Step]:
+def steps_of(record: Plain) -> list[Step]:
     """What a plain record says to do next."""
     return [Step(*each) for each in record["next_steps"]]
 
 
-def explanation_of(record: Mapping[str, Any]) -> str:
+def explanation_of(record: Plain) -> str:
     """A bad verdict, whole: the sentence with its line, and what stands below it; empty where nothing does."""
     head = f"{record['file']}:{record['line']}: {record['sentence']}"
     return "\n".join([head, *record["explanation"]]) if record["explanation"] else ""
@@ -143,27 +130,29 @@ def explanation_of(record: Mapping[str, Any]) -> str:
 
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
     """The record of an assertion that could not be judged."""
+    return _record(assertion, outcome, "; ".join(line.strip() for line in message.splitlines()))
+
+
+def _record(assertion: Assertion, outcome: Outcome, message: str, **more: Any) -> Record:
     return Record(
         file=str(assertion.location.path),
         line=assertion.location.line,
         name=assertion.name,
         outcome=str(outcome),
-        message=printable("; ".join(line.strip() for line in message.splitlines()), 2000),
+        message=printable(message, 2000),
         severity=str(assertion.severity),
         sentence=assertion.sentence,
         metric=assertion.metric,
+        **more,
     )
 
 
 def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
     """The record of a verdict, with the row that is nearest to failing, or fails worst."""
-    return Record(
-        file=str(verdict.assertion.location.path),
-        line=verdict.assertion.location.line,
-        name=verdict.assertion.name,
-        outcome=str(verdict.outcome),
-        message=printable(verdict.message, 2000),
-        severity=str(verdict.assertion.severity),
+    return _record(
+        verdict.assertion,
+        verdict.outcome,
+        verdict.message,
         **_worst(verdict),
         rows=len(verdict.rows),
         run=printable(run, 1000),
@@ -172,8 +161,6 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         windows=window_lines(verdict.windows),
         notes=tuple(note.printable(400) for note in verdict.notes),
         warnings=verdict.warnings,
-        sentence=verdict.assertion.sentence,
-        metric=verdict.assertion.metric,
         unit=verdict.unit,
         comparator=str(verdict.assertion.require.comparator or ""),
         judged=_judged(verdict),
@@ -198,20 +185,18 @@ def _worst(verdict: Verdict) -> dict[str, Any]:
 def _judged(verdict: Verdict) -> tuple[dict[str, Any], ...]:
     assertion, unit = verdict.assertion, verdict.unit
     usual = limit_source(assertion, unit)
-    sources = (usual if row.noise is None else limit_source(assertion, unit, row) for row in verdict.rows)
-    return tuple(_plain(row, source) for row, source in zip(verdict.rows, sources, strict=True))
-
-
-def _plain(row: JudgedRow, source: str) -> dict[str, Any]:
-    return {
-        **{name: as_exact(getattr(row, name)) for name in AMOUNTS},
-        "labels": plain_labels(row.labels),
-        "outcome": str(row.outcome),
-        "limit_source": source,
-        "test": printable(row.test),
-        "waived": row.waived,
-        "early_warning": row.early_warning,
-    }
+    return tuple(
+        {
+            **{name: as_exact(getattr(row, name)) for name in AMOUNTS},
+            "labels": plain_labels(row.labels),
+            "outcome": str(row.outcome),
+            "limit_source": usual if row.noise is None else limit_source(assertion, unit, row),
+            "test": printable(row.test),
+            "waived": row.waived,
+            "early_warning": row.early_warning,
+        }
+        for row in verdict.rows
+    )
 
 
 @lru_cache(maxsize=256)
@@ -223,9 +208,6 @@ def _used(windows: tuple[UsedWindow, ...]) -> tuple[dict[str, Any], ...]:
 
 
 NO_VALUE = "–"
-
-
-Plain = Mapping[str, Any]
 
 
 def coordinates(rows: Sequence[Plain]) -> list[Told[Plain]]:
@@ -281,7 +263,7 @@ def _limit(row: Plain, record: Plain) -> str:
     return f"{record['comparator']} {_apart(row, record['unit'])[1]} {source}".strip()
 
 
-def _margin(row: Mapping[str, Any], unit: str) -> str:
+def _margin(row: Plain, unit: str) -> str:
     """What is left to the limit, negative where it is crossed; of a waived row what is left to its ceiling."""
     value, ceiling, margin = (from_exact(row[name]) for name in ("value", "ceiling", "margin"))
     if row["waived"] and value is not None and ceiling is not None:

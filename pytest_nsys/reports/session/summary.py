@@ -5,12 +5,11 @@ The margin is what tells a person when a green is about to turn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
-from typing import Any
 
-from pytest_nsys.reports.causes import shared_words
-from pytest_nsys.reports.session.digest import shared_causes
+from pytest_nsys.reports.causes import Plain, shared_words
+from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered, shared_causes
 from pytest_nsys.reports.session.record import notes_of, state
 from pytest_nsys.reports.tables import aligned
 
@@ -20,30 +19,20 @@ SHOWN_CAUSES = 3
 NOT_JUDGED = ("no data", "incomparable", "error")
 
 
-def summary_lines(
-    records: Sequence[Mapping[str, Any]], *, verbose: bool = False, width: int | None = None
-) -> list[str]:
+def summary_lines(records: Sequence[Plain], *, verbose: bool = False, width: int | None = None) -> list[str]:
     """The lines of the terminal's summary, gate files and assertions in order; ``width`` is that of a terminal."""
-    ordered = sorted(records, key=lambda r: (r["file"], r["line"], r["name"]))
     lines: list[str] = []
-    for file in dict.fromkeys(r["file"] for r in ordered):
-        own = [r for r in ordered if r["file"] == file]
-        run = next((r["run"] for r in own if r["run"]), "")
-        lines.append(f"{file}: {run}" if run else file)
-        lines += [f"  {line}" for line in _windows(own, verbose)]
-        lines += [f"  baseline {path}" for path in dict.fromkeys(r["baseline"] for r in own if r["baseline"])]
-        lines += [f"  {line}" for line in _fitted(_table(own), width - 2 if width is not None else None)]
-        notes = list(dict.fromkeys(note for r in own for note in notes_of(r)))
+    for file in by_file(ordered(records)):
+        lines.append(f"{file.name}: {file.run}" if file.run else file.name)
+        lines += [f"  {line}" for line in _windows(file, verbose)]
+        lines += [f"  baseline {path}" for path in file.baselines]
+        lines += [f"  {line}" for line in _fitted(_table(file.records), width - 2 if width is not None else None)]
+        notes = list(dict.fromkeys(note for record in file.records for note in notes_of(record)))
         lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
             lines.append(f"  … {len(notes) - SHOWN_NOTES} more notes")
-    return lines + _shared(ordered)
-
-
-def _shared(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What stands behind several reds, told once with all rows that it explains."""
-    lines = []
-    for cause, reds in shared_causes(records)[:SHOWN_CAUSES]:
+    # What stands behind several reds, told once with all rows that it explains.
+    for cause, reds in shared_causes(ordered(records))[:SHOWN_CAUSES]:
         lines.append(f"one cause behind {len(reds)} assertions: {cause}")
         lines += [f"  {name}: {shared_words(rows)}" for name, rows in reds.items()]
     return lines
@@ -56,7 +45,7 @@ FOLDED = ", "
 """Between the cells of an assertion that a narrow terminal shows below its first line."""
 
 
-def _table(records: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+def _table(records: Sequence[Plain]) -> list[list[str]]:
     """A line for each assertion; without the column of what a gate can see where no baseline is in play."""
     rows = [_cells(record) for record in records]
     if not any(row[SEES] for row in rows):
@@ -81,7 +70,7 @@ def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
     return shown
 
 
-def _cells(record: Mapping[str, Any]) -> list[str]:
+def _cells(record: Plain) -> list[str]:
     outcome = state(record)
     if outcome in NOT_JUDGED:
         return [outcome, record["name"], "", "", "", "", record["message"]]
@@ -96,15 +85,10 @@ def _cells(record: Mapping[str, Any]) -> list[str]:
     return cells
 
 
-def _windows(records: Sequence[Mapping[str, Any]], verbose: bool) -> list[str]:
-    """Each set of windows once, with how it was measured."""
-    lines = []
-    for measured_as, windows in dict.fromkeys((r["measured_as"], tuple(r["windows"])) for r in records):
-        if not measured_as:
-            continue
-        lines.append(measured_as)
+def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:
+    for measured_as, windows in file.windows:
+        yield measured_as
         shown = windows if verbose else windows[:SHOWN_WINDOWS]
-        lines += [f"  {line}" for line in shown]
+        yield from (f"  {line}" for line in shown)
         if len(shown) < len(windows):
-            lines.append(f"  … {len(windows) - len(shown)} more (-v shows them)")
-    return lines
+            yield f"  … {len(windows) - len(shown)} more (-v shows them)"
