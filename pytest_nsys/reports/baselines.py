@@ -22,9 +22,9 @@ from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.causes import plain_labels
-from pytest_nsys.reports.tables import CellKind, Column, as_table
+from pytest_nsys.reports.tables import CellKind, Column, Row, as_table
 from pytest_nsys.reports.text import change_words
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, accepted_runs, series_for, spelled
+from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 
 SHOWN_ROWS = 10
@@ -138,23 +138,18 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
         if not series.calibration or not readers:
             continue
         lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")
-        lines += [f"    {line}".rstrip() for line in _table(series).splitlines()]
+        lines += [f"    {line}".rstrip() for line in as_table(COLUMNS, [*_noise_rows(series)]).splitlines()]
         lines += [f"    {_of_tolerance(reader, series, captures)}" for reader in readers]
     return lines
 
 
-def _table(series: Series) -> str:
-    rows = []
+def _noise_rows(series: Series) -> Iterator[Row]:
     for labels in sorted(series.calibration, key=lambda row: [label_key(label) for label in row]):
         values = series.calibration[labels]
         middle, spread = median(values), deviation(values)
         share = Fraction(spread) / abs(Fraction(middle)) if middle else None
-        rows.append((_named(series, labels), format_value(middle, series.unit), share, _amount(spread, series.unit)))
-    return as_table(COLUMNS, rows)
-
-
-def _named(series: Series, labels: RowLabels) -> str:
-    return label_words(zip(series.dimensions, labels, strict=True))
+        where = label_words(zip(series.dimensions, labels, strict=True))
+        yield where, format_value(middle, series.unit), share, _amount(spread, series.unit)
 
 
 def _amount(value: Value, unit: str) -> str:

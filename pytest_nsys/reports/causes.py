@@ -153,25 +153,19 @@ def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
     return [
         {
             "labels": plain_labels(row),
-            **_plain(explanation),
+            "cause": _subject(explanation),
+            "change_ns": explanation.change_ns,
+            "unexplained_ns": explanation.unexplained_ns,
+            "parts": [
+                {
+                    **cause._asdict(),
+                    "kind": str(cause.kind),
+                    "kernel": printable(cause.kernel, 2000),
+                    "ordinals": list(cause.ordinals),
+                    "text": cause_words(cause),
+                }
+                for cause in explanation.causes
+            ],
         }
         for row, explanation in explained
     ]
-
-
-def _plain(explanation: Explanation) -> dict[str, Any]:
-    return {
-        "cause": _subject(explanation),
-        "change_ns": explanation.change_ns,
-        "unexplained_ns": explanation.unexplained_ns,
-        "parts": [
-            {
-                **cause._asdict(),
-                "kind": str(cause.kind),
-                "kernel": printable(cause.kernel, 2000),
-                "ordinals": list(cause.ordinals),
-                "text": cause_words(cause),
-            }
-            for cause in explanation.causes
-        ],
-    }

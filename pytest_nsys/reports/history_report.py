@@ -16,10 +16,9 @@ from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value, printable
 from pytest_nsys.core.units import RATIO, format_value
-from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
-from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value
-from pytest_nsys.reports.text import change
+from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value, numbers, texts
+from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.history.reading import History, StoredRun
 from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
 
@@ -67,38 +66,25 @@ def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[R
     how = how_measured(tracks)
     several_gates = len({track.series.gate for track in tracks}) > 1
     several_keys = len({(track.series.gate, track.series.digest) for track in tracks}) > 1
-    shown_first = (
-        ("gate", several_gates),
-        ("key", several_keys),
-        ("metric", True),
-        ("row", True),
-        ("measured", any(how)),
+    head = (  # name, whether the cells differ, the cells
+        ("gate", several_gates, [track.series.gate for track in tracks]),
+        ("key", several_keys, [track.series.digest for track in tracks]),
+        ("metric", True, [track.series.sid.metric for track in tracks]),
+        ("row", True, [track.place for track in tracks]),
+        ("measured", any(how), how),
     )
-    names = [name for name, is_shown in shown_first if is_shown]
-    columns = [*map(Column, names), Column("trend"), Column("runs", CellKind.NUMBER)]
-    columns += [Column(name) for name in ("first", "median", "last", "change", "commit")]
+    shown = [(name, cells) for name, is_shown, cells in head if is_shown]
+    columns = [*texts(*(name for name, _ in shown), "trend"), *numbers("runs")]
+    columns += texts("first", "median", "last", "change", "commit")
     rows: list[Row] = []
-    for track, measured in zip(tracks, how, strict=True):
+    for track, *first in zip(tracks, *(cells for _, cells in shown), strict=True):
         unit = track.series.unit
-        cells = {
-            "gate": track.series.gate,
-            "key": track.series.digest,
-            "metric": track.series.sid.metric,
-            "row": track.place,
-            "measured": measured,
-        }
         values = [format_value(v, unit) for v in (track.values[0], median(track.values), track.values[-1])]
+        # The last value against the median of the earlier ones.
+        changed = None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
         commit = (track.runs[-1].commit or "")[:_SHORT_COMMIT] or None
-        trend = sparkline(track.values, encoding)
-        rows.append((*(cells[n] for n in names), trend, len(track.runs), *values, _change(track), commit))
+        rows.append((*first, sparkline(track.values, encoding), len(track.runs), *values, changed, commit))
     return columns, rows
-
-
-def _change(track: Track) -> str | None:
-    """The last value against the median of the earlier ones."""
-    if track.earlier is None:
-        return None
-    return change(JudgedRow({}, track.values[-1], None, Outcome.PASSED, baseline=track.earlier), track.series.unit)
 
 
 def _number(value: Value | None, unit: str) -> object:
@@ -110,7 +96,7 @@ def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:
     runs = [run for run in history.runs if run.id in used or run.key is None]
     return {
         "definition": DEFINITION,
-        "runs": [{**_run(run), "verdicts": list(map(_verdict, history.verdicts.get(run.id, ())))} for run in runs],
+        "runs": [_run(run, history.verdicts.get(run.id, ())) for run in runs],
         "rows": [_json_row(track) for track in tracks],
     }
 
@@ -118,13 +104,10 @@ def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:
 _RUN_FIELDS = [field.name for field in fields(StoredRun) if field.name != "coordinates"]
 
 
-def _run(run: StoredRun) -> dict[str, object]:
-    return {name: getattr(run, name) for name in _RUN_FIELDS}
-
-
-def _verdict(stored: Mapping[str, object]) -> dict[str, object]:
-    kept = {name: value for name, value in stored.items() if name not in ("id", "run")}
-    return {**kept, "xfailed": bool(stored["xfailed"])}
+def _run(run: StoredRun, verdicts: Sequence[Mapping[str, object]]) -> dict[str, object]:
+    told = [{k: v for k, v in each.items() if k not in ("id", "run")} for each in verdicts]
+    own = {name: getattr(run, name) for name in _RUN_FIELDS}
+    return {**own, "verdicts": [{**each, "xfailed": bool(each["xfailed"])} for each in told]}
 
 
 def _json_row(track: Track) -> dict[str, object]:
@@ -150,20 +133,20 @@ def _svg(tracks: Sequence[Track]) -> str:
         raise UsageMistake(f"{len(tracks)} rows are too many to plot: name metrics, or give --where")
     several = len({track.series.gate for track in tracks}) > 1
     panels = [
-        Panel(f"{name}, {track.series.gate}" if several else name, track.series.sid.metric, track.series.unit, points)
+        Panel(
+            f"{name}, {track.series.gate}" if several else name,
+            track.series.sid.metric,
+            track.series.unit,
+            tuple(
+                Point(value, run.time.replace("T", " ").removesuffix("Z")[:16], _at(run))
+                for run, value in zip(track.runs, track.values, strict=True)
+            ),
+        )
         for name, track in zip(column_names(tracks), tracks, strict=True)
-        if (points := _points(track))
     ]
     metrics = ", ".join(dict.fromkeys(track.series.sid.metric for track in tracks))
     gates = ", ".join(dict.fromkeys(track.series.gate for track in tracks))
     return svg(f"{metrics} of {gates}", panels)
-
-
-def _points(track: Track) -> tuple[Point, ...]:
-    return tuple(
-        Point(value, run.time.replace("T", " ").removesuffix("Z")[:16], _at(run))
-        for run, value in zip(track.runs, track.values, strict=True)
-    )
 
 
 def _at(run: StoredRun) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -207,19 +207,19 @@ def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
     lines = [f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
     lines += [f"  {line}" for line in (*row_table(verdict), *difference_table(verdict.differences))]
     more = len(verdict.details) - SHOWN_DETAILS
-    shown = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
-    shown += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
-    lines += [f"  {'       ' if number else 'change:'} {line}" for number, line in enumerate(shown)]
-    for number, line in enumerate(cause_lines(plain_causes(verdict.causes))):
-        lines.append(f"  {'why:   ' if number == 0 else '       '} {line}")
-    worst = next(iter(rows_to_show(verdict)), None)
-    for number, line in enumerate(_windows_of(verdict, worst)):
-        lines.append(f"  {'window:' if number == 0 else '       '} {line}")
+    details = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
+    details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
+    lines += _block("change:", details)
+    lines += _block("why:", cause_lines(plain_causes(verdict.causes)))
+    lines += _block("window:", _windows_of(verdict, next(iter(rows_to_show(verdict)), None)))
     for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
         lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
-    for number, step in enumerate(next_steps):
-        lines.append(f"  {'next:  ' if number == 0 else '       '} {step}")
-    return lines
+    return lines + _block("next:", next_steps)
+
+
+def _block(title: str, lines: Iterable[object]) -> list[str]:
+    """Lines below each other, the first behind the title."""
+    return [f"  {'' if number else title:<7} {line}" for number, line in enumerate(lines)]
 
 
 def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.page.page import render
@@ -14,29 +13,6 @@ from pytest_nsys.verdicts.comparison import ComparedRow
 
 WIDTH, MIDDLE, UNIT = 140, 50, 20
 """Of a bar in pixels: its length, where no change stands, and what a change of one tolerance takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The change of a row as a bar from ``left`` of so much ``width``.
-
-    ``cut``: it goes on beyond the edge. ``exact``: the row may not change at all, so there is no strip to stay in.
-    """
-
-    left: int
-    width: int
-    better: bool
-    cut: bool
-    exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of a table of metric rows: its cells, its word as a class of style, its bar."""
-
-    cells: tuple[str, ...]
-    style: str
-    bar: Bar | None
 
 
 def as_html(shown: tables.Shown) -> str:
@@ -70,22 +46,26 @@ def as_html(shown: tables.Shown) -> str:
     )
 
 
-def _lines(rows: Sequence[ComparedRow], table: Table) -> list[Line]:
+def _lines(rows: Sequence[ComparedRow], table: Table) -> list[dict[str, Any]]:
+    """The rows of a table: cells, word as a class of style, bar."""
     return [
-        Line(cells, tables.word(row).replace(" ", "-"), bar_of(row))
+        {"cells": cells, "style": tables.word(row).replace(" ", "-"), "bar": _bar(row)}
         for row, cells in zip(rows, table.rows, strict=True)
     ]
 
 
-def bar_of(each: ComparedRow) -> Bar | None:
-    """The bar of a row that has a tolerance; one that may not change at all has its change as a cut bar."""
+def _bar(each: ComparedRow) -> dict[str, Any] | None:
+    """The change of a row as a bar from ``left`` of so much ``width``; None of one that has no tolerance.
+
+    ``cut``: it goes on beyond the edge. ``exact``: the row may not change at all, so there is no strip to stay in.
+    """
     times = each.times_limit
     if times is None:
         if each.row.limit is None or each.row.sees != 0 or not each.changed:
             return None
-        return Bar(MIDDLE, WIDTH - MIDDLE, better=False, cut=True, exact=True)
-    length = round(abs(times) * UNIT)
-    room = MIDDLE if times < 0 else WIDTH - MIDDLE
-    shown = min(length, room)
-    left = MIDDLE - shown if times < 0 else MIDDLE
-    return Bar(left, shown, better=times < Fraction(0), cut=length > room)
+        return {"left": MIDDLE, "width": WIDTH - MIDDLE, "better": False, "cut": True, "exact": True}
+    length, better = round(abs(times) * UNIT), times < 0
+    room = MIDDLE if better else WIDTH - MIDDLE
+    width = min(length, room)
+    left = MIDDLE - width if better else MIDDLE
+    return {"left": left, "width": width, "better": better, "cut": length > room, "exact": False}

@@ -6,12 +6,12 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from pytest_nsys.core.model import printable
 from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, sentence
 from pytest_nsys.reports.session.record import state
@@ -26,8 +26,7 @@ KIND_OF_GOOD = {
 """What deserves a remark among the assertions that pytest takes as passed, by state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(NamedTuple):
     """One remark at a line of a file; ``line`` None where nobody knows it."""
 
     kind: str
@@ -67,7 +66,7 @@ def _cut(annotations: list[Annotation]) -> list[Annotation]:
     last = annotations[AT_MOST - 1]
     left = len(annotations) - AT_MOST
     text = f"{last.text}\n… and {left} more of this kind, in the summary of the job"
-    return [*annotations[: AT_MOST - 1], Annotation(last.kind, last.file, last.line, last.title, text)]
+    return [*annotations[: AT_MOST - 1], last._replace(text=text)]
 
 
 def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annotation]:
@@ -96,7 +95,7 @@ def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Itera
         yield Annotation(kind, "", None, f"nsys gate: {UNTOLD}", printable(changes.problem, SHOWN_TEXT))
 
 
-def _of_record(record: Mapping[str, Any], file: str) -> Iterator[Annotation]:
+def _of_record(record: Plain, file: str) -> Iterator[Annotation]:
     how = state(record)
     title = printable(f"{how}: {record['name']}", 300)
     text = "\n".join(printable(line, 1000) for line in record["explanation"] or [record["message"]])[:SHOWN_TEXT]
