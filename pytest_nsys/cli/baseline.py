@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import StoredGate, folder_option, stores, update
+from pytest_nsys.cli.asking import folder_option, stores, update
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
 from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_answer, shown
@@ -24,7 +24,7 @@ from pytest_nsys.reports.tables import Cell, CellKind, Format, Measure, numbers,
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
-from pytest_nsys.stored.baselines.store import Orphan, Pruned, orphans, remove
+from pytest_nsys.stored.baselines.store import Pruned, orphans, remove
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
@@ -206,19 +206,22 @@ def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
     return Measure(value, CellKind.RATIO if unit == "%" else CellKind.NUMBER)
 
 
+def _origin(change: FileChange) -> dict[str, object]:
+    origin = change.new.provenance if change.new is not None else {}
+    return {name: origin.get(name) for name in ("reason", "commit")}
+
+
 def _file(change: FileChange) -> dict[str, object]:
     """A file as JSON has it."""
-    origin = change.new.provenance if change.new is not None else {}
-    known = {name: origin.get(name) for name in ("reason", "commit")}
-    return {"file": str(change.path), "state": str(change.state), "about": change.broken or change.words, **known}
+    about = change.broken or change.words
+    return {"file": str(change.path), "state": str(change.state), "about": about, **_origin(change)}
 
 
 def _told(change: FileChange) -> str:
     """A file with what happened to it, and why."""
     if change.broken:
         return f"error: {printable(change.broken, 2000)}"
-    origin = change.new.provenance if change.new is not None else {}
-    said = [f"{name} {origin[name]}" for name in ("reason", "commit") if origin.get(name)]
+    said = [f"{name} {value}" for name, value in _origin(change).items() if value]
     return printable(f"{change.path}: {change.words}{'; ' if said else ''}{', '.join(said)}", 2000)
 
 
@@ -242,11 +245,15 @@ def prune(
         pruned, broken = prune_shelf(each.gate, each.store, dry_run=dry_run)
         lines += [line for one in pruned for line in _dropped(one, dry_run)]
         errors += broken
-    for orphan in _orphans(found):
+    known = {each.store.folder for each in found}
+    folders = sorted({(each.store.folder.parent, each.root) for each in found})
+    for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known)):
         try:
             if drop_orphans and not dry_run:
                 remove(orphan)
-            lines.append(_orphaned(orphan, drop_orphans, dry_run))
+            does = "--orphans removes" if not drop_orphans else "would remove" if dry_run else "removed"
+            files = counted(len(orphan.files), "baseline")
+            lines.append(f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone; {does} its {files}")
         except BaselineError as error:
             errors.append(error)
     for line in lines if lines or errors else ["nothing to prune: every stored series is read"]:
@@ -261,16 +268,3 @@ def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
     yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
     if pruned.removed:
         yield f"{shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
-
-
-def _orphans(found: Sequence[StoredGate]) -> Iterator[Orphan]:
-    known = {each.store.folder for each in found}
-    for folder, root in sorted({(each.store.folder.parent, each.root) for each in found}):
-        yield from orphans(folder, root, known)
-
-
-def _orphaned(orphan: Orphan, drop: bool, dry_run: bool) -> str:
-    what = f"{shown(orphan.folder)}: its gate file {orphan.gate} is gone"
-    if not drop:
-        return f"{what}; --orphans removes its {counted(len(orphan.files), 'baseline')}"
-    return f"{what}; {'would remove' if dry_run else 'removed'} its {counted(len(orphan.files), 'baseline')}"

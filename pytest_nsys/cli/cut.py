@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.cutting import cut as cut_out
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
-from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
-from pytest_nsys.traces.opening import JSON, check_one_format, find_traces, given_twice, open_trace
+from pytest_nsys.traces.opening import JSON, find_traces, given_twice
 
 VIEWER = "https://ui.perfetto.dev"
 
@@ -37,9 +34,8 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
     """
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])
-    convention = asked.convention_for(traces)
-    with _opened(paths, convention) as run:
-        spec = asked.spec(convention)
+    with asked.one_run(traces) as (captures, spec):
+        (run,) = captures.runs
         found = cut_out(run, spec, frozenset(asked.chosen(run.ranks)))
         _write(output, target, packed(chrome_trace([found]), target))
         doubts = note_lines(about_uncounted(run.measured(spec)))
@@ -76,15 +72,3 @@ def _write(output: str, target: Path, content: bytes) -> None:
     """Raises UsageMistake where the file cannot be written; an earlier one stays."""
     with one_line(UsageMistake, f"--output {printable(output)}: cannot be written"):
         write_whole(target, content)
-
-
-@contextlib.contextmanager
-def _opened(paths: Sequence[Path], convention: Convention) -> Iterator[Run]:
-    """The run that the files hold, and the files let go at the end."""
-    with contextlib.ExitStack() as opened:
-        found = []
-        for path in paths:
-            found.append(open_trace(path))
-            opened.callback(found[-1].close)
-        check_one_format(found)
-        yield Run(found, convention)

@@ -128,16 +128,12 @@ def _tracks(
     _check_where(stored, metrics, selectors)
     tracks, absent = tracks_of(stored, metrics, selectors)
     if not tracks:
-        raise NothingMeasured(f"{path}: no row is meant: {_why_absent(absent)}")
+        by_reason: dict[str, list[str]] = {}
+        for what, why in absent:
+            by_reason.setdefault(why, []).append(what)
+        told = "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
+        raise NothingMeasured(f"{path}: no row is meant: {told}")
     return tracks
-
-
-def _why_absent(absent: Sequence[tuple[str, str]]) -> str:
-    """Each reason once, with the measurements that it is of."""
-    by_reason: dict[str, list[str]] = {}
-    for what, why in absent:
-        by_reason.setdefault(why, []).append(what)
-    return "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
 
 
 def _of_branch(path: Path, branch: str, gate: str | None) -> str:

@@ -72,6 +72,12 @@ class GateItem(pytest.Item):
         self.nothing_measured = False
         self._context: GateContext | None = None
 
+    @property
+    def context(self) -> GateContext:
+        """What it is judged with, once it is set up."""
+        assert self._context is not None
+        return self._context
+
     def mark(self) -> None:
         """Marks of the gate file, ``nsys`` on every item, and xfail for the verdict *failed* alone."""
         self.add_marker("nsys")
@@ -123,7 +129,7 @@ class GateItem(pytest.Item):
     def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:
         """What goes into the history, where one is written."""
         session = session_of(self.config)
-        if session.recording:
+        if session.history is not None:
             from pytest_nsys.plugin.recorder import entry_of
 
             self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
@@ -135,13 +141,12 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Reach the verdict."""
-        assert self._context is not None
         session = session_of(self.config)
         if session.updates(self.assertion):
             self._update()
             return
         try:
-            verdict = evaluate(self.assertion, self._context)
+            verdict = evaluate(self.assertion, self.context)
         except NsysError as error:
             self._error(error)
         record = record_of(verdict, self._run_words(), verdict.compared_with)
@@ -150,7 +155,7 @@ class GateItem(pytest.Item):
             if path_of(self.config, "nsys_artifacts") is not None:
                 from pytest_nsys.plugin.artifacts import VIEWER, keep
 
-                artifact = keep(session, self.gate, verdict, self._context)
+                artifact = keep(session, self.gate, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
             explained = tuple(explanation(verdict, steps))
@@ -159,7 +164,7 @@ class GateItem(pytest.Item):
         if self.config.getoption("nsys_html") is not None:
             from pytest_nsys.plugin.page_report import draw
 
-            self.pictures = draw(session, self.gate, verdict, self._context)
+            self.pictures = draw(session, self.gate, verdict, self.context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(explanation_of(record.plain()))
@@ -202,8 +207,7 @@ class GateItem(pytest.Item):
         leading = verdict.causes[0].explanation.leading if verdict.causes else None
         if leading is None or leading.straggler is None:
             return False
-        assert self._context is not None
-        captures = self._context.captures
+        captures = self.context.captures
         with contextlib.suppress(NsysError):
             return bool(captures.rows(METRICS["straggler_lag_ns"], spec_for(captures.convention, self.assertion)).rows)
         return False
@@ -213,11 +217,10 @@ class GateItem(pytest.Item):
         from pytest_nsys.stored.history.writing import REFRESH
         from pytest_nsys.verdicts.refresh import Refusal
 
-        assert self._context is not None
         refresh = session_of(self.config).refreshing.of(self.gate)
         try:
-            if self._context.store is not None:
-                self._context.store.writable()
+            if self.context.store is not None:
+                self.context.store.writable()
             refusal = refresh.refusal
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
@@ -230,9 +233,8 @@ class GateItem(pytest.Item):
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:
-        assert self._context is not None
         shown = ", ".join(session_of(self.config).traces(self.gate))
-        key = self._context.captures.key(self._context.gate.run)
+        key = self.context.captures.key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
         return f"{shown} ({', '.join(part for part in parts if part)})"

@@ -6,7 +6,6 @@ The process that judges has the traces and draws nothing: it hands plain data to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,13 +44,19 @@ def draw(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateCo
 
 def page_text(digest: Digest) -> str:
     """The page of a session, whose history has not got it yet."""
-    plots, why = _trend(digest, digest.history) if digest.history is not None else ([], "")
-    return session_page(digest, plots, why)
+    return session_page(digest, *_trend(digest))
 
 
-def _trend(digest: Digest, path: Path) -> tuple[Sequence[str], str]:
+def _trend(digest: Digest) -> tuple[Sequence[str], str]:
     """A plot of each worst row that the history knows, what failed first; else why there is none."""
-    asked = [(record, one) for record in worst_first(digest.records) if (one := _series(record, digest)) is not None]
+    path = digest.history
+    if path is None:
+        return (), ""
+    asked = [
+        (record, drawn["series"])
+        for record in worst_first(digest.records)
+        if (drawn := digest.pictures.get(name_of(record))) is not None and drawn["series"] is not None
+    ]
     if not asked:
         return (), "No row of this session is one that a history keeps."
     try:
@@ -64,11 +69,6 @@ def _trend(digest: Digest, path: Path) -> tuple[Sequence[str], str]:
     panels = [panel for panel in found if panel is not None]
     plots = [panel_svg(panel, f"trend-{number}") for number, panel in enumerate(panels[:MOST_PLOTS], 1)]
     return plots, "" if plots else "The history has no earlier run of these rows."
-
-
-def _series(record: Mapping[str, Any], digest: Digest) -> dict[str, Any] | None:
-    drawn = digest.pictures.get(name_of(record))
-    return drawn["series"] if drawn is not None else None
 
 
 def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -> Panel | None:

@@ -101,11 +101,6 @@ class NsysSession:
         return self.config.getoption("nsys_against") or ()
 
     @property
-    def recording(self) -> bool:
-        """Whether the session is written to a history."""
-        return self.history is not None
-
-    @property
     def history(self) -> Path | None:
         """The database of the history, None where none is named."""
         return path_of(self.config, "nsys_history")
@@ -252,26 +247,22 @@ class NsysSession:
         base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, base)
 
+    def _baseline_command(self, command: str, gate: GateFile, traces: Sequence[str] = ()) -> str:
+        given = self.config.getoption("nsys_baseline_dir")
+        words = ["pytest-nsys", "baseline", command, self.shown(gate.path), *(f"--trace={value}" for value in traces)]
+        return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
+
     def prune_command(self, gate: GateFile) -> str:
         """What a person types to drop the stored rows that a gate file does not read any more."""
-        given = self.config.getoption("nsys_baseline_dir")
-        words = ["pytest-nsys", "baseline", "prune", self.shown(gate.path)]
-        return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
+        return self._baseline_command("prune", gate)
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""
-        words = ["pytest-nsys", "baseline", "refresh", self.shown(gate.path)]
-        words += [f"--trace={value}" for value in self.config.getoption("nsys_trace") or ()]
-        given = self.config.getoption("nsys_baseline_dir")
-        words += [f"--baseline-dir={given}"] if given else []
-        return shlex.join(words) + ' --reason "…"'
+        return self._baseline_command("refresh", gate, self.config.getoption("nsys_trace") or ()) + ' --reason "…"'
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was."""
-        source = self.source(gate)
-        value = source.values[0]
-        if source.base != self.here:
-            value = self.shown(source.base / value)
+        value = self.traces(gate)[0]
         if value not in self._usual:  # the file is looked at for it
             self._usual[value] = usual_of(value, self.here)
         words = ["pytest-nsys", command, value]
