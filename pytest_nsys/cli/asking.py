@@ -112,13 +112,10 @@ class Collected(NamedTuple):
     folder: Path
     root: Path
 
-
-class StoredGate(NamedTuple):
-    """A gate file, the store of its baselines, and pytest's root directory."""
-
-    gate: GateFile
-    store: BaselineStore
-    root: Path
+    @property
+    def store(self) -> BaselineStore:
+        """Where its baselines lie."""
+        return store_of(self.path, self.folder, self.root)
 
 
 class Collecting(Asking):
@@ -154,8 +151,8 @@ def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list
     return asking.found, "" if well else complaints.getvalue() + said.getvalue()
 
 
-def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[StoredGate]:
-    """Each gate file with the store of its baselines.
+def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, Collected]]:
+    """Each gate file with the place of its baselines.
 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
     """
@@ -163,4 +160,4 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[StoredGa
     if said or not found:
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [StoredGate(load_gate_file(path), store_of(path, folder, root), root) for path, folder, root in found]
+    return [(load_gate_file(each.path), each) for each in found]

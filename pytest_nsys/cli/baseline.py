@@ -20,7 +20,7 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
-from pytest_nsys.reports.tables import Cell, CellKind, Format, Measure, numbers, texts
+from pytest_nsys.reports.tables import Cell, Format, Row, measure, numbers, texts
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
@@ -131,15 +131,13 @@ def _words(value: object) -> str:
     return " ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _rows(path: Path, stored: Baseline) -> list[tuple[str | int | Measure, ...]]:
-    rows: list[tuple[str | int | Measure, ...]] = []
+def _rows(path: Path, stored: Baseline) -> list[Row]:
+    rows: list[Row] = []
     for sid, series in sorted(stored.series.items()):
-        kind = CellKind.RATIO if series.unit == "%" else CellKind.NUMBER
         for labels, values in series.rows.items():
             where = label_words(zip(series.dimensions, labels, strict=True))
-            value = Measure(values[-1], kind)
             head = (str(path), stored.gate, sid.metric, where)
-            rows.append((*head, value, series.unit, len(values), ", ".join(sid.how)))
+            rows.append((*head, measure(values[-1], series.unit), series.unit, len(values), ", ".join(sid.how)))
     return rows
 
 
@@ -203,7 +201,7 @@ def _change(change: FileChange, row: Change, for_people: bool) -> list[Cell]:
 def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
     if value is None or for_people:
         return None if value is None else format_value(value, unit)
-    return Measure(value, CellKind.RATIO if unit == "%" else CellKind.NUMBER)
+    return measure(value, unit)
 
 
 def _origin(change: FileChange) -> dict[str, object]:
@@ -241,12 +239,12 @@ def prune(
     found = stores(gate_files, baseline_dir)
     lines: list[str] = []
     errors: list[BaselineError] = []
-    for each in found:
-        pruned, broken = prune_shelf(each.gate, each.store, dry_run=dry_run)
+    for gate, place in found:
+        pruned, broken = prune_shelf(gate, place.store, dry_run=dry_run)
         lines += [line for one in pruned for line in _dropped(one, dry_run)]
         errors += broken
-    known = {each.store.folder for each in found}
-    folders = sorted({(each.store.folder.parent, each.root) for each in found})
+    known = {place.store.folder for _, place in found}
+    folders = sorted({(place.store.folder.parent, place.root) for _, place in found})
     for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known)):
         try:
             if drop_orphans and not dry_run:

@@ -60,14 +60,19 @@ def capture(
     if only_plan or world is not None:
         if world is None:
             raise UsageMistake("--plan needs --world-size")
-        _print_plan(Sizes(world, pp, ep, cp, gpus_per_node), job)
+        found = plan(Sizes(world, pp, ep, cp, gpus_per_node), job.nodes)
+        parts = f"{MICRO_BATCHES} micro-batches per stage × DP {found.dp} × EP {ep}"
+        click.echo(
+            f"nodes         {found.nodes}\nDP            {found.dp}\nglobal batch  {found.global_batch} ({parts})"
+        )
         if only_plan:
             if program:
                 raise UsageMistake("--plan runs nothing: leave the program out, or --plan")
             return
     elif (pp, ep, cp) != (1, 1, 1):
         raise UsageMistake("--pp, --ep and --cp are checked against --world-size: give that too")
-    wanted = _wanted(program, output, name, nodes, whole_run, options, job)
+    _check(program, output, name, options)
+    wanted = Capture(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
     sys.stdout.flush()
     captured = run_capture(wanted, job, force=force)
     _tell(captured, export=not no_export)
@@ -85,24 +90,8 @@ def _placed(job: Job, node: int | None) -> Job:
     return replace(job, node=node, one_of_many=True)
 
 
-def _print_plan(sizes: Sizes, job: Job) -> None:
-    found = plan(sizes, job.nodes)
-    click.echo(f"nodes         {found.nodes}")
-    click.echo(f"DP            {found.dp}")
-    parts = f"{MICRO_BATCHES} micro-batches per stage × DP {found.dp} × EP {sizes.ep}"
-    click.echo(f"global batch  {found.global_batch} ({parts})")
-
-
-def _wanted(
-    program: tuple[str, ...],
-    output: str,
-    name: str,
-    nodes: int | None,
-    whole_run: bool,
-    options: tuple[str, ...],
-    job: Job,
-) -> Capture:
-    """What is to be captured. Raises UsageMistake."""
+def _check(program: tuple[str, ...], output: str, name: str, options: tuple[str, ...]) -> None:
+    """Raises UsageMistake for what cannot be captured."""
     if not program:
         raise UsageMistake("no program: pytest-nsys capture -- torchrun … train.py")
     if not output:
@@ -114,7 +103,6 @@ def _wanted(
             raise UsageMistake(f"--nsys-option '{printable(option, 40)}': write it as --nsys-option=--sample=none")
         if option.startswith("--output"):
             raise UsageMistake("--nsys-option=--output: where the report goes is what --output and --name say")
-    return Capture(Path(output), program, name, _nodes(nodes, job), job.node, whole_run, options)
 
 
 def _nodes(asked: int | None, job: Job) -> int:

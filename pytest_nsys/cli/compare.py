@@ -119,7 +119,11 @@ def compare(
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
         if artifacts is not None:
             _keep_windows(Path(artifacts), judged)
-        windows = _windows(judged) if form.draws else ()
+        windows: Sequence[Picture] = ()
+        if form.draws:
+            from pytest_nsys.reports.page.pictures import windows_of
+
+            windows = windows_of([(verdict, pair.head, pair.base) for pair, verdict in judged])
     module, _, name = form.make.partition(":")
     deliver(getattr(import_module(module), name)(Shown(found, verbose, windows)), output)
     if output is not None:
@@ -144,13 +148,6 @@ def _keep_windows(folder: Path, judged: Sequence[tuple[Pair, Verdict]]) -> None:
         if has_failed(verdict):
             path = write_window(folder, str(pair.gate.path), verdict, pair.head, pair.base)
             click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
-
-
-def _windows(judged: Sequence[tuple[Pair, Verdict]]) -> Sequence[Picture]:
-    """The windows that a page shows: each bad assertion's worst rank, then each one's second."""
-    from pytest_nsys.reports.page.pictures import windows_of
-
-    return windows_of([(verdict, pair.head, pair.base) for pair, verdict in judged])
 
 
 def _sides(paths: Sequence[str], base: Sequence[str], head: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -136,12 +137,12 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
     try:
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
-        found = stores([str(path)], baseline_dir)[0]
-        captures = trial.captures(found.gate.convention)
-        if not replaces and found.store.all():
-            raise BaselineError(f"{found.store.folder}: holds baselines of this gate file already: give --force")
-        written = store_rows(found.gate, captures, found.store)
-        if wrong := judged(found.gate, captures, found.store):
+        gate, place = stores([str(path)], baseline_dir)[0]
+        captures, store = trial.captures(gate.convention), place.store
+        if not replaces and store.all():
+            raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
+        written = store_rows(gate, captures, store)
+        if wrong := judged(gate, captures, store):
             raise NothingMeasured(f"the drafted gate does not pass on its own trace: {next(iter(wrong.values()))}")
     except (NsysError, OSError):
         for each, content in before.items():
@@ -197,8 +198,7 @@ LABELLED = replace(GENERIC, setup=BUILT_IN["pithtrain"].setup)
 """What a trace is first opened under: the ranks of several files may be told apart by their labels alone."""
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """A sentence that was left out, and what it said of its own trace."""
 
     title: str

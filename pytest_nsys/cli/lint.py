@@ -17,7 +17,6 @@ from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.tables import as_json
-from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
 GATE_SUFFIX, MISNAMED = SUFFIXES
@@ -104,7 +103,7 @@ def _linted(one: Collected, *, upgrade: bool) -> Linted:
 
 def _upgraded(one: Collected, gate: GateFile, path: Path) -> Linted:
     try:
-        stored = [baseline for _, baseline in store_of(one.path, one.folder, one.root).all()]
+        stored = [baseline for _, baseline in one.store.all()]
     except BaselineError as error:
         return Linted(path, len(gate.assertions), unread=str(error))
     refresh = f'pytest-nsys baseline refresh {path} --trace=TRACE --reason "…"'

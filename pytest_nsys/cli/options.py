@@ -245,10 +245,12 @@ def _canonical(window: str) -> str:
     return window
 
 
-def where_option(command: Callable[..., None]) -> Callable[..., None]:
-    """``--where``."""
-    said = "Rows of this label only. Repeated for one dimension: any of them; for several: all."
-    return click.option("--where", multiple=True, metavar="DIM=VALUE", help=said)(command)
+where_option = click.option(
+    *("--where", "where"),
+    multiple=True,
+    metavar="DIM=VALUE",
+    help="Rows of this label only. Repeated for one dimension: any of them; for several: all.",
+)
 
 
 def selectors_of(where: Sequence[str]) -> dict[str, Selector]:

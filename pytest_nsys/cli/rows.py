@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import Metric, Unit
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring, selectors_of, where_option
@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import Note, label_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
-from pytest_nsys.reports.tables import CellKind, Column, Measure, Row, json_value
+from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
 
 
 @click.command()
@@ -44,7 +44,7 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
         definition = max(metric.definition for metric in metrics)
         about = about_windows(traces, spec, list(_windows(captures, spec, ranks)), definition)
         columns, cells = _columns(metrics, found)
-        json_rows = [{**row.labels, row.metric: json_value(_measure(row), CellKind.NUMBER)} for row in found]
+        json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
         print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
 
 
@@ -83,15 +83,12 @@ def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Ite
                 yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": number}
 
 
-def _measure(row: MetricRow) -> Measure:
-    return Measure(row.value, CellKind.RATIO if row.unit is Unit.RATIO else CellKind.NUMBER)
-
-
 def _columns(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> tuple[list[Column], list[Row]]:
     """Metric, every dimension that one of the metrics has, value, unit."""
     dimensions = list(dict.fromkeys(d for metric in metrics for d in metric.dimensions))
-    columns = [Column("metric"), *map(Column, dimensions), Column("value", CellKind.NUMBER), Column("unit")]
-    cells: list[Row] = [
-        (row.metric, *(row.labels.get(d) for d in dimensions), _measure(row), str(row.unit)) for row in found
-    ]
+    columns = [Column("metric"), *map(Column, dimensions), number("value"), Column("unit")]
+    cells: list[Row] = []
+    for row in found:
+        value = measure(row.value, row.unit)
+        cells.append((row.metric, *(row.labels.get(d) for d in dimensions), value, str(row.unit)))
     return columns, cells

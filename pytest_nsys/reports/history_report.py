@@ -15,9 +15,9 @@ from dataclasses import fields
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value, printable
-from pytest_nsys.core.units import RATIO, format_value
+from pytest_nsys.core.units import format_value
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
-from pytest_nsys.reports.tables import WHOLE_TEXT, CellKind, Column, Row, as_json, as_table, json_value, numbers, texts
+from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Row, as_json, as_table, json_value, measure, numbers, texts
 from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.history.reading import History, StoredRun
 from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
@@ -88,7 +88,7 @@ def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[R
 
 
 def _number(value: Value | None, unit: str) -> object:
-    return json_value(value, CellKind.RATIO if unit == RATIO else CellKind.NUMBER)
+    return None if value is None else json_value(measure(value, unit))
 
 
 def _json(history: History, tracks: Sequence[Track]) -> dict[str, object]:

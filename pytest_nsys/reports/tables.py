@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pytest_nsys.core.model import Value, printable
-from pytest_nsys.core.units import BARE, format_value
+from pytest_nsys.core.units import BARE, RATIO, format_value
 
 
 class Format(enum.StrEnum):
@@ -48,6 +48,11 @@ class Measure:
 
     value: Value
     kind: CellKind
+
+
+def measure(value: Value, unit: str) -> Measure:
+    """The cell of a value in some unit."""
+    return Measure(value, CellKind.RATIO if unit == RATIO else CellKind.NUMBER)
 
 
 Cell = str | Value | Measure | Sequence[str] | Mapping[str, int] | None
@@ -219,7 +224,7 @@ def without_halves(text: str) -> str:
     return _ESCAPES.sub(lambda match: "\\ufffd" if match[2] else match[0], text)
 
 
-def json_value(cell: Cell, kind: CellKind) -> object:
+def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
     """The cell as JSON has it: whole numbers whole, a ratio always a fraction, an absent cell null."""
     if isinstance(cell, Measure):
         return json_value(cell.value, cell.kind)

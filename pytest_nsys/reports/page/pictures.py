@@ -5,11 +5,12 @@ All of it is plain data, made by the process that has the traces: it crosses fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import chain, zip_longest
-from typing import Any, TypedDict
+from itertools import chain, islice, zip_longest
+from typing import Any, TypedDict, TypeVar
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Scope
@@ -18,7 +19,7 @@ from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.exact import exact_text
-from pytest_nsys.core.model import Label, Value, label_words, printable
+from pytest_nsys.core.model import Label, label_words, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.text import rows_to_show
@@ -63,6 +64,8 @@ MOST_STEADY_KERNELS = 200_000
 
 FEWEST_WINDOWS = 3
 
+T = TypeVar("T")
+
 
 def pictures_of(
     verdict: Verdict, head: Captures, base: Captures | None = None, sent: set[str] | None = None
@@ -85,14 +88,13 @@ def windows_of(judged: Sequence[tuple[Verdict, Captures, Captures | None]]) -> l
         for v, head, base in looked_at
     ]
     sent: set[str] = set()
-    found: list[Picture] = []
-    for each in chain.from_iterable(zip_longest(*ranks)):
-        if each is None or len(found) == MOST_RANKS:
-            continue
-        rank, spec, head, base = each
-        if _key(rank, spec, head, base) not in sent:
-            found.append(_picture(rank, spec, head, base, sent))
-    return found
+    asked = {_key(*each): each for each in by_turn(ranks)}
+    return [_picture(*each, sent) for each in islice(asked.values(), MOST_RANKS)]
+
+
+def by_turn(lists: Iterable[Sequence[T]]) -> Iterator[T]:
+    """The first of each list, then the second of each."""
+    return (each for each in chain.from_iterable(zip_longest(*lists)) if each is not None)
 
 
 def ranks_of(verdict: Verdict, run: Run) -> list[int]:
@@ -202,14 +204,7 @@ def _steady_values(
     values: list[list[Any]] = []
     windows = run.measured(replace(spec, window=STEADY)).filled({rank})[rank]
     for window in windows:
-        found = _value(metric, window, tuple(labels))
-        if found is not None:
-            values.append([window.window.index, exact_text(found)])
+        with contextlib.suppress(NoRows):
+            found = (row.value for row in metric.rows(window) if row.labels == tuple(labels))
+            values += [[window.window.index, exact_text(value)] for value in islice(found, 1)]
     return values, (windows[0].window.count or 0) // 2
-
-
-def _value(metric: Metric, window: Any, labels: tuple[Label, ...]) -> Value | None:
-    try:
-        return next((row.value for row in metric.rows(window) if row.labels == labels), None)
-    except NoRows:
-        return None

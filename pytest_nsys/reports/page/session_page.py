@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.model import counted
@@ -18,14 +17,12 @@ from pytest_nsys.core.units import format_value
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.page.page import render
+from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Drawn, percent, timeline_view
 from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
-
-if TYPE_CHECKING:
-    from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
@@ -82,7 +79,7 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     records = [record for record in worst_first(digest.records) if name_of(record) in pictures]
     red = [record for record in records if is_open(record)]
     own = [[one["key"] for one in pictures[name_of(record)]["windows"]] for record in red or records[:1]]
-    keys = dict.fromkeys(key for key in chain.from_iterable(zip_longest(*own)) if key in handed)
+    keys = dict.fromkeys(key for key in by_turn(own) if key in handed)
     return [handed[key] for key in keys][:MOST_TIMELINES]
 
 
