@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.json import schema_components
 
 from pytest_nsys.reports import comparison, session
-from pytest_nsys.reports.comparison.shape import Comparison
-from pytest_nsys.reports.session.shape import Report
+from pytest_nsys.reports.comparison.json_report import Comparison
+from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMAS: Mapping[Path, tuple[type[Struct], str]] = {

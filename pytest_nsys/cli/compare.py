@@ -48,8 +48,8 @@ class ReportFormat(NamedTuple):
 
 
 FORMATS = {
-    "text": ReportFormat("pytest_nsys.reports.comparison.text:as_text", (".txt",)),
-    "markdown": ReportFormat("pytest_nsys.reports.comparison.text:as_markdown_report", (".md",)),
+    "text": ReportFormat("pytest_nsys.reports.comparison.tables:as_text", (".txt",)),
+    "markdown": ReportFormat("pytest_nsys.reports.comparison.tables:as_markdown_report", (".md",)),
     "json": ReportFormat("pytest_nsys.reports.comparison.json_report:as_json_report", (".json",)),
     "html": ReportFormat("pytest_nsys.reports.page.comparison_page:as_html", (".html", ".htm"), draws=True),
 }

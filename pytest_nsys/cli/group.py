@@ -47,7 +47,7 @@ COMMANDS = {
     "overlap": ("primitives", "How well each stage hides its communication."),
     "kernels": ("kernels", "Time and launches of each family of kernels, per GPU and step."),
     "pipeline": ("pipeline", "How well the two stages of a pipeline overlap."),
-    "collectives": ("collectives", "Bytes, bandwidth and waits of the collectives, by rank, process group and kind."),
+    "collectives": ("kernels", "Bytes, bandwidth and waits of the collectives, by rank, process group and kind."),
     "report": ("report", "Throughput, overlap, network load and traffic of a run, as a page of text."),
     "metrics": ("metrics", "The metrics: name, unit, direction, dimensions, definition."),
     "rows": ("rows", "The rows of metrics."),

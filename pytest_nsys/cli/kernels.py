@@ -1,4 +1,4 @@
-"""``pytest-nsys kernels``: what does a GPU do in a step, by family of kernels, and does the rest of the step matter?"""
+"""``kernels`` and ``collectives``: what does a GPU do in a step, by family of kernels, and who waits for whom?"""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.analysis.windows import RUN, WindowSpec
-from pytest_nsys.cli.options import MeasureOptions, amount, measuring, traces_argument
-from pytest_nsys.cli.output import note_lines, print_notes
+from pytest_nsys.cli.options import MeasureOptions, amount, measuring, peak_option, traces_argument
+from pytest_nsys.cli.output import mode_of, note_lines, print_answer, print_notes
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import TABLES, names_of
 from pytest_nsys.core.model import Note, counted, printable
@@ -21,7 +21,7 @@ from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.kinds import read_families
-from pytest_nsys.reports.kernel_report import KernelReport
+from pytest_nsys.reports.kernel_report import COLLECTIVES, CollectiveReport, KernelReport
 
 
 @click.command()
@@ -58,10 +58,10 @@ def kernels(
     if table is not None:
         convention = dataclasses.replace(convention, families=table)
     with asked.one_run(traces, workload, metrics=["family_ns"], convention=convention) as (captures, spec):
-        _print(asked, traces, captures, spec, family)
+        _print_kernels(asked, traces, captures, spec, family)
 
 
-def _print(
+def _print_kernels(
     asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec, family: str | None
 ) -> None:
     (run,) = captures.runs
@@ -87,3 +87,30 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
             f"steps are the {counted(sums.steps, 'anchor')} of each rank, and kernels outside of them are counted with "
             "them: --steps says otherwise"
         )
+
+
+@click.command()
+@traces_argument
+@peak_option
+@measuring(window=RUN, anchor="the range that repeats", no_steady=": `pytest-nsys rows busbw` takes medians over them")
+def collectives(asked: MeasureOptions, traces: tuple[str, ...], peak: Fraction | None) -> None:
+    """Bytes, bandwidth and waits of the collectives, by rank, process group and kind.
+
+    TRACES (files, folders or globs) are one run together. Bandwidths are those of the links (busbw), in GB/s of 1e9
+    bytes; a dash is what the traces do not say.
+    """
+    measured = ["collective_bytes", "collective_wait_ns"]
+    with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as (captures, spec):
+        _print_collectives(asked, traces, captures, spec)
+
+
+def _print_collectives(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spec: WindowSpec) -> None:
+    (run,) = captures.runs
+    (together,) = run.measured(spec).together()
+    report = CollectiveReport(together, asked.chosen_of(together.by_rank))
+    rows = report.rows()
+    if not rows:
+        raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {spec}")
+    notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, report.unsaid())]
+    about = {"trace": list(traces), "kernels": mode_of(spec), "stragglers": report.straggling()}
+    print_answer(asked.format, COLLECTIVES, rows, about, dict.fromkeys(notes), below=report.lines())

@@ -141,7 +141,7 @@ def _as_list(lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"- {name}: {escape_markdown(said)}\n" for name, said in lines)
 
 
-COLUMNS = (
+COLLECTIVES = (
     *(*numbers("rank"), *texts("group", "collective")),
     *numbers("group_size", "count", "bytes", "time_ns", "busbw_mean", "busbw", "busbw_min", "busbw_max"),
     *(*ratios("traffic_share"), *numbers("wait_ns", "transfer_ns"), *ratios("utilisation")),

@@ -1,4 +1,7 @@
-"""What does a comparison say? The sentences and tables that its text, Markdown and page share, and their order."""
+"""What does a comparison say, in a terminal, a pull request, a job summary? Sentences and tables, the worst row first.
+
+Its page shares them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes, signed
-from pytest_nsys.reports.tables import Table, Told, number, table_by, table_of
+from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
     change,
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture
 
 SHOWN_ROWS = 20
+FOLDED = 5
+"""From so many rows on, a table that may be folded away is, in Markdown."""
+
 LONGEST_NOTE = 400
 BUILT_IN_GATE = "built-in gate"
 """What stands for the name of the gate file that the package brings along."""
@@ -64,6 +70,40 @@ def sections(comparison: Comparison, *, verbose: bool) -> list[str | Table]:
         notes_table(comparison),
     ]
     return [part for part in found if isinstance(part, str) or part.rows]
+
+
+def as_text(shown: Shown) -> str:
+    """The report; a verbose one leaves no row out, and adds those within their limits."""
+    comparison = shown.comparison
+    lines = [headline(comparison)]
+    if not comparison.incomparable:
+        lines.append(significance(comparison))
+    for part in sections(comparison, verbose=shown.verbose):
+        below = [f"  {line}" for line in part.lines("… {} more (-v shows them)")] if isinstance(part, Table) else []
+        lines += ["", part.caption if isinstance(part, Table) else part, *below]
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown_report(shown: Shown) -> str:
+    """The same in GitHub's Markdown, every name escaped."""
+    comparison = shown.comparison
+    parts = [f"## pytest-nsys compare: {escape_markdown(headline(comparison))}\n"]
+    if not comparison.incomparable:
+        parts.append(f"{escape_markdown(significance(comparison))}\n")
+    found = sections(comparison, verbose=shown.verbose)
+    parts += [_section(part) if isinstance(part, Table) else f"{escape_markdown(part)}\n" for part in found]
+    return "\n".join(parts)
+
+
+def _section(table: Table) -> str:
+    """A table below its caption."""
+    text = as_markdown([Column(column.name or " ", column.kind) for column in table.columns], table.rows)
+    if table.more:
+        text += f"\n… {table.more} more\n"
+    caption = escape_markdown(table.caption)
+    if table.folded and len(table.rows) > FOLDED:
+        return f"<details><summary>{caption} ({len(table.rows) + table.more})</summary>\n\n{text}\n</details>\n"
+    return f"### {caption}\n\n{text}"
 
 
 def headline(comparison: Comparison) -> str:

@@ -1,29 +1,288 @@
-"""How does a session leave as JSON? Every assertion and every row of it, in the shape of ``report.schema.json``.
+"""How does a session leave as JSON? Every assertion and every row of it; ``report.schema.json`` is generated from here.
 
 A value comes twice: ``exact`` in the base of the metric's unit (whole nanoseconds, plain ratios, counts), a whole
 number or ``"a/b"``; and ``text``, as people read it. There are no times in it: the same traces give the same
 bytes.
+
+What its shapes share with those of a comparison comes first: each is a Struct, whose keys the report takes from there.
 """
 
 from __future__ import annotations
 
+import enum
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
 
 from pytest_nsys.core.exact import Exact, from_exact
 from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
-from pytest_nsys.gates.gate_changes import GateChanges
+from pytest_nsys.gates.assertion import Comparator, Severity
+from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
+from pytest_nsys.gates.loosening_rules import ChangeKind
+from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.session import shape
-from pytest_nsys.reports.session.digest import STATES, Digest, FileRecords
+from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
-from pytest_nsys.reports.session.shape import filled
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.reports.text import change_words, distance_words
+from pytest_nsys.stored.baselines.changes import State
+
+Count = Annotated[int, Meta(ge=0)]
+Number = Annotated[int, Meta(ge=1)]
+Coordinates = dict[str, int | str]
+
+
+class Shape(Struct, forbid_unknown_fields=True):
+    """An object that has these keys and no other."""
+
+
+def doc(text: str) -> Meta:
+    """What a field holds, for the schema."""
+    return Meta(description=text)
+
+
+def one_of(*words: Any) -> Meta:
+    """The only values of a field, for the schema."""
+    return Meta(extra_json_schema={"enum": list(words)})
+
+
+def filled(shape: type[Struct], *sources: object) -> dict[str, Any]:
+    """The keys of a shape in its order, each from the first of the ``sources`` that has it: mappings, or objects with
+    attributes of that name. Fractions become floats, other values what JSON has.
+    """
+    return {key: _plain(_found(shape, key, sources)) for key in shape.__struct_encode_fields__}
+
+
+def _found(shape: type[Struct], key: str, sources: Sequence[object]) -> object:
+    for source in sources:
+        if isinstance(source, Mapping) and key in source:
+            return source[key]
+        if not isinstance(source, Mapping) and hasattr(source, key):
+            return getattr(source, key)
+    raise KeyError(f"{shape.__name__}.{key}: nothing that fills this shape has it")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [*map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+FractionText = Annotated[str, Meta(pattern="^-?[0-9]+/[0-9]+$")]
+Since = Annotated[str, doc("The commit that it is compared with, in words.")]
+Text = Annotated[str, doc("As people read it.")]
+
+
+class Part(Shape):
+    kind: Annotated[str, doc("What happened.")]
+    kernel: Annotated[str, doc("Name of the kernels, empty for time of the window.")]
+    change_ns: Annotated[int, doc("Its part of the change.")]
+    before_ns: Annotated[int, doc("The quantity that changed, before.")]
+    now_ns: Annotated[int, doc("The same now.")]
+    was: Annotated[int, doc("Kernels of the name before.")]
+    kernels: Annotated[int, doc("Kernels of the name now.")]
+    ordinals: Annotated[list[int], doc("Those that changed most: places among the name in the stage, from 1 on.")]
+    straggler: Annotated[int | None, doc("The rank that came last, where one waited.")]
+    text: Annotated[str, doc("The cause in words.")]
+
+
+class Cause(Shape):
+    labels: Annotated[Coordinates, doc("The row; of an aggregate the one that it was taken from.")]
+    cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
+    change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
+    unexplained_ns: Annotated[int, doc("What no part accounts for.")]
+    parts: Annotated[list[Part], doc("The causes, largest first.")]
+
+
+class Amount(Shape):
+    exact: Annotated[int | FractionText, doc("In the base of the unit: nanoseconds, plain ratios, counts.")]
+    text: Text
+
+
+class Row(Shape):
+    labels: Annotated[Coordinates, doc("Dimensions that are left after aggregation.")]
+    outcome: Outcome
+    limit_source: Annotated[str, doc("Where a baseline's limit comes from; empty for a constant.")]
+    test: Annotated[str, doc("What two sets of captures say of this row; the notes say how that was decided.")]
+    waived: Annotated[bool, doc("Outside its limit by leave of the gate file.")]
+    early_warning: Annotated[bool, doc("Holds, but not the limit of the early warning.")]
+    value: Annotated[Amount | None, doc("Null where the row is gone.")]
+    limit: Annotated[Amount | None, doc("Null where there is none to hold the row against.")]
+    baseline: Annotated[Amount | None, doc("Null for a constant limit, and for a row that is new.")]
+    tolerance: Amount | None
+    noise: Annotated[Amount | None, doc("Bound of the measured noise; null where it was not measured.")]
+    sees: Annotated[Amount | None, doc("The smallest change that the gate can see; null for a constant limit.")]
+    margin: Annotated[Amount | None, doc("How far the value may still move; negative where it fails.")]
+    ceiling: Annotated[Amount | None, doc("How far the waiver lets the value go; null where none does.")]
+    serialization: Annotated[Amount | None, doc("What a pipeline's rule holds the row to as well; null without one.")]
+    change: Annotated[Amount | None, doc("From the baseline.")]
+
+
+class Worst(Shape):
+    row: str
+    value: str
+    limit: str
+    margin: str
+    ceiling: Annotated[str, doc("How far a waived row may go, and what is left to there; in place of the margin.")]
+    sees: str
+
+
+class Difference(Shape):
+    name: str
+    now: str
+    baseline: str
+
+
+class Assertion(Shape):
+    name: Annotated[str, doc("Name of the pytest item, unique in its file.")]
+    line: Number
+    sentence: str
+    metric: str
+    unit: Annotated[str, doc("ns, % (a plain ratio), count, 1 (a bare ratio) or another; empty: nothing was judged.")]
+    comparator: Annotated[str, one_of("", *Comparator), doc("Empty where a baseline is held on both sides.")]
+    severity: Severity
+    outcome: Annotated[Outcome, doc("The verdict.")]
+    message: Annotated[str, doc("The verdict in one line.")]
+    baseline: Annotated[str, doc("What was compared with: a file, or another trace; empty where nothing was.")]
+    artifact: Annotated[str, doc("File with the window of a failed assertion (`--nsys-artifacts`); else empty.")]
+    state: Annotated[str, one_of(*STATES), doc("The verdict, or why pytest takes it otherwise.")]
+    good: Annotated[bool, doc("Whether pytest takes the assertion as passed.")]
+    measured_as: Annotated[str, doc("Which of the file's windows.")]
+    worst: Annotated[Worst, doc("The row that is nearest to failing, or fails worst, in words.")]
+    differences: Annotated[list[Difference], doc("Circumstances that make the runs incomparable.")]
+    details: Annotated[list[str], doc("What changed behind the rows that do not hold: kernels, their order.")]
+    causes: Annotated[list[Cause], doc("The kernels behind each row that is worse: its parts add up to the change.")]
+    notes: list[str]
+    warnings: list[str]
+    next_steps: Annotated[list[str], doc("Commands to type next.")]
+    explanation: Annotated[str, doc("The whole verdict as the terminal has it; empty where the assertion passed.")]
+    rows: Annotated[list[Row], doc("Every row that was judged, worst first.")]
+
+
+class Window(Shape):
+    capture: Annotated[Number, doc("Number of the capture, from 1.")]
+    rank: int
+    name: str
+    index: Annotated[int | None, doc("Number among the anchors, from 0; null where the window is none.")]
+    count: int | None
+    start_ns: int
+    end_ns: int
+
+
+class Windows(Shape):
+    measured_as: Annotated[str, doc("Window, span and kernels mode, as the assertions name it.")]
+    windows: list[Window]
+
+
+class GateFile(Shape):
+    file: Annotated[str, doc("Path as it was given to pytest.")]
+    run: Annotated[str, doc("What was judged, in words.")]
+    traces: Annotated[list[str], doc("The captures, as they were given.")]
+    key: Annotated[dict[str, Any] | None, doc("What makes runs comparable. Null where no trace could be read.")]
+    windows: Annotated[list[Windows], doc("The windows that were measured.")]
+    assertions: list[Assertion]
+
+
+class ChangedRow(Shape):
+    metric: str
+    unit: str
+    labels: Coordinates
+    old: Annotated[Amount | None, doc("Null where the row is new.")]
+    new: Annotated[Amount | None, doc("Null where the row is gone.")]
+    change: Text
+
+
+class ChangedBaseline(Shape):
+    file: str
+    state: Annotated[State, doc("Broken: one of its two states cannot be read.")]
+    since: Since
+    about: Annotated[str, doc("What happened to it, in a few words.")]
+    reason: Annotated[str, doc("Why, as the new file has it; empty where it has none.")]
+    rows: Annotated[list[ChangedRow], doc("Every row whose value changed, the worst change first.")]
+
+
+class LeftOut(Shape):
+    file: str
+    name: Annotated[str | None, doc("The assertion; null: the whole gate file.")]
+    by: Annotated[By, doc("Command line; PYTEST_ADDOPTS; ini file, conftest.py or plugin; a session that ended early.")]
+    why: str
+
+
+class GateChange(Shape):
+    file: str
+    since: Since
+    kind: Annotated[ChangeKind, doc("Changed: nobody can say which of the two asks for more.")]
+    key: str
+    was: str
+    now: str
+    assertions: Annotated[list[str], doc("Those that have the change; none where it is the whole file's.")]
+    lines: Annotated[list[Number], doc("Where these assertions stand now; none where they are gone.")]
+
+
+class GateChanges(Shape):
+    refused: Annotated[bool, doc("Whether the session fails by them (--nsys-gate-changes=fail).")]
+    problem: Annotated[str, doc("Why they cannot be told, or not all of them; else empty.")]
+    changes: list[GateChange]
+
+
+class Mistake(Shape):
+    file: str
+    line: Number | None
+    column: Number | None
+    text: str
+
+
+class Counts(Shape):
+    passed: Count
+    improved: Count
+    inconclusive: Count
+    failed: Count
+    incomparable: Count
+    error: Count
+    warned: Count
+    waived: Count
+    xfailed: Count
+    no_data: Count = field(name="no data")
+
+
+class Report(Shape):
+    """What `pytest --nsys-json=FILE` writes. A new key may come within a format; another meaning, or a key that goes,
+    raises it.
+    """
+
+    format: Annotated[int, one_of(1), doc("Version of this shape.")]
+    pytest_nsys: Annotated[str, doc("Version of the package.")]
+    verdict: Annotated[
+        str,
+        one_of(*Outcome, NOTHING_JUDGED),
+        doc(
+            "The session in one word: the worst verdict that pytest takes as failed; else inconclusive or improved, "
+            "where there is one; else passed. A mistake in a gate file, or a session that broke off or failed for "
+            "another reason, is error."
+        ),
+    ]
+    good: Annotated[bool, doc("Whether assertions were judged and nothing of the session was bad.")]
+    headline: Annotated[str, doc("The session in one line.")]
+    exit_status: Annotated[Count, doc("Of pytest: 0 passed, 1 failed, 2 interrupted or a mistake, 3 internal error …")]
+    counts: Annotated[Counts, doc("How many assertions ended in which state.")]
+    mistakes: Annotated[list[Mistake], doc("Why files could not be collected.")]
+    gate_changes: Annotated[GateChanges | None, doc("What the branch loosens; null without --nsys-baseline-ref.")]
+    left_out: Annotated[list[LeftOut], doc("What was found and got no verdict.")]
+    baseline_changes: Annotated[list[str], doc("Baselines that differ from those of the base, a line each.")]
+    changed_baselines: Annotated[list[ChangedBaseline], doc("The same files as objects.")]
+    refreshed: Annotated[list[str], doc("Baselines that this session wrote, a line each.")]
+    gate_files: Annotated[list[GateFile], doc("Every gate file that was judged, by path.")]
+
 
 FORMAT = 1
 
@@ -57,9 +316,9 @@ def report(digest: Digest) -> dict[str, Any]:
     }
 
 
-def _gate_changes(changes: GateChanges) -> dict[str, Any]:
-    found = [filled(shape.GateChange, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
-    return filled(shape.GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
+def _gate_changes(changes: LoosenedGates) -> dict[str, Any]:
+    found = [filled(GateChange, {"file": printable(e.file, 2000)}, e, e.change) for e in changes.found]
+    return filled(GateChanges, {"problem": printable(changes.problem, 2000), "changes": found}, changes)
 
 
 def _gate_file(file: FileRecords) -> dict[str, Any]:
@@ -74,8 +333,7 @@ def _gate_file(file: FileRecords) -> dict[str, Any]:
         "traces": file.first("traces", []),
         "key": file.first("key", None),
         "windows": [
-            {"measured_as": how, "windows": [filled(shape.Window, each) for each in used]}
-            for how, used in windows.items()
+            {"measured_as": how, "windows": [filled(Window, each) for each in used]} for how, used in windows.items()
         ],
         "assertions": [*map(_assertion, file.records)],
     }
@@ -84,18 +342,18 @@ def _gate_file(file: FileRecords) -> dict[str, Any]:
 def _assertion(record: Plain) -> dict[str, Any]:
     own = {
         "state": state(record),
-        "worst": filled(shape.Worst, record),
+        "worst": filled(Worst, record),
         "notes": list(map(str, notes_of(record))),
         "next_steps": list(map(str, steps_of(record))),
         "explanation": explanation_of(record),
         "rows": [_row(row, record["unit"]) for row in record["judged"]],
     }
-    return filled(shape.Assertion, own, record)
+    return filled(Assertion, own, record)
 
 
 def _row(row: Plain, unit: str) -> dict[str, Any]:
     amounts = {name: amount(row[name], unit, distance=name in DIFFERENCES) for name in AMOUNTS}
-    return filled(shape.Row, {**amounts, "change": _change(row, unit)}, row)
+    return filled(Row, {**amounts, "change": _change(row, unit)}, row)
 
 
 def amount(value: Exact, unit: str, *, distance: bool = False) -> dict[str, Any] | None:
