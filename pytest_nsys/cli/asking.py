@@ -130,7 +130,6 @@ class Collecting(Asking):
         return None if collection_path.name.endswith(SUFFIXES) or collection_path.is_dir() else True
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Remember a gate file."""
         if collector.path.name.endswith(SUFFIXES):
             self.paths.add(collector.path)
 

@@ -36,7 +36,6 @@ class Exit(IntEnum):
 
 
 def complain(line: object) -> None:
-    """Tell an error, in one line."""
     click.echo(f"error: {printable(str(line), LONGEST_LINE)}", err=True)
 
 

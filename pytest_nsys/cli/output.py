@@ -87,7 +87,6 @@ def note_lines(notes: Iterable[Note]) -> list[str]:
 
 
 def print_notes(lines: Iterable[str]) -> None:
-    """The lines, beside the answer."""
     for line in lines:
         click.echo(line, err=True)
 

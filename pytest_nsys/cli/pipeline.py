@@ -15,7 +15,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import mode_of, print_answer
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import Label, Note, Span, Value, printable
+from pytest_nsys.core.model import Note, Span, Value, printable
 from pytest_nsys.core.units import BARE, format_value
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
@@ -113,7 +113,6 @@ def _hiding(number: int, found: Pipeline) -> Row:
 
 
 def reading(serialization: Value | None) -> str:
-    """A serialization in words."""
     if serialization is None:
         return "a stage is empty"
     said = (
@@ -130,7 +129,6 @@ def reading(serialization: Value | None) -> str:
 
 
 def _broken(found: Pipeline) -> Iterator[str]:
-    """What does not hold of the rule."""
     if found.score < LEAST_SCORE:
         yield "score below 0.30"
     if found.serialization is None:
@@ -156,7 +154,10 @@ def _spending(
     captures: Captures, spec: WindowSpec, chosen: Mapping[int, Pipeline]
 ) -> tuple[list[Column], list[tuple[Value | None, ...]]]:
     """What a unit of each rank spends its period on, with a column for each block."""
-    values = {name: _values(captures, name, spec) for name in (*MEASURED[3:], "share")}
+    values = {
+        name: {row.labels: row.value for row in captures.rows(METRICS[name], spec).rows}
+        for name in (*MEASURED[3:], "share")
+    }
     blocks = sorted({str(labels[1]) for labels in values["share"]})
     columns = [*SPENDING, *(Column(f"share {printable(name)}", CellKind.RATIO) for name in blocks)]
     rows = []
@@ -172,7 +173,3 @@ def _spending(
             )
         )
     return columns, rows
-
-
-def _values(captures: Captures, name: str, spec: WindowSpec) -> dict[tuple[Label, ...], Value]:
-    return {row.labels: row.value for row in captures.rows(METRICS[name], spec).rows}

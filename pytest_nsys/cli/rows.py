@@ -77,10 +77,10 @@ def _selected(
 
 
 def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
-    for number, capture in enumerate(captures.runs):
+    for place, capture in enumerate(captures.runs):
         for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
             for w in windows:
-                yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": number}
+                yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": place}
 
 
 def _columns(metrics: Sequence[Metric], found: Sequence[MetricRow]) -> tuple[list[Column], list[Row]]:

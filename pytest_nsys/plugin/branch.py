@@ -98,7 +98,6 @@ class GateChangesItem(pytest.Item):
     """What the branch does to the gate files of the merge base; it fails where they ask for less."""
 
     def runtest(self) -> None:
-        """Compare the gate files."""
         changes = looked_at(self.session)
         if changes is not None and changes.bad:
             lines = [f"{headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]

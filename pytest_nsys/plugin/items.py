@@ -74,7 +74,6 @@ class GateItem(pytest.Item):
 
     @property
     def context(self) -> GateContext:
-        """What it is judged with, once it is set up."""
         assert self._context is not None
         return self._context
 
@@ -135,12 +134,10 @@ class GateItem(pytest.Item):
             self.history = entry_of(session, self.gate, self.assertion, self._context, (outcome, message), verdict)
 
     def let_go(self) -> None:
-        """Forget the rows that were reported."""
         if self.record is not None:
             self.record = replace(self.record, judged=())
 
     def runtest(self) -> None:
-        """Reach the verdict."""
         session = session_of(self.config)
         if session.updates(self.assertion):
             self._update()

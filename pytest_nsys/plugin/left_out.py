@@ -36,7 +36,6 @@ class Selection:
     _seen: list[set[str]] = field(default_factory=list)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """An assertion was found."""
         assertion = getattr(item, "assertion", None)
         if assertion is not None and item.path.name.endswith(GATE_SUFFIX):
             self.fates[item.nodeid] = (str(assertion.location.path), item.name, DROPPED)

@@ -97,7 +97,6 @@ class Recorder:
         self._series: set[tuple[object, ...]] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what an item found."""
         entry: Mapping[str, Any] | None = getattr(report, "nsys_history", None)
         if entry is None:
             return
@@ -143,6 +142,5 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Say what was written, and what was not."""
         if self.line:
             terminalreporter.line(self.line)

@@ -60,12 +60,6 @@ class Refreshing:
                 self.not_written.append(error)
         return not self.not_written
 
-    def _noise_lines(self, written: Written) -> list[str]:
-        from pytest_nsys.reports.baselines import noise_lines
-
-        refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
-        return noise_lines(refresh.gate, written.new, refresh.context.captures)
-
     def lines(self, *, folded: bool = False) -> list[str]:
         """Old and new value of every changed row, or the first of each series, and what was not written."""
         shown, lines = self.session.shown, []
@@ -74,7 +68,10 @@ class Refreshing:
             lines += [f"  {note}" for note in written.notes]
             lines += [f"  {line}" for line in row_lines(written.changes, folded=folded)]
             if written.mode is Mode.CALIBRATE:
-                lines += self._noise_lines(written)
+                from pytest_nsys.reports.baselines import noise_lines
+
+                refresh = next(refresh for refresh in self._refreshes.values() if refresh.path == written.path)
+                lines += noise_lines(refresh.gate, written.new, refresh.context.captures)
             advice = merge_advice(written.path.parent.parent) if written.old is None else None
             lines += [f"  {advice}"] if advice else []
         lines += [f"baseline of {shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]

@@ -153,7 +153,6 @@ class Reporting:
             self.pictures[report.nodeid] = {**drawn, "windows": [windows.get(w["key"], w) for w in drawn["windows"]]}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep the mistakes of files that could not be collected."""
         if report.failed:
             found = [Mistake(*mistake) for mistake in getattr(report, "nsys_mistakes", ())]
             self.mistakes |= dict.fromkeys(found or [Mistake(report.nodeid, _reason(report.longreprtext))])
@@ -178,7 +177,6 @@ class Reporting:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def digest(self, exit_status: int) -> Digest:
-        """All that the reports show."""
         own, files = session_of(self.config), [record["file"] for record in self.records.values()]
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
         refreshed = own.refreshing.lines() if own.updating else []
@@ -224,7 +222,7 @@ class Reporting:
         """
         from pytest_nsys.reports.session.markdown import AT_MOST_BYTES
 
-        size = _size(path)
+        size = path.stat().st_size if path.exists() else 0
         room = min(max(LEAST_ROOM, AT_MOST_BYTES - size), GITHUB_TAKES_BYTES - size)
         if room >= FEWEST_BYTES:
             self._write(path, make(digest, room), append)
@@ -266,9 +264,3 @@ def _reason(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()] or ["pytest gave no reason"]
     marked = [line[1:] for line in lines if line.startswith("E ")]
     return printable((marked or lines)[-1].strip(), 2000)
-
-
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size
-    return 0

@@ -217,7 +217,6 @@ class NsysSession:
 
     @cached_property
     def refreshing(self) -> Refreshing:
-        """The baselines that this session writes."""
         from pytest_nsys.plugin.refreshing import Refreshing
 
         return Refreshing(self)
@@ -243,7 +242,6 @@ class NsysSession:
         return self._contexts[gate.path]
 
     def store(self, gate: GateFile) -> BaselineStore:
-        """Where the baselines of a gate file lie."""
         base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, base)
 

@@ -40,7 +40,6 @@ class Setting(NamedTuple):
 
     @property
     def option(self) -> str:
-        """As it is typed."""
         return "--" + self.name.replace("_", "-")
 
     @property
@@ -50,11 +49,9 @@ class Setting(NamedTuple):
 
     @property
     def ini_type(self) -> Literal["linelist", "string"]:
-        """The type of the ini key, as pytest names it."""
         return "linelist" if self.many else "string"
 
     def option_words(self) -> dict[str, Any]:
-        """What the option is, for :mod:`argparse`."""
         words: dict[str, Any] = {"help": self.help}
         if self.metavar:
             words["metavar"] = self.metavar

@@ -9,7 +9,7 @@ from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label, counted, label_words, printable
 from pytest_nsys.core.units import format_value
 
-MOST_LINES = 5
+MOST_PARTS = 3
 MOST_CAUSES = 3
 MOST_ROWS = 4
 
@@ -35,7 +35,7 @@ _WALLS = {
 """What a part of a window went to: as a sum, and by kernel."""
 
 
-def cause_lines(rows: Sequence[Plain], most: int = MOST_LINES) -> list[str]:
+def cause_lines(rows: Sequence[Plain]) -> list[str]:
     """The causes of the first row, which is the worst, largest first; what is left out is summed up.
 
     Then the rows that have the same leading cause, and those that have another, a line for each cause.
@@ -44,7 +44,7 @@ def cause_lines(rows: Sequence[Plain], most: int = MOST_LINES) -> list[str]:
     if not groups:
         return []
     (first, *same), *others = groups
-    lines = _lines(first, most)
+    lines = _lines(first)
     if same:
         lines.append(f"the same in {shared_words(same)}")
     for group in others[: MOST_CAUSES - 1]:
@@ -56,7 +56,6 @@ def cause_lines(rows: Sequence[Plain], most: int = MOST_LINES) -> list[str]:
 
 
 def by_cause(rows: Sequence[Plain]) -> list[list[Plain]]:
-    """The rows of each leading cause, in their order."""
     groups: dict[str, list[Plain]] = {}
     for row in rows:
         groups.setdefault(row["cause"], []).append(row)
@@ -70,14 +69,13 @@ def shared_words(rows: Sequence[Plain]) -> str:
 
 
 def labels_words(labels: Mapping[str, Label]) -> str:
-    """The row's labels in words."""
     return printable(label_words(labels), 100)
 
 
-def _lines(row: Plain, most: int) -> list[str]:
-    cells = part_cells(row, most - 2)
+def _lines(row: Plain) -> list[str]:
+    cells = part_cells(row, MOST_PARTS)
     lines = [f"{amount:>10}  {words}" for amount, words in cells]
-    if row["unexplained_ns"] and len(row["parts"]) > most - 2:
+    if row["unexplained_ns"] and len(row["parts"]) > MOST_PARTS:
         lines[-2:] = [f"{lines[-2]}; {' '.join(cells[-1])}"]
     return [f"{labels_words(row['labels'])}, {signed(row['change_ns'])}:", *lines]
 
@@ -144,7 +142,6 @@ def _subject(explanation: Explanation) -> str:
 
 
 def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
-    """The coordinates of a row as a report has them."""
     return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
 
 

@@ -123,7 +123,6 @@ class KernelReport:
 
 
 def _meaning(left: Value) -> str:
-    """What the sign of step − total kernel says."""
     if left > 0:
         return "positive, a kernel blocks the main stream"
     return "negative, streams overlap" if left < 0 else "zero, the kernels fill the step"
@@ -158,7 +157,6 @@ class CollectiveReport:
 
     @cached_property
     def waits(self) -> Matched:
-        """Who waited for whom."""
         return matched(self.window.by_rank)
 
     def rows(self) -> list[Row]:
@@ -168,6 +166,7 @@ class CollectiveReport:
     def _rows_of(self, number: int) -> Iterator[Row]:
         found = transfers(self.window.by_rank[number])
         known, share_of_bytes = sized(found), shares(found)
+        peak = self.window.run.workload.peak_gb_per_s
         for (group, kind), own in found.items():
             speeds: list[Value] = [speed for t in own.recorded if (speed := t.bus_gb_per_s) is not None]
             share = self.waits.shares.get((number, group, kind))
@@ -177,20 +176,14 @@ class CollectiveReport:
                 *(exact(Fraction(take(speeds))) if speeds else None for take in (mean, median, min, max)),
                 share_of_bytes.get((group, kind)),
                 *((None, None) if share is None else share),
-                self._utilisation(speeds),
+                exact(Fraction(median(speeds)) / peak) if peak is not None and speeds else None,
             )
 
-    def _utilisation(self, speeds: Sequence[Value]) -> Value | None:
-        peak = self.window.run.workload.peak_gb_per_s
-        return None if peak is None or not speeds else exact(Fraction(median(speeds)) / peak)
-
     def straggling(self) -> list[Mapping[str, str | int]]:
-        """The straggler of each group and kind."""
         found = stragglers(self.waits)
         return [{"group": g, "collective": k, "rank": rank, "lag_ns": lag} for (g, k), rank, lag in found]
 
     def lines(self) -> Iterator[str]:
-        """The stragglers in words."""
         for found in self.straggling():
             lag = format_value(int(found["lag_ns"]), TIME)
             group = printable(str(found["group"]), 60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -70,6 +70,7 @@ class RunReport:
 
     def text(self) -> str:
         """The report. The same traces and configuration give the same bytes."""
+        untimed = ["the time: no trace says when it was taken"] if self.began is None else []
         parts = (
             ("", self._head()),
             ("Throughput", self._throughput()),
@@ -77,7 +78,7 @@ class RunReport:
             ("Network load: bandwidth of the links (busbw) in GB/s", self._load()),
             ("Traffic distribution", self._traffic()),
             ("Stragglers", list(self._collectives.lines())),
-            ("Not known", [f"- {line}" for line in self._unsaid()]),
+            ("Not known", [f"- {line}" for line in (*untimed, *self._collectives.unsaid())]),
         )
         blocks = ["\n".join([*([title, "-" * len(title)] if title else []), *lines]) for title, lines in parts if lines]
         return "\n\n".join(blocks) + "\n"
@@ -140,7 +141,6 @@ class RunReport:
 
     @cached_property
     def _all(self) -> Found:
-        """The communication kernels of all ranks by group and kind."""
         found: dict[Labels, Transfers] = {}
         for window in self.window.by_rank.values():
             for labels, own in transfers(window).items():
@@ -168,21 +168,12 @@ class RunReport:
             return []
         share_of = shares(self._all)
         rows = [
-            (*(printable(group, 60), kind, format_value(size, SIZE)), _share(share_of.get((group, kind))))
+            (*(printable(group, 60), kind, format_value(size, SIZE)), _percent(share_of.get((group, kind))))
             for (group, kind), size in sorted(known.items(), key=lambda item: (-item[1], item[0]))
         ]
         last = ("all" if share_of else "all that are known", "", format_value(total, SIZE), "")
         return aligned([("group", "collective", "bytes", "share"), *rows, last])
 
-    def _unsaid(self) -> Iterator[str]:
-        if self.began is None:
-            yield "the time: no trace says when it was taken"
-        yield from self._collectives.unsaid()
 
-
-def _share(value: Value | None) -> str:
-    return ABSENT if value is None else _percent(value)
-
-
-def _percent(value: Value) -> str:
-    return format_value(value, RATIO)
+def _percent(value: Value | None) -> str:
+    return ABSENT if value is None else format_value(value, RATIO)

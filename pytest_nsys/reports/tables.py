@@ -88,29 +88,24 @@ class Table:
         return aligned([head, *self.rows]) + ([more.format(self.more)] if self.more else [])
 
 
-def aligned(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Lines of left-aligned columns."""
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return [gap.join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def number(name: str) -> Column:
-    """A column of numbers."""
     return Column(name, CellKind.NUMBER)
 
 
 def numbers(*names: str) -> Iterator[Column]:
-    """Columns of numbers."""
     return map(number, names)
 
 
 def ratios(*names: str) -> Iterator[Column]:
-    """Columns of ratios."""
     return (Column(name, CellKind.RATIO) for name in names)
 
 
 def texts(*names: str) -> Iterator[Column]:
-    """Columns of text."""
     return map(Column, names)
 
 
@@ -174,7 +169,6 @@ def rendered(
 
 
 def _object(columns: Sequence[Column], row: Row) -> dict[str, object]:
-    """A row with the columns as keys."""
     return {column.name: json_value(cell, column.kind) for column, cell in zip(columns, row, strict=True)}
 
 

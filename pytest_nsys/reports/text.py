@@ -53,7 +53,6 @@ def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) 
 
 
 def change(row: JudgedRow, unit: str) -> str:
-    """How far a row is from its baseline, in words."""
     return change_words(row.value, row.baseline, unit)
 
 
@@ -155,7 +154,6 @@ def serialization_cells(row: JudgedRow) -> list[str]:
 
 
 def difference_table(differences: Sequence[Difference]) -> list[str]:
-    """The circumstances that make two runs incomparable, as lines."""
     rows = [(d.name, d.now, d.baseline) for d in differences]
     return table_of("", ("differs", "now", "baseline"), rows, longest=100).lines("") if rows else []
 
@@ -166,12 +164,11 @@ def ordinal(n: int) -> str:
     return f"{n}{suffix}"
 
 
-def window_words(used: UsedWindow, captures: int = 1) -> str:
+def window_words(used: UsedWindow) -> str:
     """One rank's window in words, with its place among the anchors and its length."""
     window = used.window
-    where = f"rank {used.rank}, " + (f"capture {used.capture + 1}, " if captures > 1 else "")
     nth = f", {ordinal(window.index + 1)} of {window.count}" if window.index is not None else ""
-    return f"{where}{printable(window.name, 100)}{nth}, {format_value(window.length_ns, 'ns')}"
+    return f"rank {used.rank}, {printable(window.name, 100)}{nth}, {format_value(window.length_ns, 'ns')}"
 
 
 @lru_cache(maxsize=256)

@@ -148,7 +148,6 @@ VERSION = 1
 
 
 def as_json_report(shown: tables.Shown) -> str:
-    """The whole comparison."""
     comparison = shown.comparison
     own = {
         "schema": SCHEMA,

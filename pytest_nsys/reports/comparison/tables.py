@@ -96,7 +96,6 @@ def as_markdown_report(shown: Shown) -> str:
 
 
 def _section(table: Table) -> str:
-    """A table below its caption."""
     text = as_markdown([Column(column.name or " ", column.kind) for column in table.columns], table.rows)
     if table.more:
         text += f"\n… {table.more} more\n"
@@ -107,7 +106,6 @@ def _section(table: Table) -> str:
 
 
 def headline(comparison: Comparison) -> str:
-    """The result in one line, with how many rows make it."""
     worse = len(comparison.worse)
     failed = sum(each.verdict.outcome is Outcome.FAILED for each in comparison.constants)
     match comparison.result:
@@ -139,7 +137,6 @@ def _why_undecided(comparison: Comparison) -> str:
 
 
 def significance(comparison: Comparison) -> str:
-    """What so many captures can tell."""
     captures = f"{comparison.base.captures} + {comparison.head.captures} captures"
     if max(comparison.base.captures, comparison.head.captures) == 1:
         return f"{IMPOSSIBLE}: one trace a side is one sample"
@@ -153,7 +150,6 @@ def significance(comparison: Comparison) -> str:
 
 
 def sides_table(comparison: Comparison) -> Table:
-    """Both runs, a line for each thing to know of them."""
     traces = max(comparison.base.captures, comparison.head.captures, 1)
     rows = zip(_side_cells(comparison.base, traces), _side_cells(comparison.head, traces), strict=True)
     cells = ((name, base, head) for (name, base), (_, head) in rows if base or head)
@@ -175,7 +171,6 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
 
 
 def circumstances_table(comparison: Comparison) -> Table:
-    """In what the runs differ, whether or not that makes them incomparable."""
     rows = (
         (d.name, d.baseline, d.now, "must agree" if each.compared else "not compared, on purpose")
         for each in comparison.circumstances
@@ -188,7 +183,6 @@ def circumstances_table(comparison: Comparison) -> Table:
 
 
 def moved_table(comparison: Comparison, limit: int | None = None) -> Table:
-    """The rows that moved, worst first."""
     caption = "What moved, worst first"
     if comparison.incomparable:
         caption = "Side by side, not judged: the runs are not comparable"
@@ -201,12 +195,10 @@ def within(comparison: Comparison) -> list[ComparedRow]:
 
 
 def within_table(comparison: Comparison) -> Table:
-    """The same as a table."""
     return _row_table("What changed within its limit", within(comparison), comparison, folded=True)
 
 
 def unmoved_words(comparison: Comparison) -> str:
-    """How many rows did not move."""
     changed = len(within(comparison))
     same = len(comparison.unmoved) - changed
     if comparison.incomparable:
@@ -250,7 +242,6 @@ def _both(each: ComparedRow) -> tuple[str, str]:
 
 
 def word(each: ComparedRow) -> str:
-    """What happened to a row, in one word."""
     row = each.row
     if row.waived:
         return "waived"
@@ -289,7 +280,6 @@ def _times_words(each: ComparedRow) -> str:
 
 
 def assertion_table(comparison: Comparison) -> Table:
-    """Every assertion that was held against base, with what was decided."""
     rows = (
         (verdict.outcome, verdict.assertion.name, str(len(verdict.rows)), verdict.message, _at(gate, verdict))
         for gate, verdict in comparison.verdicts
@@ -299,7 +289,6 @@ def assertion_table(comparison: Comparison) -> Table:
 
 
 def undecided_table(comparison: Comparison) -> Table:
-    """The assertions that could not be judged, with why."""
     rows = (
         (verdict.outcome, verdict.assertion.name, verdict.message)
         for _, verdict in comparison.verdicts
@@ -329,7 +318,6 @@ def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
 
 
 def constants_table(comparison: Comparison) -> Table:
-    """The assertions with constant limits, which are judged on head."""
     columns = ("", "assertion", "head", "limit", "row", "base", "asserted in")
     rows = map(_constant_cells, comparison.constants)
     return table_of("Constant limits, judged on head", columns, rows, folded=True)
@@ -370,7 +358,6 @@ def _thing_cells(thing: Thing, side: Side) -> tuple[str, ...]:
 
 
 def windows_table(comparison: Comparison) -> Table:
-    """The windows that were judged, of both sides."""
     rows = (
         (name, measured_as, line)
         for name, side in _sides(comparison).items()

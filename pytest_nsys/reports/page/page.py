@@ -32,7 +32,6 @@ def render(name: str, *, interactive: bool, **values: Any) -> str:
 
 
 def template(name: str) -> Template:
-    """A template of this folder."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

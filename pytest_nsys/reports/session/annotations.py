@@ -42,13 +42,11 @@ class Annotation(NamedTuple):
 
 
 def escape_data(text: str) -> str:
-    """``text`` as the message of a workflow command."""
     clean = "".join(c if c.isprintable() or c in "\r\n" else "�" for c in text)
     return clean.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_property(text: str) -> str:
-    """``text`` as the value of a property of a workflow command."""
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 

@@ -84,7 +84,6 @@ class Digest:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many assertions ended in which state."""
         return Counter(state(record) for record in self.records)
 
     @property
@@ -141,7 +140,6 @@ class Digest:
 
     @property
     def files(self) -> list[FileRecords]:
-        """The records by gate file."""
         return by_file(self.records)
 
 
@@ -157,12 +155,10 @@ class FileRecords(NamedTuple):
 
     @property
     def run(self) -> str:
-        """What was judged, in words."""
         return str(self.first("run", ""))
 
     @property
     def baselines(self) -> list[str]:
-        """What was compared with."""
         return list(dict.fromkeys(record["baseline"] for record in self.records if record["baseline"]))
 
     @property
@@ -172,7 +168,6 @@ class FileRecords(NamedTuple):
 
 
 def by_file(records: Iterable[Plain]) -> list[FileRecords]:
-    """The records of each gate file, in their order."""
     found: dict[str, list[Plain]] = {}
     for record in records:
         found.setdefault(record["file"], []).append(record)

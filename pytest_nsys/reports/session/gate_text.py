@@ -16,7 +16,7 @@ from fractions import Fraction
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
 from pytest_nsys.core.model import printable
 from pytest_nsys.drafting.choice import Choice, candidate_words
-from pytest_nsys.drafting.sentences import DraftSentence, Entry
+from pytest_nsys.drafting.sentences import DraftSentence
 
 SCHEMA_NAME = "nsys-gate-file.schema.json"
 """The copy of the schema beside the gate file, which editors check it by."""
@@ -45,7 +45,6 @@ class Draft:
 
 
 def gate_text(draft: Draft) -> str:
-    """The file's text."""
     return "\n".join(line.rstrip() for line in _lines(draft)) + "\n"
 
 
@@ -54,16 +53,11 @@ def scalar(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escape(c) for c in quoted)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    codes = ((c, ord(c)) for c in quoted)
+    return "".join(c if c.isprintable() else f"\\u{n:04x}" if n < 0x10000 else f"\\U{n:08x}" for c, n in codes)
 
 
 def comment(text: str, indent: str = "") -> Iterator[str]:
-    """The lines of a comment."""
     shown = printable(text, 400)
     further = " " * (len(shown) - len(shown.lstrip()) + 2) if shown.startswith(" ") else ""
     for line in textwrap.wrap(shown, LINE - len(indent), subsequent_indent=further, break_long_words=False):
@@ -168,15 +162,11 @@ def _assertion_lines(sentences: Sequence[DraftSentence]) -> Iterator[str]:
             yield from comment(f"{group}.", "  ")
             yield ""
         yield from _comments(sentence.why, "  ")
-        yield from _entry_lines(sentence.entry)
-
-
-def _entry_lines(entry: Entry) -> Iterator[str]:
-    if isinstance(entry, str):
-        yield f"  - {scalar(entry)}"
-        return
-    for place, (key, value) in enumerate(entry.items()):
-        yield f"  {'- ' if not place else '  '}{key}: {_value(value)}"
+        if isinstance(sentence.entry, str):
+            yield f"  - {scalar(sentence.entry)}"
+            continue
+        for place, (key, value) in enumerate(sentence.entry.items()):
+            yield f"  {'- ' if not place else '  '}{key}: {_value(value)}"
 
 
 def _value(value: str | Mapping[str, str]) -> str:

@@ -113,12 +113,10 @@ def state(record: Plain) -> str:
 
 
 def notes_of(record: Plain) -> list[Note]:
-    """The notes of a plain record."""
     return [Note(*each) for each in record["notes"]]
 
 
 def steps_of(record: Plain) -> list[Step]:
-    """What a plain record says to do next."""
     return [Step(*each) for each in record["next_steps"]]
 
 
@@ -129,7 +127,6 @@ def explanation_of(record: Plain) -> str:
 
 
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
-    """The record of an assertion that could not be judged."""
     return _record(assertion, outcome, "; ".join(line.strip() for line in message.splitlines()))
 
 
@@ -148,7 +145,6 @@ def _record(assertion: Assertion, outcome: Outcome, message: str, **more: Any) -
 
 
 def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
-    """The record of a verdict, with the row that is nearest to failing, or fails worst."""
     return _record(
         verdict.assertion,
         verdict.outcome,
@@ -172,7 +168,6 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
 
 
 def _worst(verdict: Verdict) -> dict[str, Any]:
-    """The row that is nearest to failing, or fails worst, in words."""
     row, unit = verdict.nearest, verdict.unit
     if row is None:
         return {}
