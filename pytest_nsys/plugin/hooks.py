@@ -22,25 +22,6 @@ if TYPE_CHECKING:
     from pytest_nsys.library import NsysRun
     from pytest_nsys.plugin.fixtures import NsysGate
 
-__all__ = [
-    "nsys_gate",
-    "nsys_run",
-    "pytest_addoption",
-    "pytest_collect_file",
-    "pytest_collection_finish",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_nsys_after_options",
-    "pytest_nsys_before_options",
-    "pytest_report_collectionfinish",
-    "pytest_report_header",
-    "pytest_runtest_logreport",
-    "pytest_runtest_makereport",
-    "pytest_runtestloop",
-    "pytest_sessionfinish",
-    "pytest_terminal_summary",
-]
-
 GATE_SUFFIX = ".nsys.yaml"
 TRACE_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_trace.json", ".pt.trace.json", ".json.gz")
 
@@ -308,3 +289,7 @@ def nsys_gate(pytestconfig: pytest.Config) -> NsysGate:
     from pytest_nsys.plugin.fixtures import NsysGate
 
     return NsysGate(pytestconfig)
+
+
+__all__ = [name for name in dir() if name.startswith(("pytest_", "nsys_"))]
+"""What pytest sees of this module: its hooks and fixtures."""

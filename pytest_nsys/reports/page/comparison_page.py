@@ -17,31 +17,19 @@ WIDTH, MIDDLE, UNIT = 140, 50, 20
 
 def as_html(shown: tables.Shown) -> str:
     """The page, with the windows that are drawn on it. No row is left out; what is long is folded."""
-    comparison, windows = shown.comparison, shown.windows
-    judged = not comparison.incomparable
+    comparison = shown.comparison
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",
-        interactive=bool(windows),
-        timelines=[timeline_view(picture, number) for number, picture in enumerate(windows, 1)],
+        interactive=bool(shown.windows),
+        timelines=[timeline_view(picture, number) for number, picture in enumerate(shown.windows, 1)],
         timeline_columns=COLUMNS,
-        headline=tables.headline(comparison),
-        judged=judged,
-        result=str(comparison.result).replace(" ", "-"),
-        significance=tables.significance(comparison) if judged else "",
-        sides=tables.sides_table(comparison),
-        circumstances=tables.circumstances_table(comparison),
+        comparison=comparison,
+        tables=tables,
         moved=moved,
         moved_lines=_lines(comparison.moved, moved),
-        unmoved=tables.unmoved_words(comparison),
         within=within,
         within_lines=_lines(tables.within(comparison), within),
-        undecided=tables.undecided_table(comparison),
-        constants=tables.constants_table(comparison),
-        structure=tables.structure_table(comparison),
-        causes=tables.causes_table(comparison),
-        things=tables.things_table(comparison),
-        folded=[tables.assertion_table(comparison), tables.windows_table(comparison), tables.notes_table(comparison)],
         bar={"width": WIDTH, "middle": MIDDLE, "limit": MIDDLE + UNIT},
     )
 

@@ -6,6 +6,7 @@ bytes for the same values. Text in it is somebody else's and is escaped.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -51,7 +52,10 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8") -> str:
     shown = list(values[-SPARK_WIDTH:])
     if not shown:
         return ""
-    ticks = TICKS if _can_write(TICKS, encoding) else ASCII_TICKS
+    ticks = ASCII_TICKS
+    with contextlib.suppress(UnicodeError, LookupError):
+        TICKS.encode(encoding)
+        ticks = TICKS
     low, high = Fraction(min(shown)), Fraction(max(shown))
     if low == high:
         return ticks[len(ticks) // 2 - 1] * len(shown)
@@ -59,46 +63,25 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8") -> str:
     return "".join(ticks[int((Fraction(v) - low) * top / (high - low) + Fraction(1, 2))] for v in shown)
 
 
-def _can_write(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
 def svg(title: str, panels: Sequence[Panel]) -> str:
     """One plot, or small multiples of two columns."""
     columns = 1 if len(panels) == 1 else 2
     rows = -(-len(panels) // columns)
-    places = [(WIDTH * (n % columns), _HEAD + HEIGHT * (n // columns)) for n in range(len(panels))]
-    return _drawn(panels, WIDTH * columns, _HEAD + HEIGHT * rows, title=printable(title), places=places)
+    places = [{"at": (WIDTH * (n % columns), _HEAD + HEIGHT * (n // columns))} for n in range(len(panels))]
+    drawn = [_panel(panel) | place for panel, place in zip(panels, places, strict=True)]
+    said = f"{printable(title)}: {'; '.join(map(_in_words, panels))}"
+    return _drawn(drawn, said, WIDTH * columns, _HEAD + HEIGHT * rows, title=printable(title), ident="")
 
 
 def panel_svg(panel: Panel, ident: str) -> str:
     """One plot for a page, which has the style; ``ident`` tells it from others of the page."""
-    return _drawn([panel], WIDTH, HEIGHT, ident=ident).rstrip()
+    return _drawn([_panel(panel)], _in_words(panel), WIDTH, HEIGHT, title="", ident=ident).rstrip()
 
 
-def _drawn(
-    panels: Sequence[Panel],
-    width: int,
-    height: int,
-    *,
-    title: str = "",
-    ident: str = "",
-    places: Sequence[tuple[int, int]] = ((0, 0),),
-) -> str:
-    said = "; ".join(_in_words(panel) for panel in panels)
-    return template("plots.svg.j2").render(
-        ident=ident,
-        title=title,
-        said=printable(f"{title}: {said}" if title else said, 4000),
-        width=width,
-        height=height,
-        panels=[_panel(panel) | {"at": place} for panel, place in zip(panels, places, strict=True)],
-        box={"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "below": HEIGHT - _BOTTOM + 16},
-    )
+def _drawn(panels: Sequence[dict[str, Any]], said: str, width: int, height: int, **named: str) -> str:
+    box = {"left": _LEFT, "right": WIDTH - _RIGHT, "top": _TOP, "below": HEIGHT - _BOTTOM + 16}
+    whole = {"width": width, "height": height, "panels": panels, "box": box, **named}
+    return template("plots.svg.j2").render(said=printable(said, 4000), **whole)
 
 
 def _in_words(panel: Panel) -> str:
