@@ -16,7 +16,7 @@ import pytest
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.outcomes import GateFailed
-from pytest_nsys.plugin.items import GateItem
+from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, plain, session_of
 from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
@@ -94,7 +94,7 @@ class Branch:
 NAME = "gate changes"
 
 
-class GateChangesItem(pytest.Item):
+class GateChangesItem(JudgedItem):
     """What the branch does to the gate files of the merge base; it fails where they ask for less."""
 
     def runtest(self) -> None:
@@ -102,12 +102,6 @@ class GateChangesItem(pytest.Item):
         if changes is not None and changes.bad:
             lines = [f"{headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]
             raise GateFailed("\n  ".join(lines))
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """The changes as they are, without a traceback."""
-        if isinstance(excinfo.value, GateFailed):
-            return str(excinfo.value)
-        return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """No line of any file: the item is about all of them."""

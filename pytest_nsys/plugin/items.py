@@ -58,7 +58,17 @@ class GateFileNode(pytest.File):
             raise self.CollectError(str(error)) from error
 
 
-class GateItem(pytest.Item):
+class JudgedItem(pytest.Item):
+    """A test that ends in a verdict of ours."""
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
+        """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
+        if isinstance(excinfo.value, GateFailed | GateNotJudged):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, *args, **kwargs)
+
+
+class GateItem(JudgedItem):
     """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so do
     ``history``, where one is written, and ``pictures``, where a page is.
     """
@@ -237,10 +247,8 @@ class GateItem(pytest.Item):
         return f"{shown} ({', '.join(part for part in parts if part)})"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
-        if isinstance(excinfo.value, GateFailed | GateNotJudged):
-            return str(excinfo.value)
-        if isinstance(excinfo.value, NsysWarning):  # what -W error makes of a warning
+        """Also what -W error makes of a warning."""
+        if isinstance(excinfo.value, NsysWarning):
             return f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  warning: {excinfo.value}"
         return super().repr_failure(excinfo, *args, **kwargs)
 

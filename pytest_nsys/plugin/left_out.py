@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,8 +28,9 @@ OUTPUT = "nsys_selection"
 
 @dataclass(eq=False)
 class Selection:
-    """The plugin that sees which assertions pytest collects, and which of them are still there at the end."""
+    """The plugin that sees which assertions pytest collects, and which of them got no verdict in the end."""
 
+    config: pytest.Config
     fates: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """By node id: gate file, name, and what became of the assertion."""
 
@@ -65,61 +66,40 @@ class Selection:
         """What a worker found; all of them find the same."""
         self.fates |= {nodeid: (file, name, fate) for nodeid, file, name, fate in output.get(OUTPUT, ())}
 
+    def left_out(
+        self, judged: Collection[str], skipped: Mapping[str, str], mistaken: Collection[str], *, ended: bool
+    ) -> Iterator[LeftOut]:
+        """Everything that was found and got no verdict, by file and name.
 
-def narrowing(words: Sequence[str]) -> dict[str, Any]:
-    """The options among these words that leave tests out, by pytest's names for them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-k", dest="keyword", default="")
-    parser.add_argument("-m", dest="markexpr", default="")
-    for name in ("deselect", "ignore", "ignore-glob"):
-        parser.add_argument(f"--{name}", action="append")
-    parser.add_argument("-x", "-v", "-q", "-s", "-l", dest="letters", action="count")  # they may stand in one word
-    found = vars(parser.parse_known_args(list(words))[0])
-    return {name: value for name, value in found.items() if name != "letters"}
-
-
-@dataclass(frozen=True)
-class Account:
-    """What is known at the end of a session. ``judged`` are node ids; ``skipped`` has reasons by node id.
-
-    ``ended``: the session broke off, or was told to stop at a failure.
-    """
-
-    config: pytest.Config
-    fates: Mapping[str, tuple[str, str, str]]
-    judged: frozenset[str]
-    skipped: Mapping[str, str]
-    mistaken: frozenset[str]
-    ended: bool
-
-    def left_out(self) -> Iterator[LeftOut]:
-        """Everything that was found and got no verdict, by file and name."""
+        ``judged`` and ``mistaken`` are node ids; ``skipped`` has reasons by node id. ``ended``: the session broke off,
+        or was told to stop at a failure.
+        """
         for nodeid, (file, name, fate) in sorted(self.fates.items(), key=lambda each: each[1]):
-            if nodeid not in self.judged and nodeid not in self.mistaken:
-                yield LeftOut(file, name, *self._why(nodeid, fate))
+            if nodeid not in judged and nodeid not in mistaken:
+                yield LeftOut(file, name, *self._why(fate, skipped.get(nodeid), ended))
         here = self.config.invocation_params.dir
-        for path in sorted(set(found_files(self.config)) - self._known()):
+        for path in sorted(set(found_files(self.config)) - self._known(mistaken)):
             shown = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-            yield LeftOut(shown, "", *self._why_whole(path))
+            yield LeftOut(shown, "", *self._why_whole(path, ended))
 
-    def _why(self, nodeid: str, fate: str) -> tuple[By, str]:
+    def _why(self, fate: str, skipped: str | None, ended: bool) -> tuple[By, str]:
         if fate == BY_OPTION and any(self._in_force.values()):
             by, whose = self._whose
             return by, f"deselected by {whose}"
         if fate != SELECTED:
             return By.REPOSITORY, "dropped by a conftest.py or a plugin"
-        if nodeid in self.skipped:
-            return By.REPOSITORY, f"skipped: {self.skipped[nodeid]}"
-        return (By.SESSION, "the session ended before it") if self.ended else (By.REPOSITORY, "not run")
+        if skipped is not None:
+            return By.REPOSITORY, f"skipped: {skipped}"
+        return (By.SESSION, "the session ended before it") if ended else (By.REPOSITORY, "not run")
 
-    def _why_whole(self, path: Path) -> tuple[By, str]:
+    def _why_whole(self, path: Path, ended: bool) -> tuple[By, str]:
         here, asked = self.config.invocation_params.dir, self._in_force
         paths = [Path(os.path.abspath(here / each)) for each in asked["ignore"] or ()]
         globs = [os.path.abspath(here / each) for each in asked["ignore_glob"] or ()]
         if any(path.is_relative_to(each) for each in paths) or any(fnmatch(str(path), each) for each in globs):
             by, whose = self._whose
             return by, f"ignored by {whose}"
-        if self.ended:
+        if ended:
             return By.SESSION, "the session ended before it"
         return By.REPOSITORY, "not collected: collect_ignore, norecursedirs, a conftest.py or a plugin"
 
@@ -137,11 +117,23 @@ class Account:
             return By.ENVIRONMENT, "PYTEST_ADDOPTS"
         return By.REPOSITORY, "addopts in the ini file"
 
-    def _known(self) -> set[Path]:
+    def _known(self, mistaken: Collection[str]) -> set[Path]:
         """The gate files of which pytest told anything."""
         here, root = self.config.invocation_params.dir, self.config.rootpath
-        files = {file for file, _, _ in self.fates.values()} | {nodeid.partition("::")[0] for nodeid in self.mistaken}
+        files = {file for file, _, _ in self.fates.values()} | {nodeid.partition("::")[0] for nodeid in mistaken}
         return {Path(os.path.abspath(folder / file)) for file in files for folder in (here, root)}
+
+
+def narrowing(words: Sequence[str]) -> dict[str, Any]:
+    """The options among these words that leave tests out, by pytest's names for them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-k", dest="keyword", default="")
+    parser.add_argument("-m", dest="markexpr", default="")
+    for name in ("deselect", "ignore", "ignore-glob"):
+        parser.add_argument(f"--{name}", action="append")
+    parser.add_argument("-x", "-v", "-q", "-s", "-l", dest="letters", action="count")  # they may stand in one word
+    found = vars(parser.parse_known_args(list(words))[0])
+    return {name: value for name, value in found.items() if name != "letters"}
 
 
 def found_files(config: pytest.Config) -> Iterator[Path]:

@@ -19,7 +19,7 @@ import pytest
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import printable
-from pytest_nsys.plugin.left_out import Account, Selection
+from pytest_nsys.plugin.left_out import Selection
 from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.baselines import change_sentences
@@ -60,7 +60,7 @@ def start(config: pytest.Config) -> None:
     """
     if config.getoption("collectonly", default=False):
         return
-    selection = Selection()
+    selection = Selection(config)
     config.pluginmanager.register(selection, "nsys-selection")
     if hasattr(config, "workerinput"):
         return
@@ -198,15 +198,9 @@ class Reporting:
         if self.config.getoption("nsys_update_baselines"):
             return ()
         failed = session.exitstatus != pytest.ExitCode.OK
-        account = Account(
-            self.config,
-            fates=self.selection.fates,
-            judged=frozenset(self.records),
-            skipped=self.skipped,
-            mistaken=frozenset(mistake.file for mistake in self.mistakes),
-            ended=session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop)),
-        )
-        return tuple(account.left_out())
+        ended = session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop))
+        mistaken = {mistake.file for mistake in self.mistakes}
+        return tuple(self.selection.left_out(self.records, self.skipped, mistaken, ended=ended))
 
     def _write(self, path: Path, text: str, write: Any) -> None:
         shown = session_of(self.config).shown(path)

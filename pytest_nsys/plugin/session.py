@@ -25,6 +25,7 @@ from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Trace, folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
@@ -64,7 +65,6 @@ class NsysSession:
 
     config: pytest.Config
     library: CaptureCache = field(init=False)
-    _usual: dict[str, Convention | None] = field(default_factory=dict)
     _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[Path, GateContext] = field(default_factory=dict)
     _shows_progress: bool = False
@@ -261,11 +261,9 @@ class NsysSession:
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was."""
         value = self.traces(gate)[0]
-        if value not in self._usual:  # the file is looked at for it
-            self._usual[value] = usual_of(value, self.here)
         words = ["pytest-nsys", command, value]
         words += ["--rank", str(rank)] if rank is not None else []
-        if gate.convention != self._usual[value]:
+        if gate.convention != self._usual(value):
             words += ["--convention", self.shown(gate.path)]
         of_the_run = command in OF_THE_WHOLE_RUN
         one_window = of_the_run or command == "pipeline"
@@ -278,6 +276,10 @@ class NsysSession:
         if assertion.kernels not in (None, gate.convention.kernels):
             words += ["--kernels", str(assertion.kernels)]
         return shlex.join(words)
+
+    @kept
+    def _usual(self, trace: str) -> Convention | None:
+        return usual_of(trace, self.here)  # which looks at the file
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""

@@ -15,7 +15,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,35 +224,25 @@ class Lane:
     thread: int | None = None
 
 
-@dataclass
-class _Filling:
-    """A lane while it is filled: the ends of the spans that the next one may be inside of."""
-
-    spans: list[Slice] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-
-    def takes(self, span: Slice, *, nested: bool) -> bool:
-        while self.ends and self.ends[-1] <= span.start_ns:
-            self.ends.pop()
-        return not self.ends or (nested and span.end_ns <= self.ends[-1])
-
-    def add(self, span: Slice) -> None:
-        self.spans.append(span)
-        self.ends.append(span.end_ns)
-
-
 def without_crossings(spans: Iterable[Slice], *, nested: bool = False) -> list[list[Slice]]:
     """The spans on as few lanes as it takes, first come first served, that none crosses another of its lane.
 
     ``nested``: one may lie inside another.
     """
-    lanes: list[_Filling] = []
+    lanes: list[tuple[list[Slice], list[int]]] = []  # each with the ends that the next span may lie inside of
     for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
-        lane = next((lane for lane in lanes if lane.takes(span, nested=nested)), None)
+        lane = next((lane for lane in lanes if _has_room(lane[1], span, nested)), None)
         if lane is None:
-            lanes.append(lane := _Filling())
-        lane.add(span)
-    return [lane.spans for lane in lanes]
+            lanes.append(lane := ([], []))
+        lane[0].append(span)
+        lane[1].append(span.end_ns)
+    return [lane for lane, _ in lanes]
+
+
+def _has_room(ends: list[int], span: Slice, nested: bool) -> bool:
+    while ends and ends[-1] <= span.start_ns:
+        ends.pop()
+    return not ends or (nested and span.end_ns <= ends[-1])
 
 
 def title(side: str, rank: Rank) -> str:
