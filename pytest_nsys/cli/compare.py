@@ -24,7 +24,6 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.library import pair_of, usual_gate
 from pytest_nsys.reports.comparison.tables import Shown, headline
-from pytest_nsys.reports.targets import check_target
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
 
@@ -99,11 +98,9 @@ def compare(
     """
     sides = _sides(paths, base, head)
     traces = [[path for value in side for path in find_traces(value, Path())] for side in sides]
-    if output is not None:
-        others = [(path, "is one of the traces") for side in traces for path in side]
-        others += [(Path(gate), "is one of the gate files") for gate in gates]
-        check_target(f"--output {output}", Path(output), others)
-    written = format_of(format, output, SUFFIXES, "text")
+    read = [(path, "is one of the traces") for side in traces for path in side]
+    read += [(Path(gate), "is one of the gate files") for gate in gates]
+    written = format_of(format, output, SUFFIXES, read, default="text")
     form = FORMATS[written]
     gate_paths = _gate_paths(gates)
     check_two_runs(*traces)

@@ -16,7 +16,6 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean,
 from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
-from pytest_nsys.reports.targets import check_target
 from pytest_nsys.stored.history.reading import History, known_in, load
 from pytest_nsys.stored.history.tracks import Track, tracks_of
 
@@ -55,10 +54,9 @@ def history(
     output: str | None,
 ) -> None:
     """The rows of METRICs (all without one) over time, oldest run first."""
-    if output is not None:
-        others = [(Path(database or DATABASE), "is the history that is read")]
-        check_target(f"--output {output}", Path(output), others, yaml=format in (None, Form.OTAVA))
-    form = Form(format_of(format, output, SUFFIXES, Form.TABLE))
+    read = [(Path(database or DATABASE), "is the history that is read")]
+    may_be_yaml = format in (None, Form.OTAVA)
+    form = Form(format_of(format, output, SUFFIXES, read, default=Form.TABLE, yaml=may_be_yaml))
     path = _database(database)
     selectors = selectors_of(where)
     stored = _without_other_keys(load(path, _gates(path, gate), branch, last), key)

@@ -11,6 +11,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Rank, Window, printable
 from pytest_nsys.reports.tables import Column, Format, Row, rendered
+from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
 
 DEFINITION = 1
@@ -19,13 +20,24 @@ DEFINITION = 1
 LONGEST_NOTE = 2000
 
 
-def format_of(format: str | None, output: str | None, suffixes: Mapping[str, str], default: str) -> str:
+def format_of(
+    format: str | None,
+    output: str | None,
+    suffixes: Mapping[str, str],
+    read: Iterable[tuple[Path, str]],
+    *,
+    default: str,
+    yaml: bool = False,
+) -> str:
     """The format asked for, else the one that the name of the file asks for.
 
-    Raises UsageMistake for an empty name, and for a suffix that is of no format where none is asked for.
+    Raises UsageMistake for a file that must not be written: an empty name, one of a suffix that is of no format where
+    none is asked for, and what is ``read``, each with what it is; as :func:`check_target`, of which ``yaml`` is.
     """
-    if output is not None and not output.strip():
-        raise UsageMistake("--output is empty: write --output FILE")
+    if output is not None:
+        check_target(f"--output {output}", Path(output), read, yaml=yaml)
+        if not output.strip():
+            raise UsageMistake("--output is empty: write --output FILE")
     suffix = Path(output).suffix.lower() if output is not None else ""
     if format is not None or not suffix:
         return format or default

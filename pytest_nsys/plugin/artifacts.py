@@ -22,7 +22,7 @@ from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import counted, printable
-from pytest_nsys.gates.assertion import GateFile, spec_for
+from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, named_traces
 from pytest_nsys.plugin.settings import path_of
@@ -56,14 +56,14 @@ def start(config: pytest.Config) -> None:
     config.pluginmanager.register(sys.modules[__name__], "nsys-artifacts")
 
 
-def keep(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Artifact:
+def keep(session: NsysSession, verdict: Verdict, context: GateContext) -> Artifact:
     """Write the windows of a failed assertion; nothing of any other, or where nobody asked for it."""
     folder = path_of(session.config, SETTING)
     if folder is None or not has_failed(verdict):
         return Artifact()
     base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
     try:
-        path = write_window(folder, session.store(gate).gate, verdict, context.captures, base)
+        path = write_window(folder, session.store(context.gate).gate, verdict, context.captures, base)
     except NsysError as error:
         return Artifact(lost=printable(str(error), 2000))
     except OSError as error:

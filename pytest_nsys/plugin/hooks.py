@@ -27,10 +27,7 @@ TRACE_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_trace.json", ".
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options and ini keys.
-
-    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_addoption
-    """
+    """Options and ini keys."""
     from pytest_nsys.plugin import import_ordinarily
 
     import_ordinarily()  # also in a later session of this process
@@ -75,10 +72,7 @@ def _refuse_stray_traces(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse a name to update that no gate file knows; where noise is measured, nothing else is judged.
-
-    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collection_modifyitems
-    """
+    """Refuse a name to update that no gate file knows; where noise is measured, nothing else is judged."""
     calibrating = config.getoption("nsys_update_mode") == "calibrate"
     if not calibrating and not config.getoption("nsys_update_only"):
         return
@@ -112,10 +106,7 @@ def pytest_nsys_after_options(config: pytest.Config, items: list[pytest.Item]) -
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Gate files are ``*.nsys.yaml``. One that ends in ``.nsys.yml`` is a mistake, or it would be green unseen.
-
-    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collect_file
-    """
+    """Gate files are ``*.nsys.yaml``. One that ends in ``.nsys.yml`` is a mistake, or it would be green unseen."""
     if not file_path.name.endswith((GATE_SUFFIX, ".nsys.yml")):
         return None
     from pytest_nsys.plugin.items import GateFileNode
@@ -162,8 +153,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Judge what the branch does to gate files, too, where that is asked for.
 
     Here, because nothing selects items after it; first, because terminal and xdist workers tell what they see here.
-
-    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_collection_finish
     """
     if given(session.config, "nsys_gate_changes"):
         from pytest_nsys.plugin.branch import guard
@@ -176,8 +165,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     """Say what will be judged, so that it is read at once; on a terminal, read it before the first item.
 
     While items run, pytest keeps what goes to the terminal, such as how far an export or a long read is.
-
-    https://docs.pytest.org/en/stable/reference/reference.html#pytest.hookspec.pytest_runtestloop
     """
     if session.testsfailed or session.config.getoption("collectonly"):
         return

@@ -38,10 +38,7 @@ class GateFileNode(pytest.File):
     mistakes: Sequence[Mistake] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One item for each assertion. All mistakes of the file are one collection error.
-
-        https://docs.pytest.org/en/stable/reference/reference.html#pytest.Collector.collect
-        """
+        """One item for each assertion. All mistakes of the file are one collection error."""
         shown = Path(session_of(self.config).shown(self.path))
         if not self.path.name.endswith(GATE_SUFFIX):
             raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
@@ -162,7 +159,7 @@ class GateItem(JudgedItem):
             if path_of(self.config, "nsys_artifacts") is not None:
                 from pytest_nsys.plugin.artifacts import VIEWER, keep
 
-                artifact = keep(session, self.gate, verdict, self.context)
+                artifact = keep(session, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
             explained = tuple(explanation(verdict, steps))
@@ -171,7 +168,7 @@ class GateItem(JudgedItem):
         if self.config.getoption("nsys_html") is not None:
             from pytest_nsys.plugin.page_report import draw
 
-            self.pictures = draw(session, self.gate, verdict, self.context)
+            self.pictures = draw(session, verdict, self.context)
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             raise (GateFailed if failed else GateNotJudged)(explanation_of(record.plain()))

@@ -13,7 +13,6 @@ import pytest
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import label_words
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
@@ -32,13 +31,13 @@ THIS_RUN = "this run"
 _SENT = pytest.StashKey[set[str]]()
 
 
-def draw(session: NsysSession, gate: GateFile, verdict: Verdict, context: GateContext) -> Pictures:
+def draw(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
     base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
     sent = session.config.stash.setdefault(_SENT, set())
     pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
-        pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(gate).gate)
+        pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(context.gate).gate)
     return pictures
 
 
