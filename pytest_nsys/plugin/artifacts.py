@@ -28,7 +28,7 @@ from pytest_nsys.plugin.session import NsysSession, named_traces
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
-from pytest_nsys.reports.text import rows_to_show
+from pytest_nsys.reports.text import worst_rank
 from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.chrome.cut import BASE, HEAD
 from pytest_nsys.verdicts.evaluate import GateContext
@@ -116,9 +116,8 @@ def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -
 
     Raises NsysError where it cannot be cut.
     """
-    worst = next(iter(rows_to_show(verdict)), None)
-    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
-    ranks = frozenset([rank]) if isinstance(rank, int) else None
+    rank = worst_rank(verdict)
+    ranks = None if rank is None else frozenset([rank])
     spec = spec_for(head.convention, verdict.assertion)
     if base is None:
         return [cut(head.runs[0], spec, ranks)]

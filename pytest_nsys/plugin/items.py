@@ -25,7 +25,7 @@ from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
-from pytest_nsys.reports.text import explanation, rows_to_show
+from pytest_nsys.reports.text import explanation, worst_rank
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 if TYPE_CHECKING:
@@ -185,16 +185,14 @@ class GateItem(JudgedItem):
 
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
-        worst = next(iter(rows_to_show(verdict)), None)
-        rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
         steps = []
         if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
             command = METRICS[self.assertion.metric].view
             if command == "pipeline" and self.gate.workload.pipeline is None:
                 command = "streams"
+            rank = worst_rank(verdict)
             if self._straggles(verdict):
                 command, rank = "collectives", None
-            rank = rank if isinstance(rank, int) else None
             steps.append(Step(session.look_command(self.gate, self.assertion, command, rank)))
         if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
             says = "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"

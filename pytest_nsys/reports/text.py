@@ -29,6 +29,13 @@ def rows_to_show(verdict: Verdict) -> list[JudgedRow]:
     return []
 
 
+def worst_rank(verdict: Verdict) -> int | None:
+    """The rank of the worst row that does not hold; None where it is of no one rank."""
+    worst = next(iter(rows_to_show(verdict)), None)
+    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+    return rank if isinstance(rank, int) else None
+
+
 def place(row: JudgedRow) -> str:
     """Where a row is, in words: ``stage stage2_f``, and where an aggregate took it from: ``(rank 3)``."""
     words, taken = (label_words(each) for each in (row.labels, row.origin))
@@ -208,7 +215,7 @@ def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
     details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
     lines += _block("change:", details)
     lines += _block("why:", cause_lines(plain_causes(verdict.causes)))
-    lines += _block("window:", _windows_of(verdict, next(iter(rows_to_show(verdict)), None)))
+    lines += _block("window:", _windows_of(verdict))
     for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
         lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
     return lines + _block("next:", next_steps)
@@ -219,9 +226,9 @@ def _block(title: str, lines: Iterable[object]) -> list[str]:
     return [f"  {'' if number else title:<7} {line}" for number, line in enumerate(lines)]
 
 
-def _windows_of(verdict: Verdict, worst: JudgedRow | None) -> list[str]:
+def _windows_of(verdict: Verdict) -> list[str]:
     """The window of the worst row's rank where it has one, else all of them, grouped."""
-    rank = {**worst.origin, **worst.labels}.get("rank") if worst is not None else None
+    rank = worst_rank(verdict)
     own = [used for used in verdict.windows if used.rank == rank]
     if len(own) == 1:
         return [f"{window_words(own[0])} ({verdict.measured_as})"]
