@@ -64,14 +64,15 @@ class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
 
     config: pytest.Config
-    library: CaptureCache = field(init=False)
     _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[Path, GateContext] = field(default_factory=dict)
     _shows_progress: bool = False
     _planned: dict[Run, Sequence[Request]] | None = None
 
-    def __post_init__(self) -> None:
-        self.library = CaptureCache(self._opening)
+    @cached_property
+    def library(self) -> CaptureCache:
+        """The runs of the session."""
+        return CaptureCache(self._opening)
 
     def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
         """What opens the traces of a run: several are read ahead, where that is worth while."""

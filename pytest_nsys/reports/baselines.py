@@ -96,15 +96,12 @@ def _row_words(row: Mapping[str, Any]) -> str:
     return printable(f"{where}: {row['old']['text']} → {row['new']['text']} ({row['change']})")
 
 
-def _about(file: Mapping[str, Any]) -> str:
-    return f"{file['about']}; reason: {file['reason']}" if file["reason"] else str(file["about"])
-
-
 def change_lines(files: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each file in a line, with its rows below it: ten rows in all, the rest counted."""
     lines, room = [], SHOWN_ROWS
     for file in files:
-        lines.append(f"{file['file']}: {_about(file)}")
+        why = f"; reason: {file['reason']}" if file["reason"] else ""
+        lines.append(f"{file['file']}: {file['about']}{why}")
         if file["state"] != State.CHANGED:
             continue
         rows = file["rows"]

@@ -48,9 +48,10 @@ class KernelReport:
         columns = OF_FAMILIES if self.family is None else OF_KERNELS
         if format in (Format.JSON, Format.CSV):
             return rendered(format, columns, self._rows(), {**about, **self._facts()})
-        listed = _as_list if format is Format.MARKDOWN else _as_lines
-        table = rendered(format, columns, [*self._rows(), self._total_row()])
-        return f"{listed(self._head())}\n{table}\n{listed(self._rest())}"
+        total = self._row("total" if self.family is None else f"all of {self.family}", self._whole)
+        table = rendered(format, columns, [*self._rows(), total])
+        head, rest = (_listed(format, facts) for facts in (self._head(), self._rest()))
+        return f"{head}\n{table}\n{rest}"
 
     @property
     def _whole(self) -> Usage:
@@ -67,10 +68,7 @@ class KernelReport:
         share = exact(Fraction(usage.ns) / self._whole.ns) if self._whole.ns else None
         return (name, usage.ns, usage.launches, share)
 
-    def _total_row(self) -> Row:
-        return self._row("total" if self.family is None else f"all of {self.family}", self._whole)
-
-    def _head(self) -> Sequence[Sequence[str]]:
+    def _head(self) -> Sequence[tuple[str, str]]:
         """What was looked at, and what its sums are divided by."""
         sums = self.sums
         files, said = sums.run.files, "stated" if sums.run.workload.steps else "anchors"
@@ -85,7 +83,7 @@ class KernelReport:
             ("families", self.table),
         )
 
-    def _rest(self) -> Sequence[Sequence[str]]:
+    def _rest(self) -> Sequence[tuple[str, str]]:
         """The step beside its kernels, and what the sign of the difference means."""
         step = self.sums.step_time
         total = ("total kernel", f"{format_value(self.sums.total.ns)} per GPU and step")
@@ -132,12 +130,10 @@ def _number(value: Value) -> int | float:
     return value if isinstance(value, int) else float(value)
 
 
-def _as_lines(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"{line}\n" for line in aligned(lines))
-
-
-def _as_list(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"- {name}: {escape_markdown(said)}\n" for name, said in lines)
+def _listed(format: Format, facts: Sequence[tuple[str, str]]) -> str:
+    if format is Format.MARKDOWN:
+        return "".join(f"- {name}: {escape_markdown(said)}\n" for name, said in facts)
+    return "".join(f"{line}\n" for line in aligned(facts))
 
 
 COLLECTIVES = (

@@ -158,7 +158,9 @@ def rendered(
     """The rows. JSON is one object: ``about``, then ``rows`` (``json_rows`` where they are not the columns)."""
     match format:
         case Format.JSON:
-            found = json_rows if json_rows is not None else [_object(columns, row) for row in rows]
+            found = json_rows
+            if found is None:
+                found = [{c.name: json_value(v, c.kind) for c, v in zip(columns, row, strict=True)} for row in rows]
             return as_json({**(about or {}), "rows": found})
         case Format.CSV:
             return as_csv(columns, rows)
@@ -166,10 +168,6 @@ def rendered(
             return as_markdown(columns, rows)
         case Format.TABLE:
             return as_table(columns, rows)
-
-
-def _object(columns: Sequence[Column], row: Row) -> dict[str, object]:
-    return {column.name: json_value(cell, column.kind) for column, cell in zip(columns, row, strict=True)}
 
 
 def as_table(columns: Sequence[Column], rows: Sequence[Row]) -> str:

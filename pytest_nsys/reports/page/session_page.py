@@ -144,7 +144,11 @@ def _rows(record: Plain) -> dict[str, Any]:
     margins = [Fraction(m) for row in rows if (m := from_exact(row["margin"])) is not None]
     scales = max((-m for m in margins if m < 0), default=None), max((m for m in margins if m > 0), default=None)
     lines = [
-        {"word": _word(row), "cells": cells, "bar": _bar(row, scales)}
+        {
+            "word": "waived" if row["waived"] else "near" if row["early_warning"] else row["outcome"],
+            "cells": cells,
+            "bar": _bar(row, scales),
+        }
         for row, cells in zip(rows, table.rows, strict=False)
     ]
     return {

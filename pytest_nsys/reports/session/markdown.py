@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pytest_nsys.core.model import Step, counted, printable
+from pytest_nsys.core.model import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.session.digest import (
@@ -203,13 +203,15 @@ def _details(record: Plain) -> Iterator[str]:
     yield from (f"{message[:1].upper()}{message[1:]}.", "")
     if record["sentence"] not in ("", record["name"]):
         yield from (f"The sentence: {code(record['sentence'])}", "")
-    yield from _judged(record)
+    decisive = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
+    yield from _printed(row_table(record, decisive, SHOWN_ROWS)) if decisive else ()
     if record["differences"]:
         rows = [(d["name"], d["now"], d["baseline"]) for d in record["differences"]]
         yield from _printed(table_of("", [*map(_name, ("differs", "now", "baseline"))], rows, longest=400))
     yield from _causes(record)
     if record["next_steps"]:
-        yield from ("Next:", "", *(f"- {_step(step)}" for step in steps_of(record)), "")
+        steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in steps_of(record)]
+        yield from ("Next:", "", *(f"- {step}" for step in steps), "")
 
 
 def _causes(record: Plain) -> Iterator[str]:
@@ -221,15 +223,3 @@ def _causes(record: Plain) -> Iterator[str]:
             yield from (f"Why {where} changed by {prose(signed(row['change_ns']))}:", "")
             yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
             yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()
-
-
-def _step(step: Step) -> str:
-    """A command, and behind it in brackets what it is for."""
-    return code(step.command) + (f" ({prose(step.what)})" if step.what else "")
-
-
-def _judged(record: Plain) -> Iterator[str]:
-    """The rows that decided, worst first."""
-    rows = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
-    if rows:
-        yield from _printed(row_table(record, rows, SHOWN_ROWS))
