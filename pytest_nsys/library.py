@@ -66,22 +66,23 @@ class MetricRow:
 class NsysRun:
     """The captures of one program under one convention, opened when first asked for.
 
-    As a context manager, or by ``close()``, it lets the files go; asked again it opens them again.
+    As a context manager, or by ``close()``, it lets the files go; asked again it opens them again. ``captures_for`` are
+    the captures as a gate file has them measured.
     """
 
     def __init__(
         self,
-        opened: Callable[[GateFile], Captures],
+        captures_for: Callable[[GateFile], Captures],
         convention: Convention,
         workload: Workload | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._opened, self.convention, self._workload = opened, convention, workload or Workload()
+        self.captures_for, self.convention, self._workload = captures_for, convention, workload or Workload()
         self.close = close
 
     def under(self, convention: Named, anchor: str | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
-        return type(self)(self._opened, convention_of(convention, anchor), self._workload, self.close)
+        return type(self)(self.captures_for, convention_of(convention, anchor), self._workload, self.close)
 
     @property
     def gate(self) -> GateFile:
@@ -91,11 +92,7 @@ class NsysRun:
     @property
     def captures(self) -> Captures:
         """The opened captures. Raises TraceError."""
-        return self._opened(self.gate)
-
-    def captures_for(self, gate: GateFile) -> Captures:
-        """The captures as a gate file has them measured."""
-        return self._opened(gate)
+        return self.captures_for(self.gate)
 
     @property
     def ranks(self) -> tuple[int, ...]:
