@@ -22,7 +22,6 @@ from pytest_nsys.core.model import printable
 from pytest_nsys.plugin.left_out import Selection
 from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
-from pytest_nsys.reports.baselines import change_sentences
 from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,
@@ -184,7 +183,6 @@ class Reporting:
             records=ordered(list(self.records.values())),
             mistakes=tuple(sorted(self.mistakes, key=lambda m: (m.file, m.line or 0, m.column or 0, m.text))),
             exit_status=exit_status,
-            baseline_changes=tuple(change_sentences(changed)),
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
             gate_changes=own.branch.gate_changes(files) if own.branch is not None else None,

@@ -11,7 +11,7 @@ import pytest
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.session.annotations import AT_MOST, annotation_lines
 from tests.support.gates import Project
-from tests.support.reports import digest, record
+from tests.support.reports import changed_baseline, digest, record
 
 COMMAND = re.compile(r"::(?P<kind>error|warning|notice) (?P<properties>[^:\n]*)::(?P<text>[^\n]*)")
 
@@ -90,12 +90,12 @@ def test_at_most_ten_of_a_kind(count: int, shown: int) -> None:
 
 def test_mistakes_and_a_baseline_that_changes() -> None:
     mistakes = (Mistake("test_it.py", "no GPU"), Mistake("a.nsys.yaml", "unknown metric 'overlp'", 3, 5))
-    found = of(mistakes=mistakes, baseline_changes=("baselines/a.json: 3 rows",))
-    title = "nsys gate: not judged"
+    found = of(mistakes=mistakes, changed_baselines=(changed_baseline(),))
+    title, told = "nsys gate: not judged", "baselines/a.json: 3 rows since 3 rows (reason: 3 rows)"
     assert found == [
         {"kind": "error", "file": "test_it.py", "title": title, "text": "no GPU"},
         {"kind": "error", "file": "a.nsys.yaml", "line": "3", "title": title, "text": "unknown metric 'overlp'"},
-        {"kind": "notice", "title": "nsys gate: a baseline changes", "text": "baselines/a.json: 3 rows"},
+        {"kind": "notice", "title": "nsys gate: a baseline changes", "text": told},
     ]
 
 

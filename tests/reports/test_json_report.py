@@ -17,7 +17,7 @@ from pytest_nsys.reports.session.json_report import FORMAT, report, report_text
 from pytest_nsys.tools.whole_file import write_whole
 from tests.report_schemas import SCHEMAS, schema_text
 from tests.support.gates import Project
-from tests.support.reports import SCHEMA, by_name, checked, digest, record, report_of
+from tests.support.reports import SCHEMA, by_name, changed_baseline, checked, digest, record, report_of
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -356,7 +356,7 @@ def test_the_verdict_is_the_worst_one() -> None:
 
 
 def test_a_baseline_that_changes_is_listed() -> None:
-    found = report(digest(record(), baseline_changes=("baselines/a.json: 3 rows",)))
+    found = report(digest(record(), changed_baselines=(changed_baseline(),)))
     jsonschema.Draft202012Validator(SCHEMA).validate(found)
-    assert found["baseline_changes"] == ["baselines/a.json: 3 rows"]
+    assert found["baseline_changes"] == ["baselines/a.json: 3 rows since 3 rows (reason: 3 rows)"]
     assert report_text(digest(record())).endswith("}\n")

@@ -12,7 +12,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.model import Note
 from pytest_nsys.reports.session.markdown import AT_MOST_BYTES, SHOWN_ROWS, cell, code, cut, prose, summary
 from tests.support.gates import Project
-from tests.support.reports import digest, record
+from tests.support.reports import changed_baseline, digest, record
 
 GATE = """
 tolerance: {rel: 5%, abs: 50us}
@@ -161,8 +161,8 @@ def test_what_decided_between_captures_is_a_column() -> None:
 
 
 def test_baselines_that_change_are_listed() -> None:
-    text = summary(digest(record(), baseline_changes=("baselines/a.json: 3 rows",), refreshed=("b.json: new",)))
-    assert "### Baselines that change\n\n- baselines/a.json: 3 rows\n" in text
+    text = summary(digest(record(), changed_baselines=(changed_baseline(),), refreshed=("b.json: new",)))
+    assert "### Baselines that change\n\n`baselines/a.json`: 3 rows since 3 rows. Reason: 3 rows.\n" in text
     assert "### Baselines that this run wrote\n\n- b.json: new\n" in text
 
 
@@ -195,7 +195,7 @@ def test_somebody_elses_text_is_never_markup(text: str) -> None:
     hostile |= {"judged": [row(9, labels={"stage": text})], "unit": "count", "comparator": "<=", "file": text}
     hostile |= {"differences": [{"name": text, "now": text, "baseline": text}], "next_steps": [(text, text)]}
     hostile |= {"measured_as": text, "windows": [text]}
-    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), baseline_changes=(text,)))
+    shown = summary(digest(hostile, mistakes=(Mistake(text, text, 1, 1),), changed_baselines=(changed_baseline(text),)))
     assert [{len(line) for line in table} for table in tables(shown)] == [{7}, {3}, {3}]
     outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", shown)  # of code spans, in which nothing is markup
     outside = re.sub(r"\\[!-/:-@\[-`{-~]", "", outside).replace("@<!-- -->", "")

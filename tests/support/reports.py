@@ -43,6 +43,12 @@ def record(name: str = "red", outcome: str = "failed", *, good: bool | None = No
     return {**plain, "xfailed": False, "good": outcome == "passed" if good is None else good}
 
 
+def changed_baseline(text: str = "3 rows") -> dict[str, Any]:
+    """A baseline that a branch changes, told by some text."""
+    told = {"file": "baselines/a.json", "about": text, "reason": text, "since": text}
+    return {**told, "state": "changed", "rows": []}
+
+
 def digest(*records: dict[str, Any], **more: Any) -> Digest:
     """A session of these records."""
     return Digest(records=records, **more)

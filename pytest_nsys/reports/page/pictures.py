@@ -205,6 +205,7 @@ def _steady_values(
     windows = run.measured(replace(spec, window=STEADY)).filled({rank})[rank]
     for window in windows:
         with contextlib.suppress(NoRows):
-            found = (row.value for row in metric.rows(window) if row.labels == tuple(labels))
-            values += [[window.window.index, exact_text(value)] for value in islice(found, 1)]
+            found = {row.labels: row.value for row in metric.rows(window)}
+            if tuple(labels) in found:
+                values.append([window.window.index, exact_text(found[tuple(labels)])])
     return values, (windows[0].window.count or 0) // 2

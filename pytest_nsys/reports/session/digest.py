@@ -60,16 +60,15 @@ class LeftOut:
 class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
-    ``baseline_changes`` are lines about baselines that differ from those of the base, ``changed_baselines`` the same
-    files as plain data; ``refreshed`` are lines about baselines that this session wrote. ``gate_changes`` is what the
-    branch loosens in its gate files, None where nobody asked; ``left_out`` is what was found and got no verdict.
-    ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past.
+    ``changed_baselines`` are the files of baselines that differ from those of the base, as plain data; ``refreshed``
+    are lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
+    None where nobody asked; ``left_out`` is what was found and got no verdict. ``pictures`` are those of each
+    assertion, where they are drawn; ``history`` is the database of the past.
     """
 
     records: tuple[Plain, ...]
     mistakes: tuple[Mistake, ...] = ()
     exit_status: int = 0
-    baseline_changes: tuple[str, ...] = ()
     refreshed: tuple[str, ...] = ()
     changed_baselines: tuple[Plain, ...] = ()
     gate_changes: GateChanges | None = None
@@ -103,6 +102,13 @@ class Digest:
             return str(Outcome.ERROR)
         seen = self.counts
         return str(next((o for o in (Outcome.INCONCLUSIVE, Outcome.IMPROVED) if seen[o]), Outcome.PASSED))
+
+    @property
+    def baseline_changes(self) -> list[str]:
+        """The baselines that differ, a line each."""
+        from pytest_nsys.reports.baselines import change_sentences
+
+        return change_sentences(self.changed_baselines)
 
     @property
     def is_loosened(self) -> bool:

@@ -309,7 +309,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
         "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
-        "baseline_changes": list(digest.baseline_changes),
+        "baseline_changes": digest.baseline_changes,
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),
         "gate_files": [*map(_gate_file, digest.files)],

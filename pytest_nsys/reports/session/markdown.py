@@ -90,9 +90,9 @@ def _parts(digest: Digest) -> Iterator[str]:
         yield from ("### Left out", "", *map(_left_out, left_out_groups(digest.left_out).values()), "")
     if digest.changed_baselines:
         yield from _changed_baselines(digest.changed_baselines)
-    else:
-        yield from _list("Baselines that change", digest.baseline_changes)
-    yield from _list("Baselines that this run wrote", digest.refreshed)
+    if digest.refreshed:
+        written = (f"- {prose(line.strip())}" for line in digest.refreshed)
+        yield from ("### Baselines that this run wrote", "", *written, "")
     for cause, reds in shared_causes(digest.records)[:SHOWN_CAUSES]:
         yield from (f"### One cause behind {len(reds)} assertions: {code(cause)}", "")
         yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
@@ -105,11 +105,6 @@ def _left_out(group: Sequence[LeftOut]) -> str:
     more = [f"{len(names) - SHOWN_NAMES} more"] if len(names) > SHOWN_NAMES else []
     listed = f": {', '.join([*names[:SHOWN_NAMES], *more])}" if names else ""
     return f"- {code(group[0].file)}: {prose(left_out_words(group))}{listed}"
-
-
-def _list(title: str, lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield from (f"### {title}", "", *(f"- {prose(line.strip())}" for line in lines), "")
 
 
 def _gate_changes(changes: GateChanges) -> Iterator[str]:
