@@ -14,21 +14,17 @@ from typing import Any
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.model import counted
 from pytest_nsys.core.units import format_value
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Drawn, percent, timeline_view
 from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import notes_of, row_table, state, steps_of
+from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
-
-LOOKED_AT = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
-"""Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
 
 
 def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "") -> str:
@@ -52,11 +48,6 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
         trend_why=trend_why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
-
-
-def is_open(record: Plain) -> bool:
-    """Whether a person should look at it."""
-    return not record["good"] or record["outcome"] in LOOKED_AT
 
 
 def worst_first(records: Sequence[Plain]) -> list[Plain]:

@@ -21,7 +21,7 @@ from pytest_nsys.reports.session.digest import (
     shared_causes,
 )
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
-from pytest_nsys.reports.session.record import NO_VALUE, coordinates, notes_of, row_table, state, steps_of
+from pytest_nsys.reports.session.record import NO_VALUE, coordinates, is_open, notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 
 AT_MOST_BYTES = 900 * 1024
@@ -171,7 +171,7 @@ def _gate_file(file: FileRecords) -> Iterator[str]:
     bad = [n for n, record in enumerate(records) if not record["good"]]
     yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
     for record in records:
-        if not record["good"] or record["outcome"] in ("failed", "inconclusive", "improved"):
+        if is_open(record):
             yield from _details(record)
     windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows]
     yield from _folded("Windows", windows)

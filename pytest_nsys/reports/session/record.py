@@ -112,6 +112,15 @@ def state(record: Plain) -> str:
     return "warned" if outcome == Outcome.PASSED and record["warnings"] else outcome
 
 
+LOOKED_AT = (Outcome.FAILED, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
+"""Outcomes of an assertion that pytest may take as passed, and that deserve a look all the same."""
+
+
+def is_open(record: Plain) -> bool:
+    """Whether a person should look at it."""
+    return not record["good"] or record["outcome"] in LOOKED_AT
+
+
 def notes_of(record: Plain) -> list[Note]:
     return [Note(*each) for each in record["notes"]]
 
