@@ -51,8 +51,13 @@ class Mistake(NamedTuple):
     line: int | None = None
     column: int | None = None
 
+    @property
+    def place(self) -> str:
+        """``gate.nsys.yaml:3:5``, as far as it is known."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.text}"
+        return f"{self.place}: {self.text}"
 
 
 class GateFileError(NsysError):

@@ -83,8 +83,7 @@ def _parts(digest: Digest) -> Iterator[str]:
     if digest.mistakes:
         yield from ("### Not judged", "")
         for mistake in digest.mistakes:
-            where = ":".join(str(part) for part in (mistake.file, mistake.line, mistake.column) if part is not None)
-            yield f"- {code(where)}: {prose(mistake.text)}"
+            yield f"- {code(mistake.place)}: {prose(mistake.text)}"
         yield ""
     if digest.left_out:
         yield from ("### Left out", "", *map(_left_out, left_out_groups(digest.left_out).values()), "")
