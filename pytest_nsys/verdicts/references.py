@@ -84,7 +84,8 @@ class StoredBaseline(ReferenceSource):
             return self._if_alike(self.store.path(key), exact)
         stored = self.store.all()
         if not stored:
-            return NotComparable(Outcome.NO_DATA, self._nothing_stored())
+            what = f"no baseline is stored in {self.shown(self.store.folder)}{self.store.files.origin}"
+            return NotComparable(Outcome.NO_DATA, what + self._to_come(self.store.path(key)))
         differing = [(differences(key.as_json(), each.key, self.gate.comparable_on), p, each) for p, each in stored]
         fewest = min(len(fields) for fields, _, _ in differing)
         nearest = [item for item in differing if len(item[0]) == fewest]
@@ -98,11 +99,6 @@ class StoredBaseline(ReferenceSource):
                 "delete all but one"
             )
         return self._if_alike(path, baseline)
-
-    def _nothing_stored(self) -> str:
-        """Where nothing was found, and that there will be something once the branch is merged."""
-        path = self.store.path(self.captures.key(self.gate.run))
-        return f"no baseline is stored in {self.shown(self.store.folder)}{self.store.files.origin}{self._to_come(path)}"
 
     def _to_come(self, path: Path, sid: SeriesId | None = None) -> str:
         """That the branch has what the commit that is read lacks: the file, or the series in it. May be empty."""

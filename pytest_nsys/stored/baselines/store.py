@@ -11,13 +11,14 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.kept import kept
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, load, loads, stale
 from pytest_nsys.tools.git import Snapshot, snapshot_of
@@ -167,20 +168,20 @@ class Snapshots:
     """The merge bases of one ref, each repository asked once."""
 
     ref: str
-    _known: dict[Path, Snapshot | BaselineError] = field(default_factory=dict)
 
     def around(self, folder: Path) -> Snapshot:
         """The repository around a folder at the merge base. Raises BaselineError, the same one each time."""
-        folder = next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
-        if folder not in self._known:
-            try:
-                self._known[folder] = snapshot_of(folder, self.ref)
-            except BaselineError as error:
-                self._known[folder] = error
-        known = self._known[folder]
-        if isinstance(known, BaselineError):
-            raise known
-        return known
+        found = self._at(next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder))
+        if isinstance(found, BaselineError):
+            raise found
+        return found
+
+    @kept
+    def _at(self, folder: Path) -> Snapshot | BaselineError:
+        try:
+            return snapshot_of(folder, self.ref)
+        except BaselineError as error:
+            return error
 
 
 @dataclass
