@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from pytest_nsys.core.columns import Column, parsed
+from pytest_nsys.core.columns import Column, expect, parsed
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import printable
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
@@ -69,6 +69,7 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
             raise Unfit("the row ids have gaps")
         bounds = [f"rowid BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, "rowid < 1")]
+        expect(last * len(columns))
         with ExitStack() as opened:
             readers = _readers(file, min(THREADS, len(bounds)))
             for reader in readers:

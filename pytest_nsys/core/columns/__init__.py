@@ -6,10 +6,12 @@ does the same for many, and ``choice`` says when. Whichever runs, the answer is 
 """
 
 from pytest_nsys.core.columns import plain
-from pytest_nsys.core.columns.choice import operation
+from pytest_nsys.core.columns.choice import CHOICE, operation
 from pytest_nsys.core.columns.plain import Column, Flags, Indices
 
 __all__ = ["Column", "Flags", "Indices"]
+
+expect = CHOICE.expect
 
 take = operation(plain.take)
 where = operation(plain.where)

@@ -37,6 +37,10 @@ class Choice:
         self.lacks_numpy = False
         self._worked = 0
 
+    def expect(self, elements: int) -> None:
+        """So many elements are about to come: plain Python need not begin with them."""
+        self._worked += elements
+
     def vectors(self, elements: int) -> ModuleType | None:
         """The module that works on this many with numpy; None where plain Python does."""
         if self.forced == "python" or self.lacks_numpy:

@@ -46,49 +46,54 @@ class Columns:
     """Kernels of one lane while they are read."""
 
     def __init__(self) -> None:
-        self.start, self.end, self.correlation = array("q"), array("q"), array("q")
-        self.stream, self.name, self.full_name = array("q"), array("q"), array("q")
         self.streams: dict[Stream, int] = {}
-        self.graph_node = bytearray()
+        self._parts: list[Block] = []
 
-    def extend(
-        self, start: Column, end: Column, correlation: Column, stream: Column, name: Column, full: Column, node: Column
-    ) -> None:
-        """More kernels, each with the number of its stream in ``streams``. Raises OddValue."""
-        if columns.exceeds(start, end):
+    def extend(self, part: Block) -> None:
+        """More kernels: start, end, correlation, number in ``streams``, name, full name, and 1 for a node of a graph.
+
+        Raises OddValue.
+        """
+        if columns.exceeds(part[0], part[1]):
             raise OddValue("a kernel ends before it starts")
-        self.start.extend(start)
-        self.end.extend(end)
-        self.correlation.extend(correlation)
-        self.stream.extend(stream)
-        self.name.extend(name)
-        self.full_name.extend(full)
-        self.graph_node += columns.equal(node, 1)
-
-    def name_ids(self) -> Column:
-        """Every name that was read."""
-        return columns.values(columns.values(self.name) + columns.values(self.full_name))
+        self._parts.append(part)
 
     def sorted_kernels(self, names: Mapping[int, str], path: Path) -> Kernels:
-        """The kernels, ordered by start. Raises TraceError where a name is lost."""
-        lost = set(columns.values(self.name)) - names.keys()
+        """The kernels, ordered by start, after which this has none. Raises TraceError where a name is lost."""
+        start, end, correlation, stream, name, full_name, node = map(joined, zip(*self._parts, strict=True))
+        self._parts.clear()
+        lost = set(columns.values(name)) - names.keys()
         if lost:
             what = f"{counted(len(lost), 'kernel name id')} not in {STRINGS}"
             raise TraceError(f"{path}: {what}: ids do not join; export the report again")
         kernels = Kernels(
-            start_ns=self.start,
-            end_ns=self.end,
-            correlation=self.correlation,
-            stream=self.stream,
-            name=self.name,
-            full_name=self.full_name,
+            start_ns=start,
+            end_ns=end,
+            correlation=correlation,
+            stream=stream,
+            name=name,
+            full_name=full_name,
             streams=tuple(self.streams),
             names=names,
-            graph_node=self.graph_node,
+            graph_node=columns.equal(node, 1),
         )
-        if not columns.exceeds(self.start[:-1], self.start[1:]):  # as most exports write them, and quick to see
+        if not columns.exceeds(start[:-1], start[1:]):  # as most exports write them, and quick to see
             return kernels
-        return kernels.take(columns.order(self.start, self.end))
+        return kernels.take(columns.order(start, end))
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def name_ids(self) -> set[int]:
+        """Every name that was read."""
+        return {name for part in self._parts for column in part[4:6] for name in columns.values(column)}
+
+
+def joined(parts: Iterable[Column]) -> Column:
+    """The columns one after the other: to let one grow copies it many times over."""
+    found = array("q")
+    found.frombytes(b"".join(parts))
+    return found
 
 
 def read_kernels(
@@ -153,7 +158,8 @@ def fill(lanes: Collection[Lane] | None, found: Iterable[Block]) -> tuple[dict[L
         each = (start, end, correlation, columns.take(stream_of, numbers), short, full, node)
         parts_of = split(columns.take(table_of, numbers), len(keys) + 1, each)
         for table, parts in zip(own, parts_of, strict=False):
-            table.extend(*parts)
+            if parts[0]:
+                table.extend(parts)
     return tables, strangers - {lane.global_pid for lane in tables}
 
 

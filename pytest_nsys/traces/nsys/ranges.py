@@ -10,7 +10,7 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.traces.nsys.columns import check_text, check_whole, split
+from pytest_nsys.traces.nsys.columns import check_text, check_whole, joined, split
 from pytest_nsys.traces.nsys.tables import FIRST, NVTX, THREAD_BITS, among, name_condition, touching, within
 from pytest_nsys.traces.sqlite_columns import Unfit, blocks, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
@@ -48,7 +48,9 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval], texts: Texts) -
 def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
     """How many rows touch the spans, if they are spread evenly between the first and the last."""
     count = file.about(NVTX)
-    ends = f"SELECT min(start), max(start) FROM {NVTX} WHERE start >= 0 AND rowid IN (2, {count})"
+    if not worth(count):
+        return count
+    ends = f"SELECT min(start), max(start) FROM {NVTX} WHERE rowid IN (2, {count}) AND start >= 0"
     ((first, last),) = file.rows(ends)
     if type(first) is not int or type(last) is not int or first >= last:
         return count
@@ -97,7 +99,7 @@ def _explain(rows: Iterable[SqlRow]) -> None:
 
 def _ranges(some: Iterable[Some], inline: Mapping[str, int], texts: Texts) -> dict[int, Ranges]:
     """The ranges by process; ``inline`` is filled while they are read."""
-    found: dict[int, list[Column]] = {}
+    parts_of: dict[int, list[Some]] = {}
     for start, end, tid, name in some:
         numbers, keys = columns.distinct(tid)
         threads = columns.take(array("q", [thread & THREAD_BITS for (thread,) in keys]), numbers)
@@ -105,8 +107,9 @@ def _ranges(some: Iterable[Some], inline: Mapping[str, int], texts: Texts) -> di
         process = {pid: number for number, pid in enumerate(pids)}
         processes = columns.take(array("q", [process[thread & ~THREAD_BITS] for (thread,) in keys]), numbers)
         for pid, parts in zip(pids, split(processes, len(pids), (start, end, threads, name)), strict=True):
-            for column, part in zip(found.setdefault(pid, [array("q") for _ in parts]), parts, strict=True):
-                column.extend(part)
+            parts_of.setdefault(pid, []).append(parts)
+    found = {pid: [joined(column) for column in zip(*parts, strict=True)] for pid, parts in parts_of.items()}
+    parts_of.clear()
     used = [columns.values(name) for *_, name in found.values()]
     known = dict(texts(number for names in used for number in names if number >= FIRST_ID))
     known |= {number: text for text, number in inline.items()}

@@ -340,7 +340,7 @@ class NsysSqlite:
             tables, without = read_kernels(self._file, conditions, where, whole=whole)
         self._unasked |= without
         names = self._strings(number for table in tables.values() for number in table.name_ids())
-        return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t.start}
+        return {lane: t.sorted_kernels(names, self.path) for lane, t in tables.items() if t}
 
     # -- launches and other calls
 
