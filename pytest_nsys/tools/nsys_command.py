@@ -56,7 +56,7 @@ def find_nsys() -> Nsys | None:
 
 @functools.cache
 def _found(path: str) -> Nsys:
-    said = _asked(path, "--version")
+    _, said = _run([path, "--version"])
     version = _VERSION.search(said)
     if version is None:
         raise TraceError(f"{path}: is no Nsight Systems: `nsys --version` says '{printable(said.strip(), 80)}'")
@@ -65,13 +65,7 @@ def _found(path: str) -> Nsys:
 
 @functools.cache
 def _options(path: str, command: str) -> frozenset[str]:
-    return frozenset(_OPTION.findall(_asked(path, command, "--help")))
-
-
-def _asked(path: str, *words: str) -> str:
-    with one_line(TraceError, f"{path}: cannot be started"):
-        done = subprocess.run([path, *words], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return (done.stdout + done.stderr).decode("utf-8", "replace")
+    return frozenset(_OPTION.findall(_run([path, command, "--help"])[1]))
 
 
 def short(version: str) -> str:
@@ -101,7 +95,8 @@ def export_sqlite(nsys: Nsys, report: Path, target: Path, progress: Callable[[in
         raise
 
 
-def _run(words: list[str], progress: Callable[[int], None] | None) -> tuple[int, str]:
+def _run(words: list[str], progress: Callable[[int], None] | None = None) -> tuple[int, str]:
+    """The exit code, and the last words on either stream."""
     with one_line(TraceError, f"{words[0]}: cannot be started"):
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
