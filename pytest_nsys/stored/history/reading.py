@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -153,7 +153,7 @@ def load(
             for verdict in _dicts(connection, "verdicts", _of(some), tuple(some)):
                 verdicts.setdefault(verdict["run"], []).append(verdict)
         ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
-        return History(tuple(runs), tuple(_by_label(each) for each in ordered), verdicts)
+        return History(tuple(runs), tuple(map(_by_label, ordered)), verdicts)
 
 
 def known_in(path: Path, column: Literal["gate", "branch"]) -> list[str]:
@@ -179,9 +179,7 @@ def _newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
 
 def _by_label(series: StoredSeries) -> StoredSeries:
     ordered = sorted(series.rows.items(), key=lambda item: [label_key(label) for label in item[0]])
-    series.rows.clear()
-    series.rows.update(ordered)
-    return series
+    return replace(series, rows=dict(ordered))
 
 
 def _runs(
