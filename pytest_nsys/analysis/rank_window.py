@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
-from pytest_nsys.analysis.trace_kernels import ByName, Context, Contexts, TraceKernels, look_up
+from pytest_nsys.analysis.trace_kernels import ByName, Context, Contexts, TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import (
     Column,
@@ -166,7 +166,7 @@ class RankTrack:
         return self._communication_contexts
 
     def _look_up(self, times: Column) -> Contexts:
-        found = look_up(self.around.ranges.get(self.rank.process.global_pid, ()), times, self.convention.contexts())
+        found = self.around.saying(self.rank.process.global_pid).at(times)
         self.looked_up, self.claimed_twice = len(times), found.claimed_twice
         return found.contexts
 

@@ -10,17 +10,15 @@ back it may have started. A kernel without a launch row is looked up at its GPU 
 
 from __future__ import annotations
 
-import heapq
 from array import array
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.core.columns import Column, Flags, distinct, places, spread, take, total, where
+from pytest_nsys.core.columns import Column, Flags, distinct, innermost, places, spread, take, total, where
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.model import NO_LAUNCH, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
 from pytest_nsys.core.ranges import Ranges
 
 Context = tuple[str, str | None]
@@ -47,50 +45,25 @@ class Lookup(NamedTuple):
     claimed_twice: int
 
 
-def look_up(ranges: Sequence[Range], times_ns: Column, context: Callable[[str], Context | None]) -> Lookup:
-    """The context at each time. ``ranges`` ordered by start, of one process; ``times_ns`` in any order.
+class Saying:
+    """What the ranges of a process say at any time: found by one sweep, and then looked up for all kernels at once.
 
-    Between ranges of equal span the later start wins, then the later name: a stable order.
+    ``ranges`` are ordered by start. Between ranges of equal span the later start wins, then the later name: a stable
+    order.
     """
-    columns = Ranges.of(ranges)
-    known = {NO_CONTEXT: 0}
-    of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in columns.names])
-    code = take(of_name, columns.name)
-    said = where(code)
-    parts = (columns.start_ns, columns.end_ns, columns.thread, code)
-    edges, codes, twice = _steps(*(take(column, said) for column in parts))
-    at = places(edges, times_ns)
-    return Lookup(Contexts(take(codes, at), list(known)), total(take(twice, at)))
 
+    def __init__(self, ranges: Sequence[Range], context: Callable[[str], Context | None]) -> None:
+        columns, known = Ranges.of(ranges), {NO_CONTEXT: 0}
+        of_name = array("q", [known.setdefault(context(name) or NO_CONTEXT, len(known)) for name in columns.names])
+        code = take(of_name, columns.name)
+        parts, said = (columns.start_ns, columns.end_ns, columns.thread, code), where(code)
+        self._edges, self._codes, self._twice = innermost(*(take(column, said) for column in parts))
+        self._known = tuple(known)
 
-def _steps(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
-    """(moments, codes, flags): from each moment on what the innermost range says, and whether two threads claim it.
-
-    Before the moments, of which there is one fewer, nothing is said.
-    """
-    edges = sorted({*starts, *(end + 1 for end in ends if end != OPEN_END_NS)})
-    found, twice = array("q", [0]), bytearray(1)
-    open_ranges: list[tuple[int, int, int, int, int]] = []  # (span, −start, −order, end, code)
-    closing: list[tuple[int, int]] = []  # (end, thread)
-    open_on: Counter[int] = Counter()
-    upcoming = 0
-    for now in edges:
-        while upcoming < len(starts) and starts[upcoming] == now:
-            end, thread = ends[upcoming], threads[upcoming]
-            heapq.heappush(open_ranges, (end - now, -now, -upcoming, end, codes[upcoming]))
-            heapq.heappush(closing, (end, thread))
-            open_on[thread] += 1
-            upcoming += 1
-        while closing and closing[0][0] < now:
-            _, thread = heapq.heappop(closing)
-            open_on[thread] -= 1
-            if not open_on[thread]:
-                del open_on[thread]
-        while open_ranges and open_ranges[0][3] < now:
-            heapq.heappop(open_ranges)
-        found.append(open_ranges[0][4] if open_ranges else 0)
-        twice.append(len(open_on) > 1)
-    return array("q", edges), found, twice
+    def at(self, times_ns: Column) -> Lookup:
+        """What is said at each time, in any order."""
+        found = places(self._edges, times_ns)
+        return Lookup(Contexts(take(self._codes, found), self._known), total(take(self._twice, found)))
 
 
 MANY = 100_000
@@ -173,3 +146,8 @@ class TraceKernels:
             before = spans.get(lane.global_pid, (low, high))
             spans[lane.global_pid] = (min(low, before[0]), max(high, before[1]))
         return self.trace.ranges_around(spans)
+
+    @kept
+    def saying(self, global_pid: int) -> Saying:
+        """What the ranges of a process say."""
+        return Saying(self.ranges.get(global_pid, ()), self.convention.contexts())

@@ -23,6 +23,7 @@ from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
+from pytest_nsys.stored.baselines.breakdowns import MOST_KERNELS
 
 MEDIAN_PERIOD = "p50"
 EXPLAINED = (Outcome.FAILED, Outcome.INCONCLUSIVE)
@@ -85,8 +86,9 @@ class RunBreakdowns:
                 return
             spec = typical
         for rank, windows in sorted(run.measured(spec).ranks.items()):
-            if windows:
-                yield rank, self._broken_down(0, spec, len(windows) // 2, rank)
+            middle = len(windows) // 2
+            if windows and len(windows[middle].communication) <= MOST_KERNELS:  # of more none is stored
+                yield rank, self._broken_down(0, spec, middle, rank)
 
 
 def typical_period(run: Run, spec: WindowSpec, quantile: Label) -> WindowSpec | None:

@@ -450,7 +450,7 @@ def test_the_purpose_of_a_stream_is_what_all_of_its_kernels_say(launches: Sequen
     own = replace(STEP, purposes=(Purpose("a", stages=("stage2*",)), Purpose("b", stages=("stage4*",))))
     some = [(NCCL, 110 + 10 * i, 115 + 10 * i, 28) for i in range(len(launches))]
     found = track(*some, launches=launches, ranges=RANGES)
-    found.convention = own
+    found.convention = found.around.convention = own
     (use,) = RankWindow(found, WINDOW, WindowSpec(), range(len(launches))).streams
     assert use.purpose == purpose
 

@@ -139,6 +139,26 @@ def test_a_union_is_exact_or_refused_at_the_ends_of_64_bits(pairs: list[tuple[in
     both("union", column(start for start, _ in found), column(end for _, end in found))
 
 
+nested = st.tuples(
+    st.integers(-9, 9), st.one_of(st.integers(0, 12), st.just(None)), st.integers(1, 3), st.integers(1, 4)
+)
+
+
+@given(st.lists(nested, max_size=12), st.booleans())
+def test_the_shortest_span_around_a_moment_speaks(found: list[tuple[int, int | None, int, int]], deep: bool) -> None:
+    spans = sorted((s, plain.NEVER if n is None else s + n, thread, code) for s, n, thread, code in found)
+    asked = [column(each) for each in zip(*spans, strict=True)] or [column([])] * 4
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vectors, "_DEEPEST", 0 if deep else vectors._DEEPEST)
+        edges, codes, twice = both("innermost", *asked)
+    assert list(edges) == sorted(set(edges))
+    for moment in range(-10, 25):
+        around = [(end - start, -i) for i, (start, end, _, _) in enumerate(spans) if start <= moment <= end]
+        at = sum(edge <= moment for edge in edges)
+        assert codes[at] == (spans[-min(around)[1]][3] if around else 0)
+        assert twice[at] == (len({spans[-i][2] for _, i in around}) > 1)
+
+
 ratio = st.tuples(st.one_of(st.integers(0, 4), st.integers(0, (1 << 63) - 1)), st.integers(1, (1 << 63) - 1))
 
 

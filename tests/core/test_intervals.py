@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, look_up
+from pytest_nsys.analysis.trace_kernels import NO_CONTEXT, Saying
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range
@@ -75,7 +75,7 @@ def test_look_up_finds_the_innermost_range_that_says_something(some: list[Range]
         innermost = max(around, key=lambda r: (r.start_ns - r.end_ns, r.start_ns, r.name), default=None)
         expected.append(NO_CONTEXT if innermost is None else context(innermost.name))
         claimed_twice += len({r.thread for r in around}) > 1
-    found = look_up(in_order(some), array("q", asked), context)
+    found = Saying(in_order(some), context).at(array("q", asked))
     assert [found.contexts.of(i) for i in range(len(asked))] == expected
     assert found.claimed_twice == claimed_twice
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from typing import TypeAlias, TypeVar
 
 Column: TypeAlias = "array[int]"
 Flags: TypeAlias = bytearray
 Indices: TypeAlias = "array[int] | range"
+NEVER = (1 << 63) - 1
+"""End of a span that has none."""
+
 C = TypeVar("C", "array[int]", bytearray)
 
 
@@ -151,6 +156,37 @@ def covered_before(starts: Column, ends: Column, before: Column, moments: Column
         else:
             found.append(0)
     return found
+
+
+def innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> tuple[Column, Column, Flags]:
+    """(moments, codes, flags): from each moment on the code of the shortest span, and 1 where two threads have one.
+
+    Before the first moment, and where no span is, the code is 0: there is one code more than moments. Spans begin in
+    order, hold their ends, and stay open with the end NEVER; of equal lengths the highest index says.
+    """
+    edges = sorted({*starts, *(end + 1 for end in ends if end != NEVER)})
+    found, twice = array("q", [0]), bytearray(1)
+    spans: list[tuple[int, int, int, int]] = []  # (length, −index, end, code)
+    closing: list[tuple[int, int]] = []  # (end, thread)
+    open_on: Counter[int] = Counter()
+    upcoming = 0
+    for now in edges:
+        while upcoming < len(starts) and starts[upcoming] == now:
+            end, thread = ends[upcoming], threads[upcoming]
+            heapq.heappush(spans, (end - now, -upcoming, end, codes[upcoming]))
+            heapq.heappush(closing, (end, thread))
+            open_on[thread] += 1
+            upcoming += 1
+        while closing and closing[0][0] < now:
+            _, thread = heapq.heappop(closing)
+            open_on[thread] -= 1
+            if not open_on[thread]:
+                del open_on[thread]
+        while spans and spans[0][2] < now:
+            heapq.heappop(spans)
+        found.append(spans[0][3] if spans else 0)
+        twice.append(len(open_on) > 1)
+    return array("q", edges), found, twice
 
 
 def least_ratio(parts: Column, wholes: Column) -> int:
