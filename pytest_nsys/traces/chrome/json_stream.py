@@ -6,8 +6,8 @@ decodes as a whole list, the cut was right. Where it does not decode (the end of
 character, a number that is none, events within events) the block goes through the standard library, event by event:
 nothing is skipped silently.
 
-The bytes, plain or gzip, come a block at a time, bounded in memory and in what they may unpack to. The next block is
-read (and unpacked) by a second thread while the last one is decoded: zlib gives up the interpreter lock.
+The bytes, plain or gzip, come a block at a time, bounded in memory and in what they may unpack to. A second thread
+unpacks the next blocks while one is decoded: zlib gives up the interpreter lock.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import re
 import stat
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ LARGEST_RATIO = 100
 """Traces pack to a tenth or a fortieth; deflate can do a thousandth, which is how a bomb is made."""
 FREE_BYTES = 64 << 20
 """What any file may unpack to, however little of it was read; so a bomb is told by its first part."""
+AHEAD = 8
+"""Blocks that are unpacked while one is decoded: a machine that is busy may let the second thread wait."""
 
 
 class _Unpacked:
@@ -79,10 +82,19 @@ def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
 
 def blocks(path: Path, size: int) -> Iterator[bytes]:
     """The content of a file in blocks of ``size`` bytes. Raises TraceError where it cannot be read."""
-    with _source(path) as source, ThreadPoolExecutor(1, thread_name_prefix="json-blocks") as pool:
-        coming = pool.submit(source.read, size)
-        while block := coming.result():
-            coming = pool.submit(source.read, size)
+    with _source(path) as source:
+        if isinstance(source, _Unpacked):
+            yield from _ahead(source, size)
+        else:  # the system reads ahead itself
+            while block := source.read(size):
+                yield block
+
+
+def _ahead(source: _Unpacked, size: int) -> Iterator[bytes]:
+    with ThreadPoolExecutor(1, thread_name_prefix="json-blocks") as pool:
+        coming = deque(pool.submit(source.read, size) for _ in range(AHEAD))
+        while block := coming.popleft().result():
+            coming.append(pool.submit(source.read, size))
             yield block
 
 

@@ -281,7 +281,7 @@ class Content:
     def launched(self, device: int, span: Interval) -> list[int]:
         """The kernels of a device that were launched in the span."""
         if device not in self._by_launch:
-            launches = array("q", map(self.launches.get, self.kernels[device].correlation))
+            launches = self.launches.of(self.kernels[device].correlation)
             order = sorted((i for i, t in enumerate(launches) if t != NO_LAUNCH), key=launches.__getitem__)
             self._by_launch[device] = order, array("q", map(launches.__getitem__, order))
         order, times = self._by_launch[device]

@@ -90,6 +90,11 @@ class LaunchTable:
         known = at < len(self._correlations) and self._correlations[at] == correlation
         return self._launches[at] if known else NO_LAUNCH
 
+    def of(self, correlations: array[int]) -> array[int]:
+        """:meth:`get` of many."""
+        known = dict(zip(self._correlations, self._launches, strict=True))
+        return array("q", [known.get(correlation, NO_LAUNCH) for correlation in correlations])
+
     def ran(self) -> set[int]:
         """The correlations of which there is a kernel."""
         return set(self._correlations)
