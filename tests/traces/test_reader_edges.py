@@ -627,10 +627,15 @@ _NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{3}|\.[0-9]{1,4})?([eE]
 
 _EXACT = st.from_regex(r"-?(0|[1-9][0-9]{0,14})\.[0-9]{3}", fullmatch=True)
 
+_WHOLE = st.from_regex(r"-?(0|[1-9][0-9]{0,14})", fullmatch=True)
 
-@given(st.lists(_NUMBERS, max_size=4) | st.lists(_EXACT, max_size=4))
+
+@given(st.lists(_NUMBERS, max_size=4) | st.lists(_EXACT, max_size=4) | st.lists(_WHOLE, max_size=4))
 @example(["0.512", "-0.500", "0.000", "12.001"])
 @example(["1.500", "2.0005", "1e3"])
+@example(["12", "0", "-7"])
+@example(["12", "", "3,4"])
+@example(["-"])
 @example(["1.000e3", "1.50e00", "15.e3"])
 def test_a_column_of_times_is_that_of_each(pieces: list[str]) -> None:
     assert _all_or_none(lambda: column_of_ns(pieces)) == _all_or_none(lambda: list(map(nanoseconds, pieces)))

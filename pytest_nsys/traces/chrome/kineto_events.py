@@ -90,21 +90,24 @@ _integers = Decoder(list[int]).decode
 
 def column_of_ns(pieces: Sequence[Any]) -> list[int]:
     """Nanoseconds of many numbers, all at once where that is exact. Raises ValueError where one is no number."""
-    if not pieces:
-        return []
-    if type(pieces[0]) is int or not (text := _without_points(pieces)):
+    if not pieces or type(pieces[0]) is int:
         return list(map(nanoseconds, pieces))
-    try:
-        return _integers(b"[" + text + b"]")
-    except DecodeError:  # 0.512 is now 0512, which is no number of JSON
-        return list(map(int, text.split(b",")))
-
-
-def _without_points(pieces: Sequence[Any]) -> bytes | None:
-    """The numbers without their point, where all have three digits after it: these are nanoseconds already."""
     joined = ",".join(pieces).encode() if type(pieces[0]) is str else b",".join(pieces)
-    if joined.translate(None, _DIGITS + b"-") + b"," != b".," * len(pieces):
-        return None
-    if (joined.translate(_ALL_ZEROS) + b",").count(b".000,") != len(pieces):
-        return None
-    return joined.replace(b".", b"")
+    if _in_thousandths(joined, len(pieces)):
+        text = joined.replace(b".", b"")
+        try:
+            return _integers(b"[" + text + b"]")
+        except DecodeError:  # 0.512 is now 0512, which is no number of JSON
+            return list(map(int, text.split(b",")))
+    try:
+        whole = _integers(b"[" + joined + b"]")  # of years when nanoseconds were not written
+    except DecodeError:
+        whole = []
+    return [1000 * each for each in whole] if len(whole) == len(pieces) else list(map(nanoseconds, pieces))
+
+
+def _in_thousandths(joined: bytes, count: int) -> bool:
+    """Whether all have three digits behind their point: without it they are nanoseconds."""
+    if joined.translate(None, _DIGITS + b"-") + b"," != b".," * count:
+        return False
+    return (joined.translate(_ALL_ZEROS) + b",").count(b".000,") == count
