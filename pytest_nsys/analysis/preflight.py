@@ -10,6 +10,7 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, 
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
+from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable, share_of
@@ -35,6 +36,9 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
         for text in facts.notes:
             yield Note(printable(text, 1000))
     group = run.measured(spec)
+    if any(around.many for around in group.around) and CHOICE.lacks_numpy:
+        least = ".".join(map(str, OLDEST))
+        yield Note(f"so many kernels are measured ten times as fast with numpy: pip install 'numpy>={least}'")
     yield from about_uncounted(group)
     yield from _about_anchors(group)
     if spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run:

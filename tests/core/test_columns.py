@@ -202,6 +202,7 @@ def test_a_numpy_that_is_missing_or_too_old_is_done_without(monkeypatch: pytest.
         one = choice.Choice()
         assert one.vectors(choice.PATIENCE) is None
         assert one.lacks_numpy
+        assert not choice.Choice("python").lacks_numpy
     choice._vectors.cache_clear()
 
 

@@ -30,11 +30,10 @@ OLDEST = (1, 25)
 
 
 class Choice:
-    """Which implementation is next. ``lacks_numpy`` is True once it was wanted, and is missing, broken or too old."""
+    """Which implementation is next."""
 
     def __init__(self, forced: str | None = None) -> None:
         self.forced = forced
-        self.lacks_numpy = False
         self._worked = 0
 
     def expect(self, elements: int) -> None:
@@ -43,7 +42,7 @@ class Choice:
 
     def vectors(self, elements: int) -> ModuleType | None:
         """The module that works on this many with numpy; None where plain Python does."""
-        if self.forced == "python" or self.lacks_numpy:
+        if self.forced == "python":
             return None
         if self.forced != "numpy":
             if elements < FEW:
@@ -52,9 +51,12 @@ class Choice:
             if self._worked + elements < PATIENCE and "numpy" not in sys.modules:
                 self._worked += elements
                 return None
-        found = _vectors()
-        self.lacks_numpy = found is None
-        return found
+        return _vectors()
+
+    @property
+    def lacks_numpy(self) -> bool:
+        """Whether numpy is missing, broken or too old: plain Python says the same, and takes longer."""
+        return self.forced is None and _vectors() is None
 
 
 @functools.cache
