@@ -29,6 +29,7 @@ from pytest_nsys.traces.chrome.kineto_content import Content, memories_of, model
 from pytest_nsys.traces.chrome.kineto_events import Event, column_of_ns, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import _Copies
 from pytest_nsys.traces.messages import without_names
+from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.collectives import BYTES, Launch, PayloadRow, _Calls
 from pytest_nsys.traces.nsys.columns import LaunchTable
 from pytest_nsys.traces.nsys.copies import _launches
@@ -600,6 +601,16 @@ def test_ranges_around_a_span_touch_it_and_are_none_of_nccl(gpu: OneProcess) -> 
         gpu.range("ncclAllReduce", 120, 130, registered=registered)
     found = opened(gpu).ranges_around({gpu.global_pid: SPAN})[gpu.global_pid]
     assert [each.name for each in found] == ["e", "b", "f", "c"]
+
+
+def test_how_many_ranges_are_around_a_span_is_told_though_the_first_began_before_time_0(
+    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "worth", lambda _: True)
+    for at in (-90, -80, *range(0, 1000, 10)):
+        gpu.range("step", at, at + 5)
+    with closing(SqliteFile(Path(gpu))) as file:
+        assert [ranges._about(file, {gpu.global_pid: (0, end)}) for end in (99, 495, 5000)] == [10, 51, 102]
 
 
 @pytest.mark.parametrize("ids", [(5, 6, 9), (5, 1 << 40, -(1 << 40)), (5,)])

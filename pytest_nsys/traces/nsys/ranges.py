@@ -50,7 +50,7 @@ def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
     count = file.about(NVTX)
     if not worth(count):
         return count
-    ends = f"SELECT min(start), max(start) FROM {NVTX} WHERE rowid IN (2, {count}) AND start >= 0"
+    ends = f"SELECT min(max(start, 0)), max(start) FROM {NVTX} WHERE rowid IN (2, {count})"
     ((first, last),) = file.rows(ends)
     if type(first) is not int or type(last) is not int or first >= last:
         return count
