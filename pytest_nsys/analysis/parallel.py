@@ -34,13 +34,15 @@ MANY = 16
 GIVEN_UP = "the executor gave it up: its scheduler or all of its workers went away"
 
 
+Ask = Callable[[Trace], None]
+"""Asks a trace whatever will be asked of it, and raises nothing; it goes from process to process."""
+
+
 class Job(NamedTuple):
-    """One trace, and what will be asked of it."""
+    """One trace, and what asks it."""
 
     path: Path
-    convention: Convention
-    workload: Workload
-    requests: Sequence[Request]
+    ask: Ask
 
 
 class ReadResult(NamedTuple):
@@ -51,18 +53,23 @@ class ReadResult(NamedTuple):
 
 
 def read(job: Job) -> ReadResult:
-    """Open the trace and ask it whatever the measurements ask. Runs in any process."""
+    """Open the trace and ask it. Runs in any process."""
     trace = RecordedTrace(job.path, open_trace)
     with contextlib.closing(trace):
         try:
             _ = trace.format
         except NsysError as error:
             return ReadResult(None, _elsewhere(job.path, error))
-        captures = Captures([Run([cast(Trace, trace)], job.convention, job.workload)])
-        for question in _questions(captures, job.requests):
-            with contextlib.suppress(Exception):  # goes wrong once more where the run is judged, and is told there
-                question()
+        job.ask(cast(Trace, trace))
         return ReadResult(trace.recording())
+
+
+def ask_all(convention: Convention, workload: Workload, requests: Sequence[Request], trace: Trace) -> None:
+    """Ask the trace whatever measurements ask."""
+    captures = Captures([Run([trace], convention, workload)])
+    for question in _questions(captures, requests):
+        with contextlib.suppress(Exception):  # goes wrong once more where the run is judged, and is told there
+            question()
 
 
 def _elsewhere(path: Path, error: NsysError) -> NsysError:
@@ -110,11 +117,21 @@ class ReadAhead:
         self, paths: Sequence[Path], convention: Convention, workload: Workload, requests: Sequence[Request]
     ) -> Opener:
         """What opens the traces: with what was read of them, where that was worth while. Raises UsageMistake."""
-        worth = len(paths) > 1 if self.executor not in (None, SERIAL) else len(paths) >= MANY
-        if not requests or not worth:
+        if not requests or not (self.elsewhere or len(paths) >= MANY):
             return open_trace
-        jobs = [Job(path, convention, workload, tuple(dict.fromkeys(requests))) for path in paths]
-        outcomes = dict(zip(paths, self._read(jobs), strict=False))  # one that fails is the last
+        return self.asked(paths, partial(ask_all, convention, workload, tuple(dict.fromkeys(requests))))
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other processes read."""
+        return self.executor not in (None, SERIAL)
+
+    def asked(self, paths: Sequence[Path], ask: Ask) -> Opener:
+        """What opens the traces, several of which were asked by the executor. Raises UsageMistake."""
+        if len(paths) < 2:
+            return open_trace
+        read_ahead = self._read([Job(path, ask) for path in paths])
+        outcomes = dict(zip(paths, read_ahead, strict=False))  # one that fails is the last
 
         def opened(path: Path) -> Trace:
             """The trace with its answers, or the error of reading it ahead."""
@@ -136,6 +153,31 @@ class ReadAhead:
             return _outcomes(jobs, futures, progress)
         finally:
             progress.end()
+
+
+class OpenOnce:
+    """Opens each trace once for all conventions that it is read under: each asks little that none before it asked.
+
+    ``ask`` asks a trace by itself what will be asked of the run: so other processes read it ahead. Here that would
+    cost more than it saves.
+    """
+
+    def __init__(self, reading: ReadAhead, ask: Ask) -> None:
+        self._reading, self._ask = reading, ask
+        self._opened: dict[Path, Trace] = {}
+
+    def __call__(self, paths: Sequence[Path], *_: object) -> Opener:
+        """What opens the traces, or gives those that are open."""
+        new = [path for path in paths if path not in self._opened]
+        opener = self._reading.asked(new, self._ask) if self._reading.elsewhere else open_trace
+
+        def opened(path: Path) -> Trace:
+            if path not in self._opened:
+                trace = RecordedTrace(path, open_trace) if opener is open_trace else opener(path)
+                self._opened[path] = cast(Trace, trace)
+            return self._opened[path]
+
+        return opened
 
 
 def _finished(executor: Executor, jobs: Sequence[Job], progress: Progress) -> list[Future[ReadResult]]:

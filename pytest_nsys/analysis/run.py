@@ -19,6 +19,7 @@ from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows
 from pytest_nsys.core.conventions import Convention, like
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import known_communication
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import (
     NO_LAUNCH,
@@ -77,6 +78,14 @@ class Run:
         if not any(trace.has_kernels() for trace in self.traces):
             raise NothingMeasured(self._why_no_kernels())
         return ranks
+
+    def ranks_of(self, trace: int) -> Sequence[Rank]:
+        """The ranks of one trace, by number."""
+        return self._by_trace.get(trace, ())
+
+    @cached_property
+    def _by_trace(self) -> Mapping[int, Sequence[Rank]]:
+        return grouped((rank.process.trace, rank) for rank in self.ranks)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -149,12 +158,8 @@ class Run:
         """The model of the GPUs that the ranks used, several joined by ``+``; None where no trace says."""
         found: set[str] = set()
         for number, facts in enumerate(self.facts):
-            own = [(rank.pid, rank.device) for rank in self.ranks if rank.process.trace == number]
-            known = {
-                model
-                for (pid, device), model in facts.gpus.items()
-                if any(pid == rank_pid and rank_device in (None, device) for rank_pid, rank_device in own)
-            }
+            own = {(rank.pid, rank.device) for rank in self.ranks_of(number)}
+            known = {model for (pid, gpu), model in facts.gpus.items() if own & {(pid, gpu), (pid, None)}}
             found |= known or (set(facts.models) if own and len(facts.models) == 1 else set())
         return " + ".join(sorted(found)) or None
 
@@ -211,7 +216,7 @@ class WindowGroup:
 
     def _trace_ranks(self, trace: int) -> list[Rank]:
         """The ranks of a trace that have a window."""
-        return [r for r in self.run.ranks if r.process.trace == trace and r.number not in self._without]
+        return [rank for rank in self.run.ranks_of(trace) if rank.number not in self._without]
 
     def _hull(self, rank: Rank) -> Interval:
         windows = self.windows[rank.number]

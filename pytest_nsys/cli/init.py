@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -21,13 +22,16 @@ import click
 from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.collectives import on_record
 from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
+from pytest_nsys.cli.options import executor_option, reading_ahead
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.model import KernelsMode, Trace, counted, printable
 from pytest_nsys.drafting.choice import (
     GENERIC,
     Ask,
@@ -65,9 +69,16 @@ SHOWN_LEFT = 3
 @click.option("--convention", help="A built-in name, or a YAML file, instead of the one that fits best.")
 @click.option("--yes", is_flag=True, help="Never ask: take the best. So it is without a terminal, too.")
 @click.option("--force", is_flag=True, help="Overwrite the gate file and its baseline where they exist.")
+@executor_option
 @folder_option
 def init(
-    traces: tuple[str, ...], output: str, convention: str | None, yes: bool, force: bool, baseline_dir: str | None
+    traces: tuple[str, ...],
+    output: str,
+    convention: str | None,
+    yes: bool,
+    force: bool,
+    executor: str | None,
+    baseline_dir: str | None,
 ) -> None:
     """Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.
 
@@ -77,7 +88,7 @@ def init(
     asking = Asking(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
     path = _target(output, asking, force=force)
     given = convention_of(convention, None) if convention is not None else None
-    with contextlib.closing(CaptureCache()) as library:
+    with contextlib.closing(CaptureCache(OpenOnce(reading_ahead(executor), partial(draft_alone, given)))) as library:
         trial = Trial(library, traces)
         draft, left = drafted(trial, path, given, asking.anchor)
         written = _write(path, draft, trial, baseline_dir, replaces=force or path.exists())
@@ -260,6 +271,20 @@ def drafted(
         sentences=tuple(draft_sentences(figures)),
     )
     return checked(draft, lambda gate: trial.captures(gate.convention), path.name)
+
+
+def draft_alone(given: Convention | None, trace: Trace) -> None:
+    """Ask a trace of a run what a draft asks, by choosing for it alone; what only the run asks is read later."""
+    trial = Trial(CaptureCache(lambda *_: lambda _: trace), (str(trace.path),))
+    with contextlib.suppress(Exception):  # goes wrong once more for the run, and is told there
+        choice = trial.choose(given, itemgetter(0))
+        figures = Figures(trial.captures(choice.convention), choice.spec)
+        draft_sentences(figures)
+        for mode in KernelsMode:
+            windows = figures.captures.runs[0].measured(replace(choice.spec, kernels=mode))
+            _ = windows.unlaunched  # of which a judgement is in doubt
+            for window in windows:
+                on_record(window)  # by which a baseline explains waits over files
 
 
 def _written_traces(traces: Sequence[str], path: Path) -> tuple[str, ...]:

@@ -115,9 +115,14 @@ def reading(executor: str | None, format: str) -> contextlib.closing[CaptureCach
 
     Raises UsageMistake for what is no executor.
     """
+    return contextlib.closing(CaptureCache(reading_ahead(executor, shown=format != "json")))
+
+
+def reading_ahead(executor: str | None, *, shown: bool = True) -> ReadAhead:
+    """What reads traces before they are asked; ``shown``: a terminal shows how far. Raises UsageMistake."""
     if executor is not None:
         check_executor(executor)
-    return contextlib.closing(CaptureCache(ReadAhead(executor, shown=on_terminal(sys.stderr) and format != "json")))
+    return ReadAhead(executor, shown=on_terminal(sys.stderr) and shown)
 
 
 def choice(*names: str, kind: type[StrEnum], **more: Any) -> Decorator:

@@ -39,22 +39,20 @@ class Twice(NamedTuple):
 
 def in_both(here: Iterable[Path], there: Iterable[Path]) -> Twice | None:
     """The first trace of one run that is a trace of the other run too; None where there is none."""
-    by_size: dict[object, list[Path]] = {}
-    for path in here:
-        by_size.setdefault(_size(path), []).append(path)
-    for second in there:
-        for first in by_size.get(_size(second), ()):
-            if first.resolve() == second.resolve() or _same_bytes(first, second):
-                return Twice(first, second)
-    return None
+    return given_twice([here, there])
 
 
-def given_twice(captures: Sequence[Sequence[Path]]) -> Twice | None:
+def given_twice(captures: Iterable[Iterable[Path]]) -> Twice | None:
     """The first trace that two of the captures share; None where there is none."""
-    for number, capture in enumerate(captures):
-        earlier = [path for other in captures[:number] for path in other]
-        if earlier and (found := in_both(earlier, capture)):
-            return found
+    earlier: dict[object, list[Path]] = {}
+    for capture in captures:
+        own = [(_size(path), path) for path in capture]
+        for size, second in own:
+            for first in earlier.get(size, ()):
+                if first.resolve() == second.resolve() or _same_bytes(first, second):
+                    return Twice(first, second)
+        for size, path in own:
+            earlier.setdefault(size, []).append(path)
     return None
 
 

@@ -9,6 +9,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -37,6 +38,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from pytest_nsys.traces.sqlite_file import SqliteFile
 from tests.support.commands import run
 from tests.support.gates import MS, Project, write_trace
 from tests.support.many_traces import write_nodes
@@ -328,6 +330,24 @@ def test_a_folder_of_ranks(project: Project) -> None:
     assert (gate.traces, gate.convention) == (("run",), BUILT_IN["kineto"])
     assert "wall_overlap >= 45%" in {assertion.name for assertion in gate.assertions}
     assert "2 ranks" in green(project, name="perf.nsys.yaml")
+
+
+@pytest.mark.parametrize("executor", [None, "processes:2"])
+def test_a_run_of_many_traces_opens_each_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch, executor: str | None
+) -> None:
+    write_nodes(project.root / "run", 3, ranks=1)
+    opened: list[Path] = []
+    read_header = SqliteFile._check_header
+
+    def seen(file: SqliteFile) -> None:
+        opened.append(file.path)
+        read_header(file)
+
+    monkeypatch.setattr(SqliteFile, "_check_header", seen)
+    run("init", "run", "--yes", *([f"--executor={executor}"] if executor else []), code=0)
+    assert Counter(opened) == ({} if executor else dict.fromkeys((project.root / "run").resolve().iterdir(), 1))
+    assert len(written(project).assertions) > 5
 
 
 def test_files_of_one_run_are_no_captures(tmp_path: Path) -> None:

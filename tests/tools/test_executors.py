@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.parallel import Job, _finished, read
-from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.workload import Workload
+from pytest_nsys.core.model import Trace
 from pytest_nsys.tools import dask_executor as dask_cluster
 from pytest_nsys.tools.executors import Progress, check_executor, executor_of
 from tests.support.gates import Project
@@ -244,8 +243,12 @@ def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> Non
     assert len(said.strip().splitlines()) == 1
 
 
+def nothing(_: Trace) -> None:
+    """Asks nothing."""
+
+
 def test_a_reader_without_the_file_is_named(tmp_path: Path) -> None:
-    outcome = read(Job(tmp_path / "gone.sqlite", BUILT_IN["pithtrain"], Workload(), ()))
+    outcome = read(Job(tmp_path / "gone.sqlite", nothing))
     assert str(outcome.error).startswith(f"{tmp_path}/gone.sqlite: is not there for process {os.getpid()}")
 
 
@@ -263,7 +266,7 @@ class Forgetful(Executor):
 
 
 def test_what_is_cancelled_is_not_waited_for(tmp_path: Path) -> None:
-    jobs = [Job(tmp_path / f"{n}.sqlite", BUILT_IN["pithtrain"], Workload(), ()) for n in range(3)]
+    jobs = [Job(tmp_path / f"{n}.sqlite", nothing) for n in range(3)]
     done: list[list[Future[Any]]] = []
     silent = Progress("", 3, shown=False)
     reading = threading.Thread(target=lambda: done.append(_finished(Forgetful(), jobs, silent)), daemon=True)
