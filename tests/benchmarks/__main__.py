@@ -1,6 +1,6 @@
 """How fast is it, and in how much memory? Every target in one table: ``python -m tests.benchmarks``.
 
-    python -m tests.benchmarks                       # full size: some 20 minutes, and 6 GB of disk
+    python -m tests.benchmarks                       # full size: some 20 minutes, and 4 GB of disk
     python -m tests.benchmarks --only gate torch     # some groups
     python -m tests.benchmarks --small               # does everything run? (what CI does)
 

@@ -69,15 +69,14 @@ def distinct_names(folder: Path, kernels: int) -> Path:
             export.put(RUNTIME, ("start", "end", "eventClass", "globalTid", "correlationId", "nameId"), launches)
             names = [export.strings.next_id() for _ in range(kernels)]
             export.put(STRINGS, ("id", "value"), [(name, f"void kernel<{n}>(int)") for n, name in enumerate(names)])
-            place, of_names = (
-                ("deviceId", "contextId", "streamId", "globalPid"),
-                ("shortName", "demangledName", "mangledName"),
-            )
             rows = [
                 (10_000 * n + 5_000, 10_000 * n + 9_000, n, 0, 1, 7, process, *[name] * 3)
                 for n, name in enumerate(names)
             ]
-            export.put(KERNEL, ("start", "end", "correlationId", *place, *of_names), rows)
+            columns = (
+                "start end correlationId deviceId contextId streamId globalPid shortName demangledName mangledName"
+            )
+            export.put(KERNEL, columns.split(), rows)
 
     return kept(folder / f"{kernels}_names.sqlite", write)
 
