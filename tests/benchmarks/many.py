@@ -37,13 +37,18 @@ def init(bench: Bench) -> Iterator[Line]:
     """A first gate file for a run of many traces."""
     drafts = count()
 
-    def draft(path: Path) -> Spent:
+    def draft(path: Path, executor: str = "serial") -> Spent:
         folder = bench.work / f"init{next(drafts)}"
         folder.mkdir()
         words = (f"--output={folder / 'gates.nsys.yaml'}", f"--baseline-dir={folder / 'baselines'}", "--yes")
-        return bench.command("init", path, *words)
+        return bench.command("init", path, *words, f"--executor={executor}")
 
-    return _grown(bench, "traces, init", {n: partial(draft, path) for n, path in _runs(bench).items()})
+    runs = _runs(bench)
+    yield from _grown(bench, "traces, init", {n: partial(draft, path) for n, path in runs.items()})
+    *_, many = runs.values()
+    once = bench.once(serial=partial(draft, many), shared=partial(draft, many, "processes"))
+    faster = once["serial"].wall / once["shared"].wall
+    yield Line("  --executor processes, on the clock, faster than serial", "×", [faster])
 
 
 def _runs(bench: Bench) -> dict[int, Path]:
