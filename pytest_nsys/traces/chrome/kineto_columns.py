@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from operator import add, attrgetter
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,6 @@ class Places(dict[tuple[int, int, int], int]):
     def __missing__(self, place: tuple[int, int, int]) -> int:
         number = self[place] = len(self)
         return number
-
-
-_PLACE = attrgetter("device", "context", "stream")
 
 
 class Columns:
@@ -106,7 +103,7 @@ class Columns:
         _only_complete(events)
         args = [event.args for event in events]
         starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
-        places = list(map(_PLACE, args))
+        places = [(each.device, each.context, each.stream) for each in args]
         different = dict.fromkeys(places)
         for device, context, stream in different:
             if not all(type(n) is int and NO_LAUNCH < n < OPEN_END_NS for n in (device, context or 0, stream)):
