@@ -17,12 +17,12 @@ from fractions import Fraction
 from functools import partial
 from typing import NamedTuple
 
-from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Range, Rank, Value, counted, printable
+from pytest_nsys.core.model import Range, Rank, Trace, Value, counted, printable
 
 
 class Empty(NamedTuple):
@@ -60,15 +60,18 @@ class Uneven(NamedTuple):
 def empty_anchors(group: WindowGroup) -> list[Empty]:
     """The ranks whose kernels end before their anchors do; from a few rows where none does."""
     found = []
-    for rank, anchors in ((track.rank, track.anchors) for track in group.tracks.values()):
-        if anchors and _idle_after(group.run, rank, anchors[-1]):
-            with_work = bisect_left(anchors, True, key=partial(_idle_after, group.run, rank))
+    for number, trace in enumerate(group.run.traces):
+        own = [track for rank in group.run.ranks_of(number) if (track := group.tracks.get(rank.number)) is not None]
+        anchored = [track for track in own if track.anchors]
+        busy = trace.work_after({track.rank.lane: track.anchors[-1].start_ns for track in anchored})
+        for rank, anchors in ((track.rank, track.anchors) for track in anchored if track.rank.lane not in busy):
+            with_work = bisect_left(anchors, True, key=partial(_idle_after, trace, rank))
             found.append(Empty(rank.number, len(anchors) - with_work, len(anchors)))
     return found
 
 
-def _idle_after(run: Run, rank: Rank, anchor: Range) -> bool:
-    return not run.traces[rank.process.trace].work_after({rank.lane: anchor.start_ns})
+def _idle_after(trace: Trace, rank: Rank, anchor: Range) -> bool:
+    return not trace.work_after({rank.lane: anchor.start_ns})
 
 
 def uneven_anchors(group: WindowGroup) -> Uneven | None:

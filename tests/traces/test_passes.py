@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys.analysis.doubts import empty_anchors
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
@@ -64,7 +65,9 @@ def test_a_gate_on_one_window_passes_kernels_and_calls_once(project: Project, pa
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes: Passes, labelled: bool) -> None:
+def test_more_processes_than_sqlite_may_nest_comparisons(
+    tmp_path: Path, passes: Passes, monkeypatch: pytest.MonkeyPatch, labelled: bool
+) -> None:
     count = 1_200  # an expression of SQLite may be 1 000 deep
     trace = TraceBuilder()
     for number in range(count):
@@ -76,10 +79,15 @@ def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes:
         process.kernel("gemm", MS + number + 20, MS + number + 30, launch_ns=MS + number + 10)
         process.kernel("gemm", number + 20, number + 30, launch_ns=number + 10)
     run = Run([NsysSqlite(trace.write(tmp_path / "trace.sqlite"))], BUILT_IN["pithtrain"])
-    windows = list(run.measured(WindowSpec()))
+    group = run.measured(WindowSpec())
+    windows = list(group)
     assert len(windows) == count
     for number, window in enumerate(windows):
         assert list(window.kernels.start_ns) == [MS + number + 20]
         assert list(window.track.launch_ns) == [MS + number + 10]
         assert window.by_stage == {}
+    monkeypatch.delattr(NsysSqlite, "_works_after")  # one lane after the other
+    assert empty_anchors(group) == []
+    late = {rank.lane: MS + rank.number + 30 - rank.number % 2 for rank in run.ranks}
+    assert run.traces[0].work_after(late) == {rank.lane for rank in run.ranks if rank.number % 2}
     assert max(passes().values()) <= 16

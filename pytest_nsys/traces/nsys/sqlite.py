@@ -67,6 +67,9 @@ from pytest_nsys.traces.nsys.tables import (
 from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
+FEW_LANES = 16
+"""Up to so many lanes are looked for one by one from the end of the table."""
+
 
 class NsysSqlite:
     """One export; the :class:`~pytest_nsys.core.model.Trace` of this format."""
@@ -315,8 +318,21 @@ class NsysSqlite:
         }
 
     def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """The lanes on which a kernel ends after the moment: looked for from the last row on, where it mostly is."""
-        return {lane for lane, moment in moments.items() if self._works_after(lane, moment)}
+        """The lanes on which a kernel ends after the moment: of a few it is looked for from the last row on, where it
+        mostly is, of many by one pass.
+        """
+        if len(moments) <= FEW_LANES or KERNEL not in self._file.tables:
+            return {lane for lane, moment in moments.items() if self._works_after(lane, moment)}
+        latest: dict[Lane, int] = {}
+        with self._damage(KERNEL):
+            for pid, device, end in self._file.rows(
+                f"SELECT globalPid, deviceId, max(end) FROM {KERNEL} GROUP BY 1, 2"
+            ):
+                check_process(pid, device)
+                check_whole(device, end)
+                for lane in (Lane(pid, device), Lane(pid, None)):
+                    latest[lane] = max(end, latest.get(lane, end))
+        return {lane for lane, moment in moments.items() if lane in latest and latest[lane] > moment}
 
     def _works_after(self, lane: Lane, moment: int) -> bool:
         if KERNEL not in self._file.tables:
