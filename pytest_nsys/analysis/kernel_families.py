@@ -48,7 +48,8 @@ class Usage(NamedTuple):
 def _summed(some: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
     found: dict[K, Usage] = {}
     for key, usage in some:
-        found[key] = found.get(key, Usage()).and_(usage)
+        before = found.get(key)
+        found[key] = usage if before is None else before.and_(usage)
     return found
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -94,18 +94,23 @@ class KnownLibrary(NamedTuple):
     glob: str
 
 
+def _longest_text(glob: str) -> str:
+    """What a name that matches has in it at least: quick to look for, as the names of kernels are long."""
+    return max(re.split(r"\[[^]]*\]|[*?]", glob), key=len)
+
+
 _MATCHERS = [
-    (re.compile(rf"(?:.*::)?{translate(glob)}", re.DOTALL), max(re.split(r"\*", glob), key=len), name, glob)
+    (re.compile(rf"(?:.*::)?{translate(glob)}", re.DOTALL), _longest_text(glob), name, glob)
     for name, globs in LIBRARIES
     for glob in globs
 ]
-"""Of each glob also its longest text, which is quick to look for: the names of kernels are long."""
 
 
 @lru_cache(maxsize=65_536)
 def known_communication(short: str, full: str) -> KnownLibrary | None:
     """Of which known library a kernel is, by its short and its demangled name; None for NCCL's, and for any other."""
-    possible = [each for each in _MATCHERS if each[1] in full or each[1] in short]
+    both = f"{full}\n{short}"
+    possible = [each for each in _MATCHERS if each[1] in both]
     path = qualified_name(full or short) if possible else ""
     for matcher, _, library, glob in possible:
         if matcher.match(path):
@@ -206,12 +211,18 @@ def zero_filled(families: Families) -> tuple[str, ...]:
 
 def classifier(families: Families) -> Callable[[str, str], str]:
     """A function from a kernel's (short name, demangled name) to its family; it remembers what it said."""
+    table = [
+        (_longest_text(pattern), re.compile(translate(pattern)).match, name)
+        for name, patterns in families
+        for pattern in patterns
+    ]
 
     @cache
     def family_of(short: str, full: str) -> str:
         known = LIBRARY + short if known_communication(short, full) is not None else short
-        for name, patterns in families:
-            if any(fnmatchcase(each, pattern) for pattern in patterns for each in (full, short, known)):
+        both = f"{full}\n{known}"
+        for text, matches, name in table:
+            if text in both and (matches(full) or matches(short) or matches(known)):
                 return name
         return OTHER
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import sqlite3
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,6 +96,17 @@ def test_the_first_match_counts_with_case_on_either_name() -> None:
     assert family_of("short", "void x()") == "second"
     assert family_of("ln", "void ln()") == OTHER
     assert classifier(table[::-1])("x", "void gemm()") == "second"
+
+
+@given(
+    st.lists(st.sampled_from(["*a[Bb]c*", "b?c*", "[!a]*", "*", "a*b*c", "*[*]*", "abc", "a[b", "<known library> a*"])),
+    st.text("abcB*[]!-", max_size=6),
+    st.text("abcB*[]!-", max_size=6),
+)
+def test_what_is_looked_for_quickly_is_what_the_globs_match(globs: list[str], short: str, full: str) -> None:
+    table = tuple(Family(f"family{i}", (glob,)) for i, glob in enumerate(globs))
+    matching = (family.name for family in table if any(fnmatchcase(n, family.patterns[0]) for n in (short, full)))
+    assert classifier(table)(short, full) == next(matching, OTHER)
 
 
 @pytest.mark.parametrize("table", TABLES)
