@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.trace_kernels import ByName, Context, Contexts, TraceKernels
@@ -52,6 +53,7 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.workload import Workload
 
 C = TypeVar("C", "array[int]", bytearray)
+_START = attrgetter("start_ns")
 
 
 class RankTrack:
@@ -113,11 +115,14 @@ class RankTrack:
         found = self.around.collectives
         return None if found is None else found.get(self.rank.lane, {})
 
-    def api_calls(self, globs: Sequence[str], span: Interval) -> Sequence[Api] | None:
-        """The calls of the rank's process; None where the trace has no record of any."""
-        pid = self.rank.process.global_pid
-        found = self.around.trace.api_calls(globs, {pid: span})
-        return None if found is None else found.get(pid, ())
+    def api_calls(self, globs: tuple[str, ...], span: Interval) -> Sequence[Api] | None:
+        """The calls of the rank's process that start in the span; None where the trace has no record of any."""
+        found = self.around.api_calls(globs)
+        if found is None:
+            return None
+        own = found.get(self.rank.process.global_pid, ())
+        first = bisect_left(own, span[0], key=_START)
+        return own[first : bisect_right(own, span[1], key=_START)]
 
     def copies(self, span: Interval) -> Sequence[Copy] | None:
         """The copies that are launched in the span; None where the trace does not say between which memories."""

@@ -231,7 +231,12 @@ class WindowGroup:
             kernels = trace.kernels_launched(launched)
         elif spans:
             kernels = trace.kernels(spans)
-        return TraceKernels(trace, self.run.convention, kernels)
+        return TraceKernels(trace, self.run.convention, kernels, lambda: self._process_spans(number))
+
+    def _process_spans(self, trace: int) -> dict[int, Interval]:
+        """By process of a trace when its first window begins, and its last ends."""
+        hulls = grouped((rank.process.global_pid, self._hull(rank)) for rank in self._trace_ranks(trace))
+        return {pid: (min(low for low, _ in own), max(high for _, high in own)) for pid, own in hulls.items()}
 
     def _track(self, rank: Rank) -> RankTrack:
         anchors = self.run.anchors(rank, self.spec.anchor)

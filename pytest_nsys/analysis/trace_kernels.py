@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pytest_nsys.core.columns import Column, Flags, distinct, innermost, places, spread, take, total, where
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
 from pytest_nsys.core.ranges import Ranges
 
 Context = tuple[str, str | None]
@@ -74,10 +74,19 @@ ByName = Mapping[tuple[int, int], int]
 
 
 class TraceKernels:
-    """The kernels of some lanes of a trace, with what else is recorded of them."""
+    """The kernels of some lanes of a trace, with what else is recorded of them.
 
-    def __init__(self, trace: Trace, convention: Convention, kernels: Mapping[Lane, Kernels]) -> None:
-        self.trace, self.convention, self.kernels = trace, convention, kernels
+    ``spans`` says of each process from when to when its windows are.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        convention: Convention,
+        kernels: Mapping[Lane, Kernels],
+        spans: Callable[[], Mapping[int, Interval]] = dict,
+    ) -> None:
+        self.trace, self.convention, self.kernels, self._spans = trace, convention, kernels, spans
 
     @cached_property
     def facts(self) -> TraceFacts:
@@ -132,6 +141,12 @@ class TraceKernels:
             for lane, indices in chosen.items()
         }
 
+    @kept
+    def api_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls around the windows of each process, by start; None where the trace has no record of any."""
+        found = self.trace.api_calls(globs, self._spans())
+        return None if found is None else {pid: sorted(own) for pid, own in found.items()}
+
     @cached_property
     def ranges(self) -> Mapping[int, Sequence[Range]]:
         """By process, of a few kernels the ranges around their launches, of many all up to the last one's start."""
@@ -150,4 +165,8 @@ class TraceKernels:
     @kept
     def saying(self, global_pid: int) -> Saying:
         """What the ranges of a process say."""
-        return Saying(self.ranges.get(global_pid, ()), self.convention.contexts())
+        return Saying(self.ranges.get(global_pid, ()), self._context)
+
+    @cached_property
+    def _context(self) -> Callable[[str], Context | None]:
+        return self.convention.contexts()

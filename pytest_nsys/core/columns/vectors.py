@@ -18,6 +18,9 @@ from pytest_nsys.core.columns.plain import Column, Flags, Indices
 Vector = NDArray[numpy.int64]
 C = TypeVar("C", "array[int]", bytearray)
 
+_TABLE = 1 << 16
+"""A table of so many places is made sooner than a few hundred elements are sorted."""
+
 _DEEPEST = 32
 """Spans so deep in each other, on average, are swept one by one: each is written wherever it is."""
 
@@ -109,7 +112,7 @@ def _numbered(key: NDArray[Any]) -> tuple[Vector, Vector]:
     low, high = _span(key)
     if low == high:
         return numpy.zeros(len(key), numpy.int64), key[:1]
-    if high - low > 4 * len(key):
+    if high - low > max(4 * len(key), _TABLE):
         known, numbers = numpy.unique(key, return_inverse=True)
         return numbers, known
     occurs = numpy.zeros(high - low + 1, numpy.bool_)
