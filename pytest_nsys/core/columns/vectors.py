@@ -246,15 +246,20 @@ def exceeds(column: Column, other: Column) -> bool:
 
 
 def _places(ids: Vector, keys: Vector) -> tuple[Vector, NDArray[numpy.bool_]]:
-    """Where each key is among the ids, of which there is one at least, and whether it is."""
-    low, high = int(ids[0]), int(ids[-1])
-    if high - low > 4 * (len(ids) + len(keys)):
-        at = ids.searchsorted(keys).clip(max=len(ids) - 1)
+    """Where each key is among the ids, and whether it is: of many ids only those near the keys are looked at."""
+    least, greatest = _span(keys)
+    first, last = int(ids.searchsorted(least)), int(ids.searchsorted(greatest, "right"))
+    near = ids[first:last]
+    if not len(near):
+        return numpy.zeros(len(keys), numpy.int64), numpy.zeros(len(keys), numpy.bool_)
+    low, high = int(near[0]), int(near[-1])
+    if high - low > 4 * (len(near) + len(keys)):
+        at = near.searchsorted(keys).clip(max=len(near) - 1)
     else:
         table = numpy.zeros(high - low + 1, numpy.int64)
-        table[ids - low] = numpy.arange(len(ids))
+        table[near - low] = numpy.arange(len(near))
         at = table[keys.clip(low, high) - low]
-    return at, ids[at] == keys
+    return at + first, near[at] == keys
 
 
 def least(ids: Column, found: Column, keys: Column, values: Column) -> Column:
