@@ -11,13 +11,14 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, median, percentile
-from pytest_nsys.core.model import Range, Row, Value, counted
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Range, Row, Span, Value, counted
 from pytest_nsys.core.workload import Parallel, Workload
 
 QUANTILES = (50, 90, 99)
@@ -70,13 +71,22 @@ class Deviation(NamedTuple):
 
 def deviation(window: RankWindow) -> Deviation | None:
     """How typical a window is; None for one that is no anchor, or without steady ones."""
-    spans = span_lengths(window.anchors, window.spec.span)
-    lengths: list[Value] = [spans[i] for i in steady_indices(len(window.anchors)) if i < len(spans)]
-    if not lengths or window.window.index is None:
+    usual = _usual_length(window.track, window.spec.span)
+    if usual is None or window.window.index is None:
+        return None
+    middle, spread = usual
+    return Deviation(distance(window.window.length_ns, middle), spread)
+
+
+@kept
+def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
+    """Median and MAD of the steady anchors of a rank, the same for all of its windows; None without any."""
+    spans = span_lengths(track.anchors, span)
+    lengths: list[Value] = [spans[i] for i in steady_indices(len(track.anchors)) if i < len(spans)]
+    if not lengths:
         return None
     middle = median(lengths)
-    spread = median([distance(length, middle) for length in lengths])
-    return Deviation(distance(window.window.length_ns, middle), spread)
+    return middle, median([distance(length, middle) for length in lengths])
 
 
 SECOND_NS = 1_000_000_000

@@ -176,13 +176,14 @@ class Convention:
         @lru_cache(maxsize=65536)
         def context(name: str) -> tuple[str, str | None] | None:
             """Stage and purpose that a range of this name gives."""
-            if name.startswith(COMMUNICATION_PREFIX) or self.setup_of(name) is not None:
+            if name.startswith(COMMUNICATION_PREFIX):
                 return None
             found = (stage.last_group(name, "stage") if stage is not None else None) or NO_STAGE
             purpose = next((p for p, matches in ranges if matches(name)), None)
             if purpose is None and found != NO_STAGE:
                 purpose = next((p for p, pattern in stages if fnmatch.fnmatchcase(found, pattern)), None)
-            return None if found == NO_STAGE and purpose is None else (found, purpose)
+            silent = (found == NO_STAGE and purpose is None) or self.setup_of(name) is not None
+            return None if silent else (found, purpose)
 
         return context
 
