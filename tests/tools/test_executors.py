@@ -226,17 +226,35 @@ time.sleep(60)
 """
 
 
+def _kill_once_there(sign: Path, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):  # a busy machine takes its time to connect
+        if sign.exists():
+            break
+        time.sleep(0.1)
+    process.kill()
+
+
 def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     project.file(
-        "slow.py", "import time, pytest_nsys.analysis.parallel as r\nr.open_trace = lambda _: time.sleep(30)\n"
+        "slow.py",
+        """
+        import pathlib, time
+        import pytest_nsys.analysis.parallel as reading
+        def open_trace(_):
+            pathlib.Path("is-read").touch()
+            time.sleep(30)
+        reading.open_trace = open_trace
+        """,
     )
     words = [sys.executable, "-c", SCHEDULER]
     scheduler = subprocess.Popen(words, cwd=project.root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert scheduler.stdout is not None
     address = scheduler.stdout.readline().decode().strip()
-    threading.Timer(2.0, scheduler.kill).start()
+    killer = threading.Thread(target=_kill_once_there, args=(project.root / "is-read", scheduler), daemon=True)
+    killer.start()
     said = project.command("overlap", "run", f"--executor=dask:{address}", code=2)
+    killer.join()
     scheduler.wait(timeout=30)
     scheduler.stdout.close()
     assert "cannot be read: the executor gave it up: its scheduler or all of its workers went away" in said
