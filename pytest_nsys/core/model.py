@@ -382,6 +382,13 @@ class Trace(Protocol):
         """All copies of these kinds (of conventions.CopyKind), each named for its kind, by process and device."""
         ...
 
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
+        """What kept the GPU of each lane busy and touches its span (None: all of it), as kernels that are called
+        ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where the format or its version
+        does not say when and where they ran.
+        """
+        ...
+
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """For each kernel what is recorded of it as a collective; None where the trace has no record of any."""
         ...

@@ -26,6 +26,7 @@ Cell = int | float | str | bytes | None
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
@@ -109,6 +110,7 @@ TABLES: Mapping[str, TableSchema] = {
         "dstContextId migrationCause graphNodeId virtualAddress copyCount",
         order="start",
     ),
+    MEMSET: _table(_GPU_SPAN + "value!=0 bytes! graphNodeId memKind!=2", order="start"),
     SYNCHRONIZATION: _table(_GPU_SPAN + "deprecatedSyncType syncType!=1 eventId!=0 eventSyncId", order="start"),
     GRAPH_TRACE: _table(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start"),
     NVTX: _table(

@@ -8,17 +8,31 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, COPY_NAMES, CopyKind
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Collective, Interval, Kernels, Lane, Trace, TraceFacts
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    OPEN_END_NS,
+    Collective,
+    Interval,
+    Kernels,
+    Lane,
+    Stream,
+    Trace,
+    TraceFacts,
+)
 
 NAME_IDS: Mapping[str, int] = {kind: -1 - number for number, kind in enumerate(CopyKind)}
 """The name of a copy among those of kernels, which are numbered from 0 on."""
 NAMES: Mapping[int, str] = {NAME_IDS[kind]: name for kind, name in COPY_NAMES.items()}
+
+COPY_ID, MEMSET_ID, GRAPH_ID = -101, -102, -103
+TRANSFERS: Mapping[int, str] = {COPY_ID: "copy", MEMSET_ID: "memset", GRAPH_ID: "graph"}
+"""The names of what is no kernel and keeps a GPU busy; a graph is one that was traced without its kernels."""
 
 BY_NCCL = (CopyKind.PEER, CopyKind.DEVICE_TO_DEVICE)
 """What the copy engines do for a collective: profilers call it the one or the other, by how the memory is mapped."""
@@ -109,10 +123,8 @@ class WithCopies:
         touching: dict[Lane, Kernels] = {}
         for lane, span in spans.items():
             if (copies := self._of(lane)) is not None:
-                low, high = span or (NO_LAUNCH, OPEN_END_NS)
-                times = enumerate(zip(copies.start_ns, copies.end_ns, strict=True))
-                touching[lane] = copies.take([i for i, (start, end) in times if start <= high and end >= low])
-        return _together(self._trace.kernels(spans), touching)
+                touching[lane] = touching_span(copies, span)
+        return together(self._trace.kernels(spans), touching)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels and copies of each lane that have a launch row starting in its span, edges included."""
@@ -122,7 +134,12 @@ class WithCopies:
             low, high = spans[lane]
             inside = [i for i, time in enumerate(launches) if time != NO_LAUNCH and low <= time <= high]
             launched[lane] = copies[lane].take(inside)
-        return _together(self._trace.kernels_launched(spans), launched)
+        return together(self._trace.kernels_launched(spans), launched)
+
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
+        """The copies and memsets of each lane that touch its span, without the copies that are among its kernels."""
+        found = self._trace.transfers(spans)
+        return None if found is None else {lane: _without(some, self._of(lane)) for lane, some in found.items()}
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the trace records of the kernels; nothing of copies, of which one collective takes many."""
@@ -137,7 +154,29 @@ class WithCopies:
         return spread
 
 
-def _together(kernels: Mapping[Lane, Kernels], copies: Mapping[Lane, Kernels]) -> Mapping[Lane, Kernels]:
+def touching_span(kernels: Kernels, span: Interval | None) -> Kernels:
+    """Those that touch the span; None: all of them."""
+    if span is None:
+        return kernels
+    times = enumerate(zip(kernels.start_ns, kernels.end_ns, strict=True))
+    return kernels.take([i for i, (start, end) in times if start <= span[1] and end >= span[0]])
+
+
+def _without(transfers: Kernels, copies: Kernels | None) -> Kernels:
+    """The transfers that are none of the copies, told apart by their times, correlation and stream."""
+    if copies is None:
+        return transfers
+    known = set(_identities(copies))
+    return transfers.take([i for i, each in enumerate(_identities(transfers)) if each not in known])
+
+
+def _identities(kernels: Kernels) -> Iterator[tuple[int, int, int, Stream]]:
+    streams = map(kernels.streams.__getitem__, kernels.stream)
+    return zip(kernels.start_ns, kernels.end_ns, kernels.correlation, streams, strict=True)
+
+
+def together(kernels: Mapping[Lane, Kernels], copies: Mapping[Lane, Kernels]) -> Mapping[Lane, Kernels]:
+    """The kernels and copies of each lane, ordered by start."""
     found = dict(kernels)
     for lane, own in copies.items():
         if len(own):

@@ -211,6 +211,10 @@ class CutTrace:
             )
         return self._of_all(lambda rank: rank.copies_as_kernels(kinds))
 
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
+        """The copies and memsets of each lane that touch its span; None where the trace does not say when they ran."""
+        return self._of_all(lambda rank: rank.transfers(spans)) if self._recorded("transfers") else None
+
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """For each kernel what its trace recorded of it as a collective; None where that records no sizes."""
         return self._of_all(lambda rank: rank.collectives(kernels)) if self._recorded("collectives") else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -28,14 +29,17 @@ from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_content import Content
 from pytest_nsys.traces.chrome.kineto_events import nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import copies_by_device
-from pytest_nsys.traces.copies_as_kernels import NAMES, united
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, together, touching_span, united
 
 KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy"
 """Categories of the events that are read back, as torch.profiler calls them."""
+TRANSFER = "transfer"
+"""And of copies and memsets by the time for which they kept the GPU busy; a copy is there by its launch."""
 GRAPH_NODE = "graph node id"
 MACHINE_BITS = 48
 """Where a serialised process id names the machine: ranks whose clocks have nothing in common differ there."""
 COPY_NAME_IDS = {name: number for number, name in NAMES.items()}
+TRANSFER_IDS = {name: number for number, name in TRANSFERS.items()}
 
 
 class Args(CollectiveArgs, frozen=True):
@@ -107,6 +111,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     on_gpu: Interval | None
     windows: list[Interval]
     anchors: list[tuple[int, int | None, int, str]]
+    transfers: bool = False
 
 
 class About(msgspec.Struct, frozen=True):
@@ -141,7 +146,7 @@ class CutContent(Content):
 
     def add(self, event: CutEvent) -> None:
         """A kernel, call, range or copy of the process; any other event is passed over."""
-        if event.ph != "X" or event.cat not in (KERNEL, CALL, RANGE, COPY):
+        if event.ph != "X" or event.cat not in (KERNEL, CALL, RANGE, COPY, TRANSFER):
             return
         args, name = event.args, event.name
         start = self.about.base_ns + nanoseconds(event.ts)
@@ -152,15 +157,16 @@ class CutContent(Content):
             self.columns.put_call(start, NO_LAUNCH, name)
         elif event.cat == COPY:
             self.copies.append(Copy(start, args.source, args.target, args.launch_ns))
+        elif event.cat == TRANSFER:
+            correlation = NO_LAUNCH if args.correlation is None else args.correlation
+            self.columns.put_transfer(start, end, correlation, _place(args), TRANSFER_IDS[name], name)
         else:
             start = start if args.start_ns is None else args.start_ns
             end = end if args.end_ns is UNSET else _end(args.end_ns)
             self.columns.put_range(start, end, self.about.threads[event.tid], name)
 
     def _add_kernel(self, name: str, start: int, end: int, args: Args) -> None:
-        if args.device is None or args.context is None or args.stream is None:
-            raise ValueError("a kernel that is nowhere")
-        place = (args.device, args.context, args.stream)
+        place = _place(args)
         correlation = NO_LAUNCH if args.correlation is None else args.correlation
         node = args.graph_node is not None
         if name in COPY_NAME_IDS:
@@ -225,6 +231,17 @@ class CutRank(Kineto):
         """The copies that count as communication, by device."""
         return {Lane(self.content.global_pid, device): own for device, own in self.content.as_kernels.items()}
 
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels]:
+        """The copies and memsets that touch the span, with the copies that count as communication."""
+        copies = super().transfers(spans) or {}
+        counted = {
+            lane: touching_span(_named(kernels, COPY_ID), span)
+            for lane, span in spans.items()
+            for place, kernels in self.copies_as_kernels(()).items()
+            if lane in (place, Lane(place.global_pid, None))
+        }
+        return together(copies, counted)
+
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]]:
         """For each kernel what its trace recorded of it as a collective."""
         known = self.content.collectives
@@ -242,6 +259,18 @@ class CutRank(Kineto):
         merged = united(self.about.windows)
         hull = merged[0][0], merged[-1][1]
         return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
+
+
+def _named(kernels: Kernels, name: int) -> Kernels:
+    """The same, all of them with the name of a transfer."""
+    names = array("q", [name]) * len(kernels)
+    return replace(kernels, name=names, full_name=names, names=TRANSFERS)
+
+
+def _place(args: Args) -> tuple[int, int, int]:
+    if args.device is None or args.context is None or args.stream is None:
+        raise ValueError("a kernel that is nowhere")
+    return args.device, args.context, args.stream
 
 
 def _end(end: int | None) -> int:

@@ -90,7 +90,7 @@ class Lanes:
         self._waiting: list[JaxEvent] = []
 
     def events(self, decoded: Sequence[JaxEvent]) -> list[Event]:
-        """The kernels, calls and ranges among events."""
+        """The kernels, copies, memsets, calls and ranges among events."""
         found: list[Event] = []
         for event in decoded:
             if event.ph == "M":
@@ -129,8 +129,8 @@ class Lanes:
             lane = StreamLane(self.gpus[pid], stream)
             if not _is_copy(event):
                 yield self._kernel(event, lane)
-            elif not _is_memset(event):
-                yield self._copy(event, lane)
+            else:
+                yield self._transfer(event, lane)
         elif pid not in self._processes or pid in self.gpus:
             unknown.append(event)
 
@@ -140,10 +140,10 @@ class Lanes:
         own = Args(lane.device, 0, lane.stream, _whole(args.correlation_id), node)
         return Event("X", "kernel", event.name, self.process, lane.stream, event.ts, event.dur, None, own)
 
-    def _copy(self, event: JaxEvent, lane: StreamLane) -> Event:
+    def _transfer(self, event: JaxEvent, lane: StreamLane) -> Event:
         own = Args(lane.device, 0, lane.stream, _whole((event.args or _NO_ARGS).correlation_id))
-        name = _copy_name(event)
-        return Event("X", "gpu_memcpy", name, self.process, lane.stream, event.ts, event.dur, None, own)
+        category, name = ("gpu_memset", str(event.name)) if _is_memset(event) else ("gpu_memcpy", _copy_name(event))
+        return Event("X", category, name, self.process, lane.stream, event.ts, event.dur, None, own)
 
     def _of_host(self, event: JaxEvent) -> Iterator[Event]:
         name, args = event.name, event.args or _NO_ARGS

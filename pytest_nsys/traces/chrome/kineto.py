@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from msgspec import Raw, field
 
+from pytest_nsys.core.columns import equal, where
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
@@ -46,7 +47,7 @@ from pytest_nsys.traces.chrome.kineto_content import (
 )
 from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
-from pytest_nsys.traces.copies_as_kernels import NAMES, merged, told_apart
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, merged, told_apart, touching_span
 
 UNDEFINED = "undefined"
 """The description of a group that the program gave none."""
@@ -288,9 +289,10 @@ class Kineto:
         content = self._content
         columns, names = content.columns, content.names
         found: dict[Lane, list[Copy]] = {}
-        for start, device, correlation, name in zip(
-            columns.copy_start, columns.copy_device, columns.copy_correlation, columns.copy_name, strict=True
-        ):
+        devices = [device for device, _, _ in columns.transfer_places]
+        for i in where(equal(columns.transfer_kind, COPY_ID)):
+            start, device = columns.transfer_start[i], devices[columns.transfer_place[i]]
+            correlation, name = columns.transfer_correlation[i], columns.transfer_name[i]
             called = content.calls.get(correlation, start)
             for lane in (Lane(content.global_pid, device), Lane(content.global_pid, None)):
                 if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
@@ -301,3 +303,14 @@ class Kineto:
         """All copies of these kinds, each named for its kind, by device; the file is passed once more for them."""
         found = read_as_kernels(self.path, self._content.blocks(), kinds)
         return told_apart(self, {Lane(self._content.global_pid, device): own for device, own in found.items()}, kinds)
+
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
+        """The copies and memsets of each lane that touch its span."""
+        found: dict[Lane, Kernels] = {}
+        for lane, span in spans.items():
+            if lane.global_pid == self._content.global_pid:
+                each = self._content.transfers.items()
+                own = [touching_span(some, span) for device, some in each if lane.device in (None, device)]
+                if transfers := merged([some for some in own if len(some)]):
+                    found[lane] = transfers
+        return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pytest_nsys.traces.chrome.kineto_events import (
     CALLS,
     COPIES,
     KERNELS,
+    MEMSETS,
     NO_ARGS,
     NO_CATEGORY,
     POINTLESS,
@@ -31,6 +32,9 @@ from pytest_nsys.traces.chrome.kineto_events import (
     column_of_ns,
     nanoseconds,
 )
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, MEMSET_ID, TRANSFERS
+
+TRANSFER_KINDS: Mapping[str | None, int] = {**dict.fromkeys(COPIES, COPY_ID), **dict.fromkeys(MEMSETS, MEMSET_ID)}
 
 
 class Names(dict[str, int]):
@@ -65,8 +69,10 @@ class Columns:
         self.call_start, self.call_correlation, self.call_name = array("q"), array("q"), array("i")
         self.range_start, self.range_end = array("q"), array("q")
         self.range_thread, self.range_name = array("q"), array("i")
-        self.copy_start, self.copy_correlation = array("q"), array("q")
-        self.copy_device, self.copy_name = array("i"), array("i")
+        self.transfer_start, self.transfer_end, self.transfer_correlation = array("q"), array("q"), array("q")
+        self.transfer_place, self.transfer_kind, self.transfer_name = array("i"), array("q"), array("i")
+        self.transfer_places = Places()
+        self.damaged_transfer: TraceError | None = None
         self.call_pids: set[int] = set()
         self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
@@ -83,9 +89,9 @@ class Columns:
                 self._add_all(self._add_calls, some)
             elif category in KERNELS:
                 self._add_all(self._add_kernels, some)
-            elif category in COPIES:
+            elif category in TRANSFER_KINDS:
                 for event in some:
-                    self._add_copy(event)
+                    self._add_transfer(event, TRANSFER_KINDS[category])
             elif category in SPANS or category in (NO_CATEGORY, None):
                 for event in some:
                     self._recording(event)
@@ -184,15 +190,29 @@ class Columns:
         self.kernel_name.append(self.names[name])
         self.graph_node.append(graph_node)
 
-    def _add_copy(self, event: Any) -> None:
-        device = _first_whole((event.args or NO_ARGS).device, event.pid)
+    def _add_transfer(self, event: Any, kind: int) -> None:
+        args, what = event.args or NO_ARGS, TRANSFERS[kind]
+        device, stream = _first_whole(args.device, event.pid), _first_whole(args.stream, event.tid)
         if event.ph in POINTLESS or device is None or not -(1 << 31) <= device < 1 << 31:
             return  # it is told apart by its device, as kernels are
-        self.copy_start.append(self._time(event, "copy", event.ts))
-        correlation = _whole((event.args or NO_ARGS).correlation)
-        self.copy_correlation.append(NO_LAUNCH if correlation is None else correlation)
-        self.copy_device.append(device)
-        self.copy_name.append(self.names[str(event.name)])
+        start = self._time(event, what, event.ts)
+        try:
+            end = self._fits(event, what, start + self._length(event, what))
+        except TraceError as error:  # of those who ask for its length: it counts as launched, whatever became of it
+            end, self.damaged_transfer = start, self.damaged_transfer or error
+        correlation, place = _whole(args.correlation), (device, _whole(args.context) or 0, stream or 0)
+        self.put_transfer(start, end, NO_LAUNCH if correlation is None else correlation, place, kind, str(event.name))
+
+    def put_transfer(
+        self, start: int, end: int, correlation: int, place: tuple[int, int, int], kind: int, name: str
+    ) -> None:
+        """One more copy or memset; its place is device, context and stream."""
+        self.transfer_start.append(start)
+        self.transfer_end.append(end)
+        self.transfer_correlation.append(correlation)
+        self.transfer_place.append(self.transfer_places[place])
+        self.transfer_kind.append(kind)
+        self.transfer_name.append(self.names[name])
 
     def _add_call(self, event: Any) -> None:
         correlation = _whole((event.args or NO_ARGS).correlation)

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Setup, counted
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Kernels, Setup, counted
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
-from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of
+from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of, transfers_by_device
 from pytest_nsys.traces.messages import diagnostics
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
@@ -187,6 +187,13 @@ class Content:
     def blocks(self) -> Iterator[Sequence[Event]]:
         """The events once more, a block at a time."""
         return iter(EventStream(self.path, Event))
+
+    @cached_property
+    def transfers(self) -> Mapping[int, Kernels]:
+        """The copies and memsets of each device, ordered by start. Raises TraceError for a damaged one."""
+        if self.columns.damaged_transfer is not None:
+            raise self.columns.damaged_transfer
+        return transfers_by_device(self.columns)
 
     @cached_property
     def calls(self) -> Mapping[int, int]:

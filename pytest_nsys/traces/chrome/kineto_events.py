@@ -21,6 +21,7 @@ KERNELS = frozenset({"kernel", "Kernel"})
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip_driver"})
 RANGES = frozenset({"user_annotation", "cpu_op", "Operator"})
 COPIES = frozenset({"gpu_memcpy", "Memcpy"})
+MEMSETS = frozenset({"gpu_memset", "Memset"})
 ARROWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 ARROW_START = "s"
 SPANS = frozenset({"Trace"})

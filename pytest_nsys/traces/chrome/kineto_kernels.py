@@ -19,7 +19,7 @@ from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Stream
 from pytest_nsys.traces.chrome.kineto_columns import Columns
 from pytest_nsys.traces.chrome.kineto_events import COPIES, POINTLESS, Event
-from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
+from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, TRANSFERS, kinds_to_read
 
 GRAPH_LAUNCH = "GraphLaunch"
 
@@ -53,6 +53,25 @@ def kernels_by_device(
     for i in order:
         places[device_of[everything.stream[i]]].append(i)
     return {device: everything.take(own) for device, own in places.items()}
+
+
+def transfers_by_device(columns: Columns) -> Mapping[int, Kernels]:
+    """The copies and memsets of each device, each as a kernel, ordered by start."""
+    everything = Kernels(
+        start_ns=columns.transfer_start,
+        end_ns=columns.transfer_end,
+        correlation=columns.transfer_correlation,
+        stream=columns.transfer_place,
+        name=columns.transfer_kind,
+        full_name=columns.transfer_kind,
+        streams=tuple(Stream(*place) for place in columns.transfer_places),
+        names=TRANSFERS,
+        graph_node=bytearray(len(columns.transfer_start)),
+    )
+    places: dict[int, list[int]] = {}
+    for i in order_of(range(len(everything)), everything.start_ns, everything.end_ns):
+        places.setdefault(everything.streams[everything.stream[i]].device, []).append(i)
+    return {device: everything.take(own) for device, own in sorted(places.items())}
 
 
 def _mark_graphs(columns: Columns, names: Sequence[str]) -> None:

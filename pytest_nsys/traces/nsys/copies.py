@@ -1,4 +1,4 @@
-"""Which memories do the copies of an export read and write, and which are of the kinds that may be communication?"""
+"""What do the copies and memsets of an export say: their memories, their times, which may be communication?"""
 
 from __future__ import annotations
 
@@ -7,9 +7,28 @@ from collections.abc import Mapping, Sequence
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Copy, Interval, Kernels, Lane
-from pytest_nsys.traces.copies_as_kernels import NAME_IDS, NAMES, kinds_to_read
+from pytest_nsys.traces.copies_as_kernels import (
+    COPY_ID,
+    GRAPH_ID,
+    MEMSET_ID,
+    NAME_IDS,
+    NAMES,
+    TRANSFERS,
+    kinds_to_read,
+    touching_span,
+)
 from pytest_nsys.traces.nsys.columns import check_text, check_whole, read_kernels
-from pytest_nsys.traces.nsys.tables import MEMCPY, RUNTIME, THREAD_BITS, listed, starting, within
+from pytest_nsys.traces.nsys.tables import (
+    GRAPHS,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    THREAD_BITS,
+    listed,
+    starting,
+    touches,
+    within,
+)
 from pytest_nsys.traces.sqlite_file import SqliteFile
 
 KINDS_TABLE = "ENUM_CUDA_MEM_KIND"
@@ -17,7 +36,10 @@ KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "m
 """Kinds of memory by number, for versions that export no table of them."""
 
 _COLUMNS = ("start", "deviceId", "globalPid", "correlationId", "srcKind", "dstKind")
-_OF_A_KERNEL = ("start", "end", "correlationId", "deviceId", "contextId", "streamId", "globalPid", "copyKind")
+_PLACE_AND_TIME = ("start", "end", "correlationId", "deviceId", "contextId", "streamId", "globalPid")
+_OF_A_KERNEL = (*_PLACE_AND_TIME, "copyKind")
+
+TRANSFER_TABLES = {MEMCPY: COPY_ID, MEMSET: MEMSET_ID, GRAPHS: GRAPH_ID}
 
 COPY_KINDS: Mapping[CopyKind, int] = {
     CopyKind.HOST_TO_DEVICE: 1,
@@ -95,3 +117,22 @@ def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernel
     where = f"copyKind IN ({listed(numbers)})"
     tables, _ = read_kernels(file, None, where, whole=True, table=MEMCPY, name=name)
     return {lane: table.sorted_kernels(NAMES, file.path) for lane, table in tables.items()}
+
+
+def read_transfers(
+    file: SqliteFile, table: str, spans: Mapping[Lane, Interval | None]
+) -> Mapping[Lane, Kernels] | None:
+    """The rows of one of ``TRANSFER_TABLES`` that touch the span of their lane, each as a kernel, ordered by start.
+
+    None where the version does not say where they ran. Raises TypeError for a value that is no number.
+    """
+    if table not in file.tables or not spans:
+        return {}
+    if not file.has(table, *_PLACE_AND_TIME):
+        return None
+    bounded = [span for span in spans.values() if span is not None]
+    whole = len(bounded) < len(spans)
+    where = "1" if whole else touches((min(low for low, _ in bounded), max(high for _, high in bounded)))
+    tables, _ = read_kernels(file, spans, where, whole=whole, table=table, name=str(TRANSFER_TABLES[table]))
+    found = {lane: columns.sorted_kernels(TRANSFERS, file.path) for lane, columns in tables.items() if columns}
+    return {lane: touching_span(some, spans[lane]) for lane, some in found.items()}

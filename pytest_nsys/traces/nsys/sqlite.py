@@ -31,7 +31,7 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
-from pytest_nsys.traces.copies_as_kernels import told_apart
+from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.columns import (
@@ -44,7 +44,7 @@ from pytest_nsys.traces.nsys.columns import (
     read_texts,
     texts_of,
 )
-from pytest_nsys.traces.nsys.copies import read_as_kernels, read_copies
+from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
 from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
@@ -400,3 +400,14 @@ class NsysSqlite:
         """All copies of these kinds, each named for its kind, by process and device."""
         with self._damage(MEMCPY):
             return told_apart(self, read_as_kernels(self._file, kinds), kinds)
+
+    def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
+        """The copies and memsets of each lane that touch its span; None where the version has no place of each."""
+        found: Mapping[Lane, Kernels] = {}
+        for table in TRANSFER_TABLES:
+            with self._damage(table):
+                part = read_transfers(self._file, table, spans)
+            if part is None:
+                return None
+            found = together(found, part)
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
-from pytest_nsys.samples.schema import GRAPH_TRACE, MEMCPY, Cell
+from pytest_nsys.samples.schema import GRAPH_TRACE, MEMCPY, MEMSET, Cell
 
 
 def memcpy(
@@ -22,6 +22,13 @@ def memcpy(
     number = _called(gpu, "cudaMemcpyAsync_v3020", start_ns, launch_ns)
     span = gpu.gpu_span(start_ns, end_ns, number, stream, device, context)
     gpu.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
+    return number
+
+
+def memset(gpu: Process, start_ns: int, end_ns: int, *, stream: int | None = None, launch_ns: int | None = None) -> int:
+    """A memset and its call."""
+    number = _called(gpu, "cudaMemsetAsync_v3020", start_ns, launch_ns)
+    gpu.trace.insert(MEMSET, **gpu.gpu_span(start_ns, end_ns, number, stream), bytes=4)
     return number
 
 
