@@ -73,7 +73,11 @@ class Captures:
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Table:
         """The rows of a metric, of all ranks or of some: medians over captures, each the median over its windows."""
-        return _combined(metric, self.each(metric, spec, ranks), "captures", self._table(metric))
+        each = self.each(metric, spec, ranks)
+        if metric.window_by and len(each) > 1:
+            by = self.each(METRICS[metric.window_by], spec, ranks)
+            return _of_one(list(zip(each, by, strict=True)), "captures", self._table(metric))
+        return _combined(metric, each, "captures", self._table(metric))
 
     @kept
     def each(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Sequence[Table]:
@@ -189,16 +193,21 @@ class Captures:
 def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
-    own = [
-        _combined(metric, [_measured(metric, window, empty) for window in windows], "windows", empty)
-        for windows in capture.measured(spec).filled(ranks).values()
-    ]
+    own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
     return replace(
         empty,
         rows=tuple(row for table in own for row in table.rows),
         missing=tuple(lost for table in own for lost in table.missing),
         without=_why(own, empty),
     )
+
+
+def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> Table:
+    each = [_measured(metric, window, empty) for window in windows]
+    if metric.window_by and len(each) > 1:
+        by = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
+        return _of_one(list(zip(each, by, strict=True)), "windows", empty)
+    return _combined(metric, each, "windows", empty)
 
 
 def _run_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
@@ -243,3 +252,25 @@ def _combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table)
         elif labels not in missing:
             rows.append(Row(labels, median(found)))
     return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=_why(each, empty))
+
+
+def _of_one(each: Sequence[tuple[Table, Table]], of_what: str, empty: Table) -> Table:
+    """Of each rank the rows of one of the tables, whose row beside it is the lower median of those of the rank: rows
+    that add up in each table add up here. A rank that one of them lacks is missing.
+    """
+    by_rank: dict[Label, list[tuple[Value, int]]] = {}
+    for number, (_, by) in enumerate(each):
+        for (rank,), value in by.rows:
+            by_rank.setdefault(rank, []).append((value, number))
+    rows: list[Row] = []
+    missing = {labels: why for table, _ in each for labels, why in table.missing}
+    for rank, found in sorted(by_rank.items(), key=lambda item: label_key(item[0])):
+        own = [[row for row in table.rows if row.labels[0] == rank] for table, _ in each]
+        here = sum(map(bool, own))
+        if here < len(each):
+            why = f"only {here} of {len(each)} {of_what} have this row"
+            missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
+        else:
+            rows += own[sorted(found)[(len(found) - 1) // 2][1]]
+    without = _why([table for table, _ in each], empty)
+    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=without)

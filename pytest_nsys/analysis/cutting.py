@@ -27,6 +27,7 @@ from pytest_nsys.core.model import (
     Trace,
     TraceFacts,
 )
+from pytest_nsys.traces.copies_as_kernels import touching_span
 
 EVERY_CALL = ("*",)
 
@@ -47,8 +48,8 @@ class Edges(NamedTuple):
 class RankCut:
     """The windows of one rank, and ``span_ns`` around all that is shown of it.
 
-    ``ranges`` touch the span, ``anchors`` do not. ``calls`` and ``copies`` are None where the trace has no record of
-    any.
+    ``ranges`` touch the span, ``anchors`` do not. ``calls``, ``copies`` and ``transfers``, the copies and memsets that
+    ran in the windows, are None where the trace has no record of any.
     """
 
     rank: Rank
@@ -58,6 +59,7 @@ class RankCut:
     anchors: Sequence[Range]
     calls: Sequence[Api] | None
     copies: Sequence[Copy] | None
+    transfers: Kernels | None
     facts: TraceFacts
     span_ns: Interval
 
@@ -86,7 +88,7 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
-    edges = _edges(trace, spec, ranks)
+    edges = _edges(spec, ranks)
     for windows, crossing in zip(ranks, edges, strict=True):
         pid = windows[0].rank.process.global_pid
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
@@ -98,12 +100,17 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
         called = None if calls is None else calls.get(rank.process.global_pid, ())
         copied = None if copies is None else copies.get(rank.lane, ())
         events = [event.start_ns for some in (called, copied) for event in some or ()]
+        transfers = windows[0].track.on_gpu.transfers
+        if transfers is not None:
+            transfers = touching_span(transfers, _on_gpu(windows))
+            events += [*transfers.start_ns, *transfers.end_ns]
         low, high = span = _hull([*_touched(windows, crossing), *events])
         ranges = around.get(rank.process.global_pid, ())
         touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
         shown = set(touching)
         elsewhere = [anchor for anchor in _anchors(run, rank, spec) if anchor not in shown]
-        yield RankCut(rank, windows, crossing, touching, elsewhere, called, copied, run.facts[rank.process.trace], span)
+        facts = run.facts[rank.process.trace]
+        yield RankCut(rank, windows, crossing, touching, elsewhere, called, copied, transfers, facts, span)
 
 
 def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:
@@ -113,25 +120,25 @@ def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:
     return [*own, *(anchor for anchor in run.anchors(rank, spec.anchor) if anchor not in known)]
 
 
-def _edges(trace: Trace, spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
+def _edges(spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
     """Of windows that take kernels by their time on the GPU those that cross an edge, so that both ways to count these
     find what they need; of windows of launches those that ran meanwhile, which tell how many have no launch.
     """
     if spec.whole_run or spec.kernels is not KernelsMode.LAUNCHED:
         return [_crossing(windows) for windows in ranks]
-    spans = {own[0].rank.lane: _hull([t for w in own for t in (w.start_ns, w.end_ns)]) for own in ranks}
-    kernels = trace.kernels(dict(spans))
-    launches = trace.launches(kernels)
     found = []
-    for windows, (lane, span) in zip(ranks, spans.items(), strict=True):
-        if lane not in kernels:  # copies alone, which count as communication
-            found.append(Edges(windows[0].track.kernels, windows[0].track.launch_ns, (), span))
-            continue
-        ran = kernels[lane]
+    for windows in ranks:
+        on_gpu, span = windows[0].track.on_gpu, _on_gpu(windows)
+        ran = on_gpu.kernels
         own = {_identity(w.track.kernels, i) for w in windows for i in w.positions}
         others = [i for i in _touching(ran, span) if _identity(ran, i) not in own]
-        found.append(Edges(ran, launches[lane], others, span))
+        found.append(Edges(ran, on_gpu.launch_ns, others, span))
     return found
+
+
+def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
+    """The time of the windows on the GPU, from the first to the last."""
+    return _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
 
 
 def _crossing(windows: Sequence[RankWindow]) -> Edges:

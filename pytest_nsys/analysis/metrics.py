@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis import (
     activity,
+    budget,
     causes,
     collectives,
     kernel_families,
@@ -99,7 +100,8 @@ class Metric:
     where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
     ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
     ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why a window may
-    have no row.
+    have no row. ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the
+    metric that this names is the lower median; empty: each row is the median of its own.
     """
 
     function: Callable[..., Iterable[Row]]
@@ -120,6 +122,7 @@ class Metric:
     drafted: Drafted | None = None
     rough: bool = False
     without: str = ""
+    window_by: str = ""
 
     @property
     def name(self) -> str:
@@ -164,7 +167,10 @@ _STEADY = ("uneven_anchors", "typicality")
 _STEP_TIME = kernel_families.STATE_STEP_TIME
 _MEMORY = "the trace does not say which memory the window's copies read and write"
 
+_TRANSFERS = "the trace does not say when and where copies and memsets ran"
+
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
+_budget = partial(_time, window_by="compute_absent_ns")
 _communication = partial(Metric, of=Of.COMMUNICATION)
 _streams = partial(Metric, of=Of.STREAMS)
 _anchors = partial(Metric, of=Of.ANCHORS)
@@ -207,6 +213,11 @@ METRICS: Mapping[str, Metric] = {
             activity.idle_ns, explained_by=causes.IDLE, rough=True, drafted=Drafted("Time in which no kernel runs", 2)
         ),
         _time(activity.window_ns, explained_by=causes.WHOLE),
+        _budget(budget.device_busy_ns, better=None, without=_TRANSFERS),
+        _budget(budget.device_idle_ns, rough=True, without=_TRANSFERS),
+        _budget(budget.compute_busy_ns),
+        _budget(budget.compute_absent_ns, rough=True),
+        _budget(budget.comm_alone_ns, without=_TRANSFERS),
         Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
         _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
         _streams(activity.compute_streams, _COUNT, None, _RANK),

@@ -42,6 +42,7 @@ from pytest_nsys.core.model import (
     Collective,
     Copy,
     Interval,
+    Kernels,
     KernelsMode,
     Range,
     Rank,
@@ -59,7 +60,8 @@ _START = attrgetter("start_ns")
 class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
-    ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run.
+    ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run, ``on_gpu`` the
+    track of all that ran meanwhile, where that is not this one.
     """
 
     def __init__(
@@ -69,11 +71,12 @@ class RankTrack:
         anchors: Sequence[Range] = (),
         workload: Workload | None = None,
         whole: Callable[[], RankWindow] | None = None,
+        on_gpu: Callable[[], RankTrack] | None = None,
     ) -> None:
         self.rank, self.around, self.anchors = rank, around, anchors
         self.convention, self.workload = around.convention, workload or Workload()
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
-        self._whole = whole
+        self._whole, self._on_gpu = whole, on_gpu
         self.looked_up = self.claimed_twice = 0
 
     @property
@@ -81,6 +84,17 @@ class RankTrack:
         """All that the rank ran, as one window."""
         assert self._whole is not None
         return self._whole()
+
+    @cached_property
+    def on_gpu(self) -> RankTrack:
+        """All that ran on the GPU in the windows, whenever it was launched."""
+        return self._on_gpu() if self._on_gpu is not None else self
+
+    @property
+    def transfers(self) -> Kernels | None:
+        """The copies and memsets around the windows; None where the trace does not say when they ran."""
+        found = self.around.transfers
+        return None if found is None else found.get(self.rank.lane, NO_KERNELS)
 
     @cached_property
     def _communicating(self) -> tuple[Flags, ByName]:

@@ -231,7 +231,7 @@ class WindowGroup:
             kernels = trace.kernels_launched(launched)
         elif spans:
             kernels = trace.kernels(spans)
-        return TraceKernels(trace, self.run.convention, kernels, lambda: self._process_spans(number))
+        return TraceKernels(trace, self.run.convention, kernels, lambda: self._process_spans(number), spans)
 
     def _process_spans(self, trace: int) -> dict[int, Interval]:
         """By process of a trace when its first window begins, and its last ends."""
@@ -241,19 +241,43 @@ class WindowGroup:
     def _track(self, rank: Rank) -> RankTrack:
         anchors = self.run.anchors(rank, self.spec.anchor)
         around = self.around[rank.process.trace]
-        return RankTrack(rank, around, anchors, self.run.workload, lambda: self.run.whole().ranks[rank.number][0])
+        return RankTrack(
+            rank,
+            around,
+            anchors,
+            self.run.workload,
+            lambda: self.run.whole().ranks[rank.number][0],
+            lambda: self._on_gpu(rank),
+        )
+
+    def _on_gpu(self, rank: Rank) -> RankTrack:
+        """All that ran on the rank's GPU in the windows, which for windows of launches is more than was launched."""
+        if self.spec.whole_run or self.spec.kernels is not KernelsMode.LAUNCHED:
+            return self.tracks[rank.number]
+        return RankTrack(rank, self._meanwhile[rank.process.trace])
+
+    @cached_property
+    def _meanwhile(self) -> list[TraceKernels]:
+        """What ran from the start of the windows' first kernel to the end of their last, whenever it was launched."""
+        found: list[TraceKernels] = []
+        for number, trace in enumerate(self.run.traces):
+            spans: dict[Lane, Interval | None] = dict(self._filled_spans(number))
+            found.append(TraceKernels(trace, self.run.convention, trace.kernels(spans), on_gpu=spans))
+        return found
+
+    def _filled_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
+        """By lane of a trace the time from its first filled window to its last."""
+        for rank in self._trace_ranks(trace):
+            filled = [window for window in self.ranks[rank.number] if len(window)]
+            if filled:
+                yield rank.lane, (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
 
     @cached_property
     def unlaunched(self) -> tuple[int, int]:
         """Kernels without a launch row that ran while the windows' kernels did, and how many ran then in all."""
         without = ran = 0
-        for number, trace in enumerate(self.run.traces):
-            spans: dict[Lane, Interval] = {}
-            for rank in self._trace_ranks(number):
-                filled = [window for window in self.ranks[rank.number] if len(window)]
-                if filled:
-                    spans[rank.lane] = (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
-            for launches in trace.launches(trace.kernels(dict(spans))).values():
+        for around in self._meanwhile:
+            for launches in around.launches.values():
                 ran += len(launches)
                 without += launches.count(NO_LAUNCH)
         return without, ran

@@ -76,7 +76,8 @@ ByName = Mapping[tuple[int, int], int]
 class TraceKernels:
     """The kernels of some lanes of a trace, with what else is recorded of them.
 
-    ``spans`` says of each process from when to when its windows are.
+    ``spans`` says of each process from when to when its windows are, ``on_gpu`` of each lane for which time on the GPU
+    it was read, None for all of it.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class TraceKernels:
         convention: Convention,
         kernels: Mapping[Lane, Kernels],
         spans: Callable[[], Mapping[int, Interval]] = dict,
+        on_gpu: Mapping[Lane, Interval | None] | None = None,
     ) -> None:
         self.trace, self.convention, self.kernels, self._spans = trace, convention, kernels, spans
+        self._on_gpu = on_gpu or {}
 
     @cached_property
     def facts(self) -> TraceFacts:
@@ -128,6 +131,11 @@ class TraceKernels:
             lane: spread(indices, some[lane], len(self.kernels[lane]), NO_LAUNCH)
             for lane, indices in self._communication.items()
         }
+
+    @cached_property
+    def transfers(self) -> Mapping[Lane, Kernels] | None:
+        """The copies and memsets that touch that time; None where the trace does not say when they ran."""
+        return self.trace.transfers(self._on_gpu)
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:

@@ -23,6 +23,7 @@ from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.model import (
+    NO_KERNELS,
     NO_LAUNCH,
     OPEN_END_NS,
     Collective,
@@ -34,7 +35,16 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
-from pytest_nsys.traces.chrome.cut_process import CALL, COLLECTIVE, COPY, GRAPH_NODE, KERNEL, MACHINE_BITS, RANGE
+from pytest_nsys.traces.chrome.cut_process import (
+    CALL,
+    COLLECTIVE,
+    COPY,
+    GRAPH_NODE,
+    KERNEL,
+    MACHINE_BITS,
+    RANGE,
+    TRANSFER,
+)
 
 PACKED = ".gz"
 PID_BITS = 24
@@ -150,6 +160,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "whole_graphs": facts.whole_graphs,
         "calls": one.calls is not None,
         "copies": one.copies is not None,
+        "transfers": one.transfers is not None,
         "collectives": any(w.track.collectives is not None for w in one.windows),
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
         "on_gpu": one.edges.span_ns,
@@ -258,6 +269,7 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
         ("window", None, _windows(one), True),
         ("exposed communication", None, _exposed(one), False),
         *((name, None, spans, False) for name, spans in _streams(one)),
+        ("copies and memsets", None, _transfers(one), False),
         ("copies (their starts)", None, _copies(one), True),
         ("CUDA API calls (their starts)", None, _calls(one), True),
         *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
@@ -377,6 +389,16 @@ def _copies(one: RankCut) -> Iterator[Slice]:
         between = f" ({copy.source} -> {copy.target})" if copy.source and copy.target else ""
         args = {"source": copy.source, "target": copy.target, "launch_ns": copy.launch_ns}
         yield Slice(copy.start_ns, copy.start_ns, COPY, f"Memcpy{between}", args)
+
+
+def _transfers(one: RankCut) -> Iterator[Slice]:
+    """The copies and memsets that ran in the windows, in their whole length."""
+    some = NO_KERNELS if one.transfers is None else one.transfers
+    for i in range(len(some)):
+        place, correlation = some.streams[some.stream[i]], some.correlation[i]
+        args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
+        args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+        yield Slice(some.start_ns[i], some.end_ns[i], TRANSFER, _name(some, i), args)
 
 
 def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:

@@ -66,6 +66,11 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "busy_ns": {0: 130 + 20 + 10},
     "idle_ns": {0: 400 - 160},
     "window_ns": {0: 400},
+    "device_busy_ns": {0: 130 + 20 + 10},
+    "device_idle_ns": {0: 400 - 160},
+    "compute_busy_ns": {0: 40 + 40},
+    "compute_absent_ns": {0: 400 - 80},
+    "comm_alone_ns": {0: 20 + 30 + 20 + 10},
     "overlap_tax_ns": {},  # neither gemm nor gelu ever ran alone
     "comm_streams": {**ZEROS, (0, "ep_a2a"): 1, (0, "mixed"): 1},
     "compute_streams": {0: 1},

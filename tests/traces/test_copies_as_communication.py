@@ -297,7 +297,7 @@ COPIES = st.lists(
     max_size=6,
 )
 NOT_ALIKE = (
-    *("kernel_launches", "sequence", "pageable_copies"),
+    *("kernel_launches", "sequence", "pageable_copies", "device_busy_ns", "device_idle_ns", "comm_alone_ns"),
     *("family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"),
 )
 """Metrics that tell kernels by their names, that count copies anyhow, or that leave them out."""

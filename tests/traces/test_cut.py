@@ -224,6 +224,7 @@ def test_lanes_of_a_rank(tmp_path: Path) -> None:
         "stream 28, communication, ep_a2a",
         "stream 29, communication, ep_a2a",
         "stream 30, communication, pp_p2p",
+        "copies and memsets",
         "copies (their starts)",
         "CUDA API calls (their starts)",
         "thread 101",
