@@ -91,14 +91,23 @@ def _target(config: pytest.Config, setting: Setting) -> Path | None:
     path = path_of(config, setting.name)
     if path is None:
         return None
-    shown = f"{setting.option}={config.getoption(setting.name)}"
-    if path.is_dir():
-        raise pytest.UsageError(f"{shown}: is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise pytest.UsageError(f"{shown}: there is no folder {path.parent}; make it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise pytest.UsageError(f"{shown}: cannot be written: permission denied")
+    try:
+        why = _why_not(path)
+    except OSError as error:  # a name that is too long
+        why = f"cannot be written: {error.strerror}"
+    if why is not None:
+        raise pytest.UsageError(f"{setting.option}={config.getoption(setting.name)}: {why}")
     return path
+
+
+def _why_not(path: Path) -> str | None:
+    """Why a report cannot be written there, None where nothing is known against it. Raises OSError."""
+    if path.is_dir():
+        return "is a folder; name a file in it"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}; make it first"
+    writable = os.access(path if path.exists() else path.parent, os.W_OK)
+    return None if writable else "cannot be written: permission denied"
 
 
 @dataclass(eq=False)

@@ -62,6 +62,7 @@ OPTIONS = [setting.option for setting in SETTINGS.values() if setting.writes]
     ("value", "why"),
     [
         ("baselines", "is a folder; name a file in it"),
+        ("x" * 300, "cannot be written: File name too long"),
         ("absent/report", "there is no folder "),
         ("run.sqlite", "is one of the traces"),
     ],
