@@ -11,10 +11,11 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import sub
 
 from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
 from pytest_nsys.analysis.windows import RUN, WindowSpec
-from pytest_nsys.core.columns import minus, take
+from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace, printable
@@ -91,7 +92,7 @@ def explain_empty(windows: Sequence[RankWindow], whole: RankTrack | None) -> str
 def _lag(track: RankTrack) -> str:
     starts = track.kernels.start_ns
     launched = track.launch_order
-    lags = sorted(minus(take(starts, launched), take(track.launch_ns, launched)))
+    lags = sorted(map(sub, take(starts, launched), take(track.launch_ns, launched)))
     without = len(starts) - len(lags)
     share = f"{100 * without / len(starts):.1f} % of {len(starts)} kernels have no launch row"
     if not lags:

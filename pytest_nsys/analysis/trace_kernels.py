@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.core.columns import Column, Flags, distinct, innermost, places, spread, take, total, where
+from pytest_nsys.core.columns import Column, Flags, bounds, distinct, innermost, places, spread, take, total, where
 from pytest_nsys.core.conventions import NO_STAGE, Convention
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
 from pytest_nsys.core.ranges import Ranges
@@ -66,6 +67,9 @@ class Saying:
         return Lookup(Contexts(take(self._codes, found), self._known), total(take(self._twice, found)))
 
 
+LONGEST_NS = (1 << 63) - 1
+"""What a column can hold: where all kernels together last no longer, no length, gap or union does."""
+
 MANY = 100_000
 """From so many kernels of a trace on, launches are read only for those that need one."""
 
@@ -90,6 +94,10 @@ class TraceKernels:
     ) -> None:
         self.trace, self.convention, self.kernels, self._spans = trace, convention, kernels, spans
         self._on_gpu = on_gpu or {}
+        for own in kernels.values():
+            if len(own) and bounds(own.end_ns)[1] - own.start_ns[0] > LONGEST_NS:
+                what = "from the first kernel to the last are more than 292 years"
+                raise TraceError(f"{trace.path}: {what}: damaged, or changed after it was written; export it again")
 
     @cached_property
     def facts(self) -> TraceFacts:

@@ -96,7 +96,7 @@ class KnownLibrary(NamedTuple):
 
 def _longest_text(glob: str) -> str:
     """What a name that matches has in it at least: quick to look for, as the names of kernels are long."""
-    return max(re.split(r"\[[^]]*\]|[*?]", glob), key=len)
+    return max(re.split(r"\[!?\]?[^]]*\]|[*?]", glob), key=len)
 
 
 _MATCHERS = [

@@ -64,11 +64,13 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
     """The columns (names or expressions) of the rows that pass, in the order of their row ids. Raises Unfit."""
     file.being_read += 1
     try:
-        last = file.about(table)
+        last, row_id = file.about(table), file.row_id(table)
+        if not row_id:
+            raise Unfit("the rows have no ids")
         if last > file.size_bytes:  # no row is that small: the ids have gaps
             raise Unfit("the row ids have gaps")
-        bounds = [f"rowid BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
-        conditions = [f"{bound} AND ({where})" for bound in (*bounds, "rowid < 1")]
+        bounds = [f"{row_id} BETWEEN {low} AND {low + BLOCK_ROWS - 1}" for low in range(1, last + 1, BLOCK_ROWS)]
+        conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
         expect(last * len(columns))
         with ExitStack() as opened:
             readers = _readers(file, min(THREADS, len(bounds)))
@@ -168,13 +170,16 @@ def texts_between(file: SqliteFile, table: str, low: int, high: int) -> dict[int
     count = 0
     for at in range(low, high + 1, BLOCK_ROWS):
         where = f"WHERE id BETWEEN {at} AND {min(at + BLOCK_ROWS - 1, high)}"
-        each = "group_concat(id), max(id), group_concat(value, char(0)), min(value), max(value)"
-        ((rows, ids, greatest, values, *ends),) = file.rows(f"SELECT count(*), {each} FROM {table} {where}")
+        each = "count(value), group_concat(id), max(id), group_concat(value, char(0)), min(value), max(value)"
+        try:
+            ((rows, told, ids, greatest, values, *ends),) = file.rows(f"SELECT count(*), {each} FROM {table} {where}")
+        except TraceError as error:  # also where the texts are longer together than SQLite lets one be
+            raise Unfit(str(error)) from error
         if rows:
             if not all(isinstance(end, str) for end in ends):  # texts are between numbers and blobs
                 raise Unfit("a text is none")
             numbers, texts = _of_text(ids, greatest, rows), values.split("\0")
-            if len(texts) != rows:
+            if told != rows or len(texts) != rows:
                 raise Unfit("a text is NULL, or has a zero in it")
             found.update(zip(numbers, texts, strict=True))
             count += rows

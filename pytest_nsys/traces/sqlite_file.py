@@ -31,6 +31,9 @@ CHUNK_ROWS = 20_000
 FEW = 8
 """Up to so many distinct rows it is cheaper to compare each row with all of them."""
 
+ROW_IDS = ("rowid", "_rowid_", "oid")
+"""What the number of a row is called, unless a column is called so."""
+
 SAFEGUARDS = ("PRAGMA trusted_schema = OFF", "PRAGMA query_only = ON")
 """What each connection is told before it reads."""
 
@@ -210,22 +213,38 @@ class SqliteFile:
     def _halves(self, table: str, read: Callable[[sqlite3.Connection, str], T]) -> list[T]:
         """``read`` on both halves of the row ids at once, on the whole of a small file."""
         try:
-            if self.size_bytes < TWO_THREADS_FROM_BYTES:
+            row_id = self.row_id(table) if self.size_bytes >= TWO_THREADS_FROM_BYTES else ""
+            if not row_id:
                 return [read(self.connection(), "1")]
             middle = self._last(table) // 2
             connections = [self.connection(0), self.connection(1)]
             with ThreadPoolExecutor(2, thread_name_prefix="nsys-scan") as pool:
-                return list(pool.map(read, connections, [f"rowid <= {middle}", f"rowid > {middle}"]))
+                return list(pool.map(read, connections, [f"{row_id} <= {middle}", f"{row_id} > {middle}"]))
         except FAILURES as error:
             raise self._say(error) from error
 
     @kept
+    def row_id(self, table: str) -> str:
+        """What SQLite numbers the rows by, under a name that no column hides; "" for a table WITHOUT ROWID."""
+        columns = {str(name).lower() for _, name, *_ in self.rows(f'PRAGMA table_xinfo("{table}")')}
+        name = next((name for name in ROW_IDS if name not in columns), "")
+        try:
+            self.connection().execute(f'SELECT {name or 1} FROM "{table}" LIMIT 0')
+        except sqlite3.OperationalError as error:
+            if "no such column" in str(error):
+                return ""
+            raise
+        return name
+
+    @kept
     def _last(self, table: str) -> int:
-        found = self.connection().execute(f'SELECT max(rowid) FROM "{table}"').fetchone()[0]
+        if not (row_id := self.row_id(table)):
+            return 0
+        found = self.connection().execute(f'SELECT max({row_id}) FROM "{table}"').fetchone()[0]
         return found if isinstance(found, int) else 0
 
     def about(self, table: str) -> int:
-        """How many rows a table has, by its last row id: at once, and right where no row was deleted."""
+        """How many rows a table has, by its last row id: at once, and right where no row was deleted; 0 without ids."""
         try:
             return self._last(table) if table in self.tables else 0
         except FAILURES as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,9 @@ from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_KERNELS, NO_LAUNCH, Range, Row
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
+from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.chrome.cut_process import CutRank
+from tests.support.commands import run
 from tests.support.measure import STEP
 from tests.support.windows import track_of
 
@@ -182,3 +185,21 @@ def test_neighbours_too_short_for_a_cell_are_one_bar(
 )
 def test_the_batch_of_a_step_is_told_as_it_was_stated(stated: Workload, words: str) -> None:
     assert batch_words(stated) == words
+
+
+@pytest.mark.parametrize("length", [(1 << 63) - 1, 1 << 63])
+def test_kernels_that_last_longer_than_64_bits_say(tmp_path: Path, length: int) -> None:
+    """No profiler writes centuries; the longest that can be counted is."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 1_000)
+    gpu.kernel("gemm", -10, 500)
+    gpu.kernel("gemm", -10, length - 10)
+    path = trace.write(tmp_path / "trace.sqlite")
+    result = run("rows", "compute_ns", "busy_ns", "--trace", path, "--window=run", "--format=csv")
+    if length < 1 << 63:
+        assert result.exit_code == 0, result.output
+        assert f"compute_ns,0,{length + 510},ns\nbusy_ns,0,{length},ns\n" in result.output
+    else:
+        assert result.exit_code == 2
+        assert "from the first kernel to the last are more than 292 years: damaged" in result.output

@@ -99,7 +99,24 @@ def test_the_first_match_counts_with_case_on_either_name() -> None:
 
 
 @given(
-    st.lists(st.sampled_from(["*a[Bb]c*", "b?c*", "[!a]*", "*", "a*b*c", "*[*]*", "abc", "a[b", "<known library> a*"])),
+    st.lists(
+        st.sampled_from(
+            [
+                "*a[Bb]c*",
+                "b?c*",
+                "[!a]*",
+                "*",
+                "a*b*c",
+                "*[*]*",
+                "abc",
+                "a[b",
+                "[]a]bc",
+                "[!]a]b*",
+                "[]a",
+                "<known library> a*",
+            ]
+        )
+    ),
     st.text("abcB*[]!-", max_size=6),
     st.text("abcB*[]!-", max_size=6),
 )

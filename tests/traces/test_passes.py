@@ -22,8 +22,8 @@ from tests.support.gates import ANCHOR, MS, Project
 
 TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_KERNEL|CUPTI_ACTIVITY_KIND_RUNTIME|NVTX_EVENTS)')
 
-AT_ONCE = re.compile(r"^SELECT 1 |max\(rowid\)|WHERE rowid IN")
-"""What asks for a row, or for the last: at once, however large the table is."""
+AT_ONCE = re.compile(r"^SELECT 1 |max\(rowid\)|WHERE rowid IN|LIMIT 0$")
+"""What asks for a row, for the last or for none: at once, however large the table is."""
 
 Passes = Callable[[], Counter[str]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from operator import itemgetter
@@ -18,9 +19,10 @@ from pytest_nsys.core.model import Kernels, Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.traces import arrow_sqlite, sqlite_columns
+from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
 from pytest_nsys.traces.nsys import columns as nsys_columns
+from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import WAY, Unfit, blocks
 from pytest_nsys.traces.sqlite_file import SAFEGUARDS, SqliteFile
@@ -147,6 +149,24 @@ def test_a_damaged_table_is_told_alike(
         assert read(trace) == wanted, force(monkeypatch, way)
 
 
+def test_texts_may_be_longer_together_than_sqlite_can_say(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(SqliteFile(trace)) as file:
+        wanted = nsys_columns.read_texts(file, range(1, 40))
+        file.connection().setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 250)
+        with pytest.raises(Unfit, match="too big"):
+            sqlite_columns.texts_between(file, schema.STRINGS, 1, 40)
+        monkeypatch.setattr(nsys_columns, "LISTED", 2)
+        assert nsys_columns.read_texts(file, range(1, 40)) == wanted
+        assert len(wanted) > 10
+
+
+def test_an_id_where_texts_are_numbered_is_no_text(trace: Path, way: str) -> None:
+    """The first text that stands in its row has this number."""
+    execute(trace, f"UPDATE {schema.NVTX} SET textId = {ranges.NAMELESS + 1} WHERE rowid = 45 AND text IS NULL")
+    execute(trace, f"UPDATE {schema.NVTX} SET textId = {ranges.NAMELESS + 1}, text = NULL WHERE rowid = 46")
+    assert "an id is where texts are numbered" in str(read(trace)), way
+
+
 @pytest.mark.parametrize("text", ["NULL", "x'31'", "'a' || char(0) || 'b'", "CAST(x'6EFF' AS TEXT)", "'two'"])
 def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     execute(
@@ -160,6 +180,9 @@ def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.Mo
     wanted = read(trace)
     monkeypatch.setattr(nsys_columns, "LISTED", 2)
     assert read(trace) == wanted
+    if text == "NULL":  # together they are as many texts as there are rows
+        execute(trace, f"UPDATE {schema.STRINGS} SET value = 'a' || char(0) || 'b' WHERE value = 'kernel0'")
+        assert read(trace) == wanted
     assert isinstance(wanted, str) == (text in ("NULL", "x'31'", "'two'"))
 
 
@@ -201,6 +224,40 @@ def test_rows_below_the_first_id_are_rows_too(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("way", FAST, indirect=True)
+@pytest.mark.parametrize("columns", [["rowid"], ["rowid", "_RowId_"], ["rowid", "_rowid_", "oid"]])
+def test_a_column_may_be_called_like_the_row_id(tmp_path: Path, columns: list[str]) -> None:
+    """Rows would be found, or lost, by what stands in it."""
+    file = table_of(tmp_path, range(20))
+    execute(file.path, *(f"ALTER TABLE t ADD COLUMN {name} DEFAULT 40.5" for name in columns))
+    if len(columns) == 3:
+        with pytest.raises(Unfit):
+            list(blocks(file, ["x"], "t"))
+    else:
+        assert [x for (one,) in blocks(file, ["x"], "t") for x in one] == [*range(20)]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_table_may_have_no_row_ids(trace: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool) -> None:
+    wanted = read(trace)
+    for table in (schema.KERNEL, schema.RUNTIME, schema.NVTX):
+        with closing(sqlite3.connect(trace)) as database:
+            names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+        ids = ", rowid TEXT, oid TEXT, _rowid_ TEXT" if hidden else ""
+        execute(
+            trace,
+            f"ALTER TABLE {table} RENAME TO old",
+            f"CREATE TABLE {table} ({', '.join(names)}{ids}, pk INTEGER PRIMARY KEY)" + " WITHOUT ROWID" * (not hidden),
+            f"INSERT INTO {table} ({', '.join(names)}, pk) SELECT *, rowid FROM old",
+            "DROP TABLE old",
+        )
+    assert read(trace) == wanted
+    monkeypatch.setattr(sqlite_file, "TWO_THREADS_FROM_BYTES", 0)
+    assert read(trace) == wanted
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", FAST, indirect=True)
 def test_reading_may_stop_in_the_middle(tmp_path: Path) -> None:
     file = table_of(tmp_path, range(60))
     some = blocks(file, ["x"], "t")
@@ -208,6 +265,18 @@ def test_reading_may_stop_in_the_middle(tmp_path: Path) -> None:
     some.close()
     assert not file.being_read
     file.close()
+
+
+@pytest.mark.usefixtures("way")
+def test_nothing_is_being_read_when_a_block_is_refused(trace: Path) -> None:
+    """A connection that is closed while another thread reads on it takes the interpreter down."""
+    execute(trace, f"UPDATE {schema.KERNEL} SET end = start - 1 WHERE rowid = 2")
+    opened = NsysSqlite(trace)
+    with pytest.raises(TraceError, match="a kernel ends before it starts") as raised:
+        opened.kernels(dict.fromkeys(opened.lanes()))
+    assert raised.traceback  # which keeps whatever was not closed
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("nsys-read")]
+    opened.close()
 
 
 def test_the_driver_is_told_the_safeguards(tmp_path: Path) -> None:

@@ -208,6 +208,11 @@ def values(column: Column) -> Column:
     return array("q", sorted(set(column)))
 
 
+def bounds(column: Column) -> tuple[int, int]:
+    """The least and the greatest element, (0, 0) of none."""
+    return (min(column), max(column)) if column else (0, 0)
+
+
 def exceeds(column: Column, other: Column) -> bool:
     """Whether an element is greater than the other's in its place."""
     return any(a > b for a, b in zip(column, other, strict=True))

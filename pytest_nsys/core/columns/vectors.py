@@ -208,6 +208,7 @@ def innermost(starts: Column, ends: Column, threads: Column, codes: Column) -> t
     edges = edges[numpy.append(True, edges[1:] != edges[:-1])]  # numpy.unique hashes, and takes ten times as long
     first = edges.searchsorted(begins)
     cells = numpy.where(closed, edges.searchsorted(reaches, "right"), len(edges)) - first
+    cells = cells.clip(0)  # none of a span that ends before it begins
     if cells.sum() > _DEEPEST * len(edges):
         return plain.innermost(starts, ends, threads, codes)
     ordered = (begins - reaches).argsort(kind="stable")
@@ -239,6 +240,10 @@ def parsed(text: str) -> Column:
 
 def values(column: Column) -> Column:
     return _column(_numbered(_seen(column))[1]) if len(column) else column[:]
+
+
+def bounds(column: Column) -> tuple[int, int]:
+    return _span(_seen(column))
 
 
 def exceeds(column: Column, other: Column) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -110,17 +111,18 @@ def read_kernels(
 
 
 def _as_blocks(
-    fast: Iterable[Block] | None,
+    fast: Generator[Block, None, None] | None,
     rows: Iterable[Sequence[SqlRow]],
     use: Callable[[Iterable[Block]], T],
     explain: Callable[[SqlRow], object] = id,
 ) -> T:
-    """What ``use`` makes of the blocks, which are read in a fast way or, where that cannot be, as rows."""
+    """What ``use`` makes of the blocks, which are read in a fast way or, where that cannot be, as rows.
+
+    Where it fails nothing is being read any more: the file may be closed then, and SQLite does not survive that.
+    """
     if fast is not None:
-        try:
+        with suppress(Unfit), closing(fast):
             return use(fast)
-        except Unfit:
-            pass
     return use(of_rows(rows, explain))
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.ranges import Ranges
-from pytest_nsys.traces.nsys.columns import check_text, check_whole, joined, split
+from pytest_nsys.traces.nsys.columns import OddValue, check_text, check_whole, joined, split
 from pytest_nsys.traces.nsys.tables import FIRST, NVTX, THREAD_BITS, among, name_condition, touching, within
 from pytest_nsys.traces.sqlite_columns import Unfit, blocks, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
@@ -38,19 +39,18 @@ def read_around(file: SqliteFile, spans: Mapping[int, Interval], texts: Texts) -
     whole = worth(_about(file, spans))
     inline: dict[str, int] = {}
     if whole:
-        try:
-            return _ranges(_blocks(file, where, inline), inline, texts)
-        except Unfit:
-            inline.clear()
+        with suppress(Unfit), closing(_blocks(file, where, inline)) as some:
+            return _ranges(some, inline, texts)
+        inline.clear()
     return _ranges(_rows(file, where, inline, whole=whole), inline, texts)
 
 
 def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
     """How many rows touch the spans, if they are spread evenly between the first and the last."""
     count = file.about(NVTX)
-    if not worth(count):
+    if not (worth(count) and (row_id := file.row_id(NVTX))):
         return count
-    ends = f"SELECT min(max(start, 0)), max(start) FROM {NVTX} WHERE rowid IN (2, {count})"
+    ends = f"SELECT min(max(start, 0)), max(start) FROM {NVTX} WHERE {row_id} IN (2, {count})"
     ((first, last),) = file.rows(ends)
     if type(first) is not int or type(last) is not int or first >= last:
         return count
@@ -58,14 +58,15 @@ def _about(file: SqliteFile, spans: Mapping[int, Interval]) -> int:
     return max(0, count * (min(high, last) - max(low, first)) // (last - first))
 
 
-def _blocks(file: SqliteFile, where: str, inline: dict[str, int]) -> Iterator[Some]:
+def _blocks(file: SqliteFile, where: str, inline: dict[str, int]) -> Generator[Some, None, None]:
     """Those named by an id in blocks, then those that have their text as rows. Raises Unfit."""
     has_text = file.has(NVTX, "text")
     row = (*NUMBERS, f"ifnull({file.column(NVTX, 'textId')}, {NAMELESS})")
-    for start, end, tid, _, name in blocks(file, row, NVTX, f"{where} AND text IS NULL" if has_text else where):
-        if any(NAMELESS < number < FIRST_ID for number in columns.values(name)[:2]):
-            raise Unfit("an id is where texts are numbered")
-        yield start, end, tid, name
+    with closing(blocks(file, row, NVTX, f"{where} AND text IS NULL" if has_text else where)) as found:
+        for start, end, tid, _, name in found:
+            if any(NAMELESS < number < FIRST_ID for number in columns.values(name)[:2]):
+                raise Unfit("an id is where texts are numbered")
+            yield start, end, tid, name
     if has_text:
         yield from _rows(file, f"text IS NOT NULL AND {where}", inline, whole=True)
 
@@ -86,6 +87,8 @@ def _rows(file: SqliteFile, where: str, inline: dict[str, int], *, whole: bool) 
             named = [i if t is None else inline[t] for t, i in zip(own, ids, strict=True)]
             try:
                 start, end, tid, _ = (array("q", column) for column in numbers)
+                if min(filter(None, ids), default=0) < FIRST_ID:
+                    raise OddValue("an id is where texts are numbered")
                 yield start, end, tid, array("q", [NAMELESS if name is None else name for name in named])
             except (TypeError, OverflowError):
                 _explain(rows)

@@ -158,7 +158,8 @@ class NsysSqlite:
     def _diagnostics(self) -> tuple[Diagnostic, ...]:
         if not self._file.has("DIAGNOSTIC_EVENT", "severity", "text"):
             return ()
-        sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, rowid"
+        sql = "SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) ORDER BY severity DESC, "
+        sql += self._file.row_id("DIAGNOSTIC_EVENT") or "text"
         kept = [
             table for table in ("META_DATA_CAPTURE", "TARGET_INFO_SYSTEM_ENV") if self._file.has(table, "name", "value")
         ]
@@ -339,7 +340,8 @@ class NsysSqlite:
             return False
         device = "" if lane.device is None else f" AND deviceId = {lane.device}"
         where = f"globalPid = {lane.global_pid}{device} AND end > {moment}"
-        return bool(self._file.rows(f"SELECT 1 FROM {KERNEL} WHERE {where} ORDER BY rowid DESC LIMIT 1"))
+        from_last = f"ORDER BY {row_id} DESC" if (row_id := self._file.row_id(KERNEL)) else ""
+        return bool(self._file.rows(f"SELECT 1 FROM {KERNEL} WHERE {where} {from_last} LIMIT 1"))
 
     def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""
