@@ -21,7 +21,8 @@ from pytest_nsys.analysis.windows import MEDIAN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean, naming
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value, printable
+from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of

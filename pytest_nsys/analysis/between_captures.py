@@ -21,8 +21,9 @@ from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance, mean, median
-from pytest_nsys.core.model import Label, Value, counted, label_words, printable
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import counted, label_words, printable
 
 FEWEST = 3
 """Captures among which one can be the other: of two nobody knows which."""

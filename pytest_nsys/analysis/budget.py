@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import equal, take, where, where_not
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.intervals import Intervals

@@ -26,7 +26,8 @@ from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value, from_here
+from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value
+from pytest_nsys.core.words import from_here
 
 
 class Mesh(NamedTuple):

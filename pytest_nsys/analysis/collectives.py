@@ -27,7 +27,8 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.grouping import grouped, sums_by
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Collective, Note, Row, Value, counted, printable
+from pytest_nsys.core.model import Collective, Note, Row, Value
+from pytest_nsys.core.words import counted, printable
 
 OTHER = "Other"
 """A kernel that communicates, and is no collective that is known here: of DeepEP, say."""

@@ -22,7 +22,8 @@ from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Range, Rank, Trace, Value, counted, printable
+from pytest_nsys.core.model import Range, Rank, Trace, Value
+from pytest_nsys.core.words import counted, printable
 
 
 class Empty(NamedTuple):

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import sub
 
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import RUN, WindowSpec
 from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace, printable
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace
+from pytest_nsys.core.words import printable
 
 SHOWN = 5
 _NUMBER = re.compile(r"\d+")

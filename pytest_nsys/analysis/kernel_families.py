@@ -20,7 +20,8 @@ from pytest_nsys.core.conventions import COPY_NAMES
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.families import OTHER, classifier, names_of, zero_filled
-from pytest_nsys.core.model import Row, Value, counted
+from pytest_nsys.core.model import Row, Value
+from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
 

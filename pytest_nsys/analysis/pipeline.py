@@ -21,7 +21,8 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.exact import exact, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value, are, counted, printable
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Note, Range, Row, Value
+from pytest_nsys.core.words import are, counted, printable
 from pytest_nsys.core.workload import TwoStages
 
 STAGES = ("stage0", "stage1")

@@ -13,7 +13,8 @@ from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import KernelsMode, Note, ProcessId, counted, printable, share_of
+from pytest_nsys.core.model import KernelsMode, Note, ProcessId
+from pytest_nsys.core.words import counted, printable, share_of
 
 
 def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True) -> Iterator[Note]:

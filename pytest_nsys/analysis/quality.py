@@ -22,7 +22,8 @@ from pytest_nsys.analysis.throughput import Deviation, deviation
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import KernelsMode, Value, are, counted, printable, share_of
+from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.words import are, counted, printable, share_of
 
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors"})

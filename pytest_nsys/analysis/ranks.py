@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace, printable
+from pytest_nsys.core.model import Lane, Note, ProcessId, Range, Rank, Setup, Trace
+from pytest_nsys.core.words import printable
 
 ONCE = "give each capture its own --nsys-trace"
 SHOWN = 8

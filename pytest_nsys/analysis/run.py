@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, in_window
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
 from pytest_nsys.analysis.trace_kernels import TraceKernels
 from pytest_nsys.analysis.windows import RUN, WindowSpec, anchor_windows

@@ -17,7 +17,8 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.model import Row, printable
+from pytest_nsys.core.model import Row
+from pytest_nsys.core.words import printable
 
 SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
 """Kinds in which every rank records the same size."""

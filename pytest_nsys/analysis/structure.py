@@ -21,7 +21,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import Column, distinct, order, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.grouping import members_by, sums_by
-from pytest_nsys.core.model import Label, Note, Row, Stream, counted, stream_labels
+from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
+from pytest_nsys.core.words import counted
 
 HASH_BITS = 52
 """Of a fingerprint: what every reader of JSON keeps exactly."""

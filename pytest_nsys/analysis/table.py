@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import Label, Row, Value, counted
+from pytest_nsys.core.model import Label, Row, Value
+from pytest_nsys.core.words import counted
 
 Labelled = tuple[Mapping[str, Label], Value]
 """A value with its dimensions by name."""

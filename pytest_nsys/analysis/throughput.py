@@ -11,14 +11,16 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Range, Row, Span, Value, counted
+from pytest_nsys.core.model import Range, Row, Span, Value
+from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Parallel, Workload
 
 QUANTILES = (50, 90, 99)

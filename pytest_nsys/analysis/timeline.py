@@ -15,7 +15,8 @@ from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Interval, counted, printable, stream_labels
+from pytest_nsys.core.model import Interval, stream_labels
+from pytest_nsys.core.words import counted, printable
 
 MANY_KERNELS = 1_000
 """From so many on, short ones are taken together."""

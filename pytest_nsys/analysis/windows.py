@@ -14,7 +14,8 @@ from itertools import pairwise
 
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import KernelsMode, Range, Span, Window, counted, printable
+from pytest_nsys.core.model import KernelsMode, Range, Span, Window
+from pytest_nsys.core.words import counted, printable
 
 MEDIAN = "median"
 RUN = "run"

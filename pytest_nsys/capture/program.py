@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake, one_line
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.tools.nsys_command import Nsys, find_nsys
 
 MICRO_BATCHES = 32

@@ -15,8 +15,9 @@ from pytest_nsys.cli.options import executor_option, format_option
 from pytest_nsys.cli.output import print_answer, shown
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
-from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME

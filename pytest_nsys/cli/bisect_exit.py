@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import click
 
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.verdict import Outcome
 
 REPORT = "--nsys-json"

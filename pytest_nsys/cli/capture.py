@@ -13,7 +13,7 @@ import click
 from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, Capture, Captured, Job, Sizes, job_of, plan, run_capture
 from pytest_nsys.cli.group import Exit, complain
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.report import export_to
 
 

@@ -16,7 +16,7 @@ from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, rea
 from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named

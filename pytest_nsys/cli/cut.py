@@ -12,7 +12,7 @@ from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import UsageMistake, one_line
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target

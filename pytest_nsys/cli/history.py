@@ -13,7 +13,7 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.cli.options import check_dimensions, selectors_of, where_option
 from pytest_nsys.cli.output import deliver, format_of, print_notes
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean, hint
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
 from pytest_nsys.stored.history.reading import History, known_in, load

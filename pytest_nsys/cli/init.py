@@ -31,7 +31,8 @@ from pytest_nsys.cli.options import executor_option, reading_ahead
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import KernelsMode, Trace, counted, printable
+from pytest_nsys.core.model import KernelsMode, Trace
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import (
     GENERIC,
     Ask,

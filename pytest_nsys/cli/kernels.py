@@ -16,8 +16,9 @@ from pytest_nsys.cli.options import MeasureOptions, amount, measuring, peak_opti
 from pytest_nsys.cli.output import mode_of, note_lines, print_answer, print_notes
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake, hint
 from pytest_nsys.core.families import TABLES, names_of
-from pytest_nsys.core.model import Note, counted, printable
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.units import NANOSECONDS
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import built_in_or_read
 from pytest_nsys.gates.kinds import read_families

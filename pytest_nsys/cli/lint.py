@@ -13,7 +13,7 @@ from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.output import shown
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
 from pytest_nsys.core.file_names import SUFFIXES, gate_files_below
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.tables import as_json

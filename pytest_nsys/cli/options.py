@@ -27,8 +27,9 @@ from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, hint
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span, printable
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span
 from pytest_nsys.core.units import UnitMistake, parse_quantity
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import CONVENTION_HELP, convention_for
 from pytest_nsys.reports.tables import Format

@@ -9,7 +9,8 @@ import click
 
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import Note, Rank, Window, printable
+from pytest_nsys.core.model import Note, Rank, Window
+from pytest_nsys.core.words import printable
 from pytest_nsys.reports.tables import Column, Format, Row, rendered
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole

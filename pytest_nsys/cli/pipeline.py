@@ -15,8 +15,9 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import mode_of, print_answer
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import Note, Span, Value, printable
+from pytest_nsys.core.model import Note, Span, Value
 from pytest_nsys.core.units import BARE, format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.gate_file import load_gate_file

@@ -21,8 +21,9 @@ from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window, printable
+from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.reports.tables import CellKind, Column, Row, numbers, ratios, texts
 

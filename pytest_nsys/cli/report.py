@@ -12,7 +12,7 @@ import click
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.cli.options import MeasureOptions, measuring, peak_option
 from pytest_nsys.core.errors import NoRows, UsageMistake
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.workload_keys import ConfigMistake, read_config
 from pytest_nsys.reports.run_report import RunReport

@@ -13,7 +13,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring, selectors_of, where_option
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import Note, label_words
+from pytest_nsys.core.model import Note
+from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import Column, Row, json_value, measure, number

@@ -1,7 +1,7 @@
 """What can go wrong, in classes that the outside tells apart: each carries one clear line for the person.
 
 Every message says what is wrong, where, and what to do, with the word that was probably meant. Whoever raises one has
-already stripped control characters from the names in it (:func:`pytest_nsys.core.model.printable`).
+already stripped control characters from the names in it (:func:`pytest_nsys.core.words.printable`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import printable
 
 
 def exact(value: Fraction) -> Value:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 LIMIT_S = 0.5
 """Of the processor's time, that the names of a process may take together beyond ``EACH_S`` for each."""

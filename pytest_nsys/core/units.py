@@ -13,7 +13,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import printable
 
 TIME = "ns"
 RATIO = "%"

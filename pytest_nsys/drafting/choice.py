@@ -29,8 +29,9 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
 from pytest_nsys.core.errors import NothingMeasured
-from pytest_nsys.core.model import KernelsMode, Span, Value, counted, printable
+from pytest_nsys.core.model import KernelsMode, Span, Value
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import counted, printable
 
 GENERIC = BUILT_IN["generic"]
 FIRST = "first"

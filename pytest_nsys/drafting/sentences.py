@@ -15,7 +15,8 @@ from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import KernelsMode, Value, printable
+from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.margins import (
     GUESS,
     Figures,

@@ -15,8 +15,9 @@ from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.model import KernelsMode, Label, Span, printable
+from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import BARE
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.keys import KEYS
 

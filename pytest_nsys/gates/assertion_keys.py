@@ -12,8 +12,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import HASH, format_tolerance
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
     Aggregate,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.verdict import Difference
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")

@@ -12,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention, ConventionMistake
 from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import Entry, read_name
 from pytest_nsys.gates.yaml_nodes import Reader, compose_file

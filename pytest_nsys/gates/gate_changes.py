@@ -20,7 +20,7 @@ from typing import Any
 from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.gate_file import load_gate_file, loads_gate_file
 from pytest_nsys.gates.loosening_rules import (

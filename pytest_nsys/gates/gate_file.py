@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_nsys.analysis.quality import Bounds
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.assertion_keys import read_assertion
 from pytest_nsys.gates.convention_keys import read_convention

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, label_key, meant, select
 from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Label, Note, Row, Value, counted, label_words
+from pytest_nsys.core.model import Label, Note, Row, Value
 from pytest_nsys.core.units import HASH
+from pytest_nsys.core.words import counted, label_words
 from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound

@@ -17,8 +17,9 @@ from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
-from pytest_nsys.core.model import KernelsMode, Label, Span, no_command, printable
+from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import NANOSECONDS, UnitMistake, absolute_amounts, parse_quantity, relative_amount
+from pytest_nsys.core.words import no_command, printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.assertion import AllowMissing, Severity, Tolerance
 from pytest_nsys.gates.comparability import FIELDS

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import (
     BARE,
     COUNT,
@@ -28,6 +27,7 @@ from pytest_nsys.core.units import (
     relative_amount,
     written_value,
 )
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Comparator, Constant, FromBaseline, Judged, Requirement, Tolerance
 
 FLOORS = (Comparator.GT, Comparator.GE)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeGuard
 from pytest_nsys.analysis.quality import AT_LEAST, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import COUNT, RATIO, format_tolerance, format_value, written_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import (
     Aggregate,
     AllowMissing,

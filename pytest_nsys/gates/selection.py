@@ -19,7 +19,8 @@ from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Tabl
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Label, Value, counted, label_words
+from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.words import counted, label_words
 from pytest_nsys.gates.assertion import Aggregate, AllowMissing, Assertion
 
 

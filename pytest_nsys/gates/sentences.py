@@ -22,8 +22,8 @@ from pytest_nsys.analysis.collectives import spelt
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean, hint
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import COUNT, HASH, MICRO, TIME
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
     Aggregate,

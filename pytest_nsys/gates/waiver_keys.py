@@ -12,8 +12,8 @@ from yaml.nodes import Node
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import limit_value, parse_quantity
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.assertion_keys import Selecting
 from pytest_nsys.gates.kinds import clean_name

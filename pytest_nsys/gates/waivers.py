@@ -11,8 +11,9 @@ from datetime import date
 
 from pytest_nsys.analysis.table import Selector, Table, matches
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import format_apart
+from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.assertion import Assertion, Waiver
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 

@@ -14,8 +14,8 @@ from typing import Any
 from yaml.nodes import Node
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.kinds import Entry

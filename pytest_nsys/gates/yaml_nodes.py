@@ -14,7 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.core.errors import GateFileError, Mistake, hint
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Location
 
 MAX_BYTES = 1 << 20

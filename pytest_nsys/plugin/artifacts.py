@@ -21,7 +21,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, named_traces

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
-from pytest_nsys.core.model import label_words
+from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import counted
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of

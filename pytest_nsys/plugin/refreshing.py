@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.stored.baselines.changes import row_lines

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.plugin.left_out import Selection
 from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of

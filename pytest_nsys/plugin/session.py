@@ -26,7 +26,8 @@ from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
 from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Trace, folders_up, from_here
+from pytest_nsys.core.model import Trace
+from pytest_nsys.core.words import folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of

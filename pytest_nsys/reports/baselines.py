@@ -15,8 +15,9 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import as_exact, median
-from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.noise import deviation

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
-from pytest_nsys.core.model import Label, counted, label_words, printable
+from pytest_nsys.core.model import Label
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import counted, label_words, printable
 
 MOST_PARTS = 3
 MOST_CAUSES = 3

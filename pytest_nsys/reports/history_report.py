@@ -14,8 +14,9 @@ from dataclasses import fields
 
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.exact import exact_text, median
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Row, as_json, as_table, json_value, measure, numbers, texts
 from pytest_nsys.reports.text import change_words

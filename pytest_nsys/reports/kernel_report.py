@@ -15,8 +15,9 @@ from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, matched, stragglers
 from pytest_nsys.core.exact import exact, mean, median
-from pytest_nsys.core.model import Value, counted, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import TIME, format_value
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.tables import (
     Format,
     Row,

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, RATIO, format_value
+from pytest_nsys.core.words import printable
 
 
 class Format(enum.StrEnum):

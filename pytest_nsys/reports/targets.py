@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, TraceError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 NAMES = {
     GATE_SUFFIX: "a gate file",

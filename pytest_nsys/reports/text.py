@@ -8,8 +8,9 @@ from functools import lru_cache
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance
-from pytest_nsys.core.model import Note, Step, Value, label_words, printable
+from pytest_nsys.core.model import Note, Step, Value
 from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_tolerance, format_value
+from pytest_nsys.core.words import label_words, printable
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, ParamSpec, TypeVar
 
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 CONNECT_S = 5
 WORKERS_S = 30

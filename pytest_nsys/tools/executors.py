@@ -16,7 +16,7 @@ from concurrent.futures import Executor, Future
 from typing import ParamSpec, TextIO, TypeVar
 
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 SERIAL = "serial"
 WAYS = f"{SERIAL}, processes:N, processes (one for each core), dask:ADDRESS (as in dask:tcp://host:8786)"

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 PATIENCE_S = 60
 ELSEWHERE = frozenset(

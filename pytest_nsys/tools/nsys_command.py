@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 MAGIC = b"NVIDIA Tegra Profiler Report"
 """First bytes of every report, of 2021 to 2026."""

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import DEFAULT
 from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
-from pytest_nsys.core.model import Trace, printable
+from pytest_nsys.core.model import Trace
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
 

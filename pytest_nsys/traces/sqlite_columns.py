@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 
 from pytest_nsys.core.columns import Column, expect, parsed
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
 
 Block = Sequence[Column]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 MAGIC = b"SQLite format 3\x00"
 WRITE_AHEAD_AT = 18

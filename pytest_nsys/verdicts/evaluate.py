@@ -10,7 +10,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
-from pytest_nsys.core.model import Note, counted, printable
+from pytest_nsys.core.model import Note
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge

@@ -22,7 +22,8 @@ from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import Note, Value, label_words
+from pytest_nsys.core.model import Note, Value
+from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, told

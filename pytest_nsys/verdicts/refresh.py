@@ -17,7 +17,8 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
-from pytest_nsys.core.model import Value, counted
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences, told
 from pytest_nsys.gates.noise import FEWEST_TRACES

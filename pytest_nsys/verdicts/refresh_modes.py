@@ -17,7 +17,8 @@ from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
-from pytest_nsys.core.model import Value, counted, label_words, printable
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.verdict import JudgedRow

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import trace_kernels
-from pytest_nsys.analysis.rank_window import RankTrack, RankWindow, StreamUse, in_window
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow, StreamUse, in_window
 from pytest_nsys.analysis.timeline import in_order
 from pytest_nsys.analysis.windows import WindowSpec, span_lengths, steady_indices
 from pytest_nsys.core.columns import Column, choice

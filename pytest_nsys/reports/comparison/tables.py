@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.core.model import Note, counted
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown

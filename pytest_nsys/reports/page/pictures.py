@@ -19,7 +19,8 @@ from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.exact import exact_text
-from pytest_nsys.core.model import Label, label_words, printable
+from pytest_nsys.core.model import Label
+from pytest_nsys.core.words import label_words, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.text import rows_to_show

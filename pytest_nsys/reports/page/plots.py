@@ -13,8 +13,9 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, TIME, format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.page import template
 
 TICKS = "▁▂▃▄▅▆▇█"

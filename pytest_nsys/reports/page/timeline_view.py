@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
-from pytest_nsys.core.model import counted
 from pytest_nsys.core.units import NANOSECONDS, format_value
+from pytest_nsys.core.words import counted
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:

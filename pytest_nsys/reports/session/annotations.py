@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words

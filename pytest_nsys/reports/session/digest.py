@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
-from pytest_nsys.core.model import counted
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.record import state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges
 from pytest_nsys.gates.loosening_rules import ChangeKind
 

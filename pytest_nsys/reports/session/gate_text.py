@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.choice import Choice, candidate_words
 from pytest_nsys.drafting.sentences import DraftSentence
 

@@ -19,9 +19,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from pytest_nsys.core.exact import Exact, from_exact
-from pytest_nsys.core.model import printable
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.version import VERSION
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_changes import GateChanges as LoosenedGates
 from pytest_nsys.gates.loosening_rules import ChangeKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pytest_nsys.core.model import counted, printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words, signed
 from pytest_nsys.reports.session.digest import (

@@ -13,8 +13,9 @@ from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import Exact, as_exact, from_exact
-from pytest_nsys.core.model import Note, Step, printable
+from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import Plain, plain_causes, plain_labels

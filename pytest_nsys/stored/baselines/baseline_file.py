@@ -22,8 +22,9 @@ from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median
-from pytest_nsys.core.model import Label, Value, counted, printable
+from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import HASH
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.judgement import Reference
 from pytest_nsys.gates.noise import FEWEST_TRACES

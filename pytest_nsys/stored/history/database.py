@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pytest_nsys.core.errors import HistoryError
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 
 APPLICATION_ID = 0x4E535953
 """``NSYS``: how a history tells itself from any other SQLite database."""

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import exact_value
-from pytest_nsys.core.model import Value, printable
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import BadRuns, PastRun
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import differences

@@ -15,7 +15,8 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, select
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import median
-from pytest_nsys.core.model import Label, Row, Value, counted, label_words
+from pytest_nsys.core.model import Label, Row, Value
+from pytest_nsys.core.words import counted, label_words
 from pytest_nsys.stored.baselines.baseline_file import RowLabels
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries
 

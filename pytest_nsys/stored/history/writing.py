@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.exact import exact_text, exact_value
-from pytest_nsys.core.model import Label, label_words, printable
+from pytest_nsys.core.model import Label
 from pytest_nsys.core.version import VERSION
+from pytest_nsys.core.words import label_words, printable
 from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.stored.baselines.baseline_file import series_id

@@ -16,18 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
-from pytest_nsys.core.model import (
-    Api,
-    Collective,
-    Copy,
-    Interval,
-    Kernels,
-    Lane,
-    Range,
-    Setup,
-    TraceFacts,
-    printable,
-)
+from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut_process import About, CutEvent, CutRank
 from pytest_nsys.traces.chrome.json_stream import EventStream
 

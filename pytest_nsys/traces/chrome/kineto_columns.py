@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, printable
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.kineto_events import (
     ARROW_START,
     ARROWS,

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Kernels, Setup, counted
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Kernels, Setup
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event

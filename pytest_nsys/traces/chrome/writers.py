@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import Trace, printable
+from pytest_nsys.core.model import Trace
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.chrome.json_stream import head

@@ -12,7 +12,8 @@ from typing import TypeVar
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Stream, counted, printable
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Stream
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.nsys.tables import (
     CONTEXT,
     DEVICE,

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.model import TraceFacts, printable
+from pytest_nsys.core.model import TraceFacts
+from pytest_nsys.core.words import printable
 from pytest_nsys.tools.nsys_command import version_order
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 

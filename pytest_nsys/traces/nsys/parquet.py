@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.export_cache import Export, Wanted, find_export, write_export
 
 WRITTEN_AS = "2"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_nsys.core.errors import TraceError, one_line
-from pytest_nsys.core.model import printable
+from pytest_nsys.core.words import printable
 from pytest_nsys.tools.nsys_command import Nsys, export_sqlite, find_nsys, is_report
 from pytest_nsys.traces.nsys.export_cache import (
     LONGEST_NAME,

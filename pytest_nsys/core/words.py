@@ -1,0 +1,74 @@
+"""How are counts, shares, labels, paths and names of somebody else's said in one line of text?"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+def label_words(labels: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
+    """A row's labels, each with its dimension, in words: ``rank 0 stage stage2_f``."""
+    pairs = labels.items() if isinstance(labels, Mapping) else labels
+    return " ".join(f"{dimension} {label}" for dimension, label in pairs)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 row``, ``3 rows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def are(number: int) -> str:
+    """``is`` of one thing, ``are`` of several."""
+    return "is" if number == 1 else "are"
+
+
+def share_of(part: int, whole: int) -> str:
+    """``12.5 %``, to a tenth."""
+    return f"{round(100 * part / whole, 1)} %"
+
+
+_COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")
+
+
+def no_command(text: str) -> str:
+    """``text`` in which a CI system finds no command: ``##[…]`` and ``##name[…]`` anywhere, ``::…`` at the start."""
+    return _COMMAND.sub(r"\g<0> ", text) if "##" in text or "::" in text else text
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """``text`` on one line, without control characters, cut at ``limit``: fit for a terminal, and for a log of CI.
+
+    Names in a trace come from somebody else's program and may hold escape sequences, or what CI takes for a command.
+    """
+    if len(text) > limit or not text.isprintable():
+        text = "".join(c if c.isprintable() else "�" for c in text[: limit + 1])
+    text = no_command(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def folders_up(here: Path, root: Path | None = None) -> tuple[Path, ...]:
+    """``here`` and the folders above it, up to ``root`` or the repository's top, whichever is higher."""
+    up = (here, *here.parents)
+    tops = [up.index(root)] if root in up else []
+    tops += [n for n, folder in enumerate(up) if (folder / ".git").exists()][:1]
+    return up[: max(tops, default=0) + 1]
+
+
+def from_here(text: str, here: Path | None = None, root: Path | None = None) -> str:
+    """``text`` with paths as a person here would type them: a report leaves the machine, its folders need not.
+
+    A folder itself, as the top of a repository, is called by its name.
+    """
+    if os.sep not in text:
+        return text
+    try:
+        folders = folders_up(here or Path.cwd(), root)
+    except OSError:  # the folder is gone
+        return text
+    for n, folder in enumerate(folders):
+        spelled = rf"(?<![\w.~-]){re.escape(str(folder))}"
+        text = re.sub(spelled + re.escape(os.sep), (f"..{os.sep}" * n).replace("\\", "\\\\"), text)
+        text = re.sub(rf"{spelled}(?![\w.-])", folder.name.replace("\\", "\\\\"), text)
+    return text
