@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from pytest_nsys.core.columns import Column, expect, parsed
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.sqlite_file import FAILURES, SqliteFile, SqlRow
 
@@ -36,6 +36,13 @@ MANY_ROWS = 100_000
 
 WAY = "PYTEST_NSYS_READING"
 """The environment variable that says ``arrow``, ``text`` or ``rows`` for tables of every size, as tests run under."""
+
+
+def _way() -> str | None:
+    way = os.environ.get(WAY)
+    if way not in (None, "arrow", "text", "rows"):
+        raise UsageMistake(f"{WAY}={printable(way, 40)}: say arrow, text or rows")
+    return way
 
 
 class Unfit(Exception):
@@ -56,7 +63,7 @@ class Reader(Protocol):
 
 def worth(rows: int) -> bool:
     """Whether so many rows are to be read in blocks."""
-    way = os.environ.get(WAY)
+    way = _way()
     return way != "rows" and (way is not None or rows >= MANY_ROWS)
 
 
@@ -116,12 +123,12 @@ def _readers(file: SqliteFile, count: int) -> list[Reader]:
     from pytest_nsys.traces import arrow_sqlite
 
     count = max(count, 1)
-    way = os.environ.get(WAY)
+    way = _way()
     trouble = arrow_sqlite.trouble() if way != "text" else ""
     if trouble is None:
         return [arrow_sqlite.ArrowReader(file.uri) for _ in range(count)]
     if way == "arrow":
-        raise RuntimeError(f"{WAY}=arrow: the driver cannot be used: {trouble or 'it is not installed'}")
+        raise UsageMistake(f"{WAY}=arrow: the driver cannot be used: {trouble or 'it is not installed'}")
     return [TextReader(file, number) for number in range(count)]
 
 

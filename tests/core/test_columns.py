@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import choice, plain, vectors
+from pytest_nsys.core.errors import UsageMistake
 
 BOTH = pytest.mark.parametrize("way", [plain, vectors], ids=["python", "numpy"])
 OPERATIONS = [name for name, own in vars(plain).items() if inspect.isfunction(own) and own.__module__ == plain.__name__]
@@ -196,6 +197,12 @@ def test_one_way_can_be_forced(forced: str, found: object) -> None:
     assert all(choice.Choice(forced).vectors(size) is found for size in (0, choice.PATIENCE))
 
 
+@pytest.mark.parametrize("forced", ["nunpy", ""])
+def test_a_word_that_forces_nothing_is_a_mistake(forced: str) -> None:
+    with pytest.raises(UsageMistake, match=f"^PYTEST_NSYS_COLUMNS={forced}: say python, or numpy where numpy 1.25 or"):
+        choice.Choice(forced).vectors(1)
+
+
 def test_a_numpy_that_is_missing_or_too_old_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> None:
         raise RuntimeError("module compiled against another version")
@@ -209,6 +216,8 @@ def test_a_numpy_that_is_missing_or_too_old_is_done_without(monkeypatch: pytest.
         assert one.vectors(choice.PATIENCE) is None
         assert one.lacks_numpy
         assert not choice.Choice("python").lacks_numpy
+        with pytest.raises(UsageMistake, match=r"^PYTEST_NSYS_COLUMNS=numpy: say python, or"):
+            choice.Choice("numpy").vectors(1)
     choice._vectors.cache_clear()
 
 

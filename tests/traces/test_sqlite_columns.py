@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import Kernels, Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.samples import schema
@@ -361,5 +361,11 @@ def test_without_the_driver_texts_are_read(trace: Path, driver: pytest.MonkeyPat
     note = "the driver of the extra 'fast' cannot be used (no such symbol for file:), so tables are read more slowly"
     assert (note in said) == (module is not None)
     driver.setenv(WAY, "arrow")
-    with pytest.raises(RuntimeError, match="the driver cannot be used: " + ("no such" if module else "it is not inst")):
+    with pytest.raises(UsageMistake, match="the driver cannot be used: " + ("no such" if module else "it is not inst")):
+        read(trace)
+
+
+def test_a_word_that_forces_no_way_is_a_mistake(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WAY, "arow")
+    with pytest.raises(UsageMistake, match=r"^PYTEST_NSYS_READING=arow: say arrow, text or rows$"):
         read(trace)

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.words import printable
+
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
@@ -41,17 +44,27 @@ class Choice:
         self._worked += elements
 
     def vectors(self, elements: int) -> ModuleType | None:
-        """The module that works on this many with numpy; None where plain Python does."""
+        """The module that works on this many with numpy; None where plain Python does. Raises UsageMistake."""
+        if self.forced is not None:
+            return self._as_forced()
+        if elements < FEW:
+            self._worked += elements
+            return None
+        if self._worked + elements < PATIENCE and "numpy" not in sys.modules:
+            self._worked += elements
+            return None
+        return _vectors()
+
+    def _as_forced(self) -> ModuleType | None:
+        """Raises UsageMistake: a run that is meant for numpy must not be green in plain Python."""
         if self.forced == "python":
             return None
-        if self.forced != "numpy":
-            if elements < FEW:
-                self._worked += elements
-                return None
-            if self._worked + elements < PATIENCE and "numpy" not in sys.modules:
-                self._worked += elements
-                return None
-        return _vectors()
+        if self.forced == "numpy" and (found := _vectors()) is not None:
+            return found
+        wanted = f"numpy {'.'.join(map(str, OLDEST))} or newer"
+        raise UsageMistake(
+            f"{FORCE}={printable(str(self.forced), 40)}: say python, or numpy where {wanted} is installed"
+        )
 
     @property
     def lacks_numpy(self) -> bool:
