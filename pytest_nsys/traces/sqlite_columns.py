@@ -16,7 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
@@ -80,9 +80,8 @@ def blocks(file: SqliteFile, columns: Sequence[str], table: str, where: str = "1
         conditions = [f"{bound} AND ({where})" for bound in (*bounds, f"{row_id} < 1")]
         expect(last * len(columns))
         with ExitStack() as opened:
-            readers = _readers(file, min(THREADS, len(bounds)))
-            for reader in readers:
-                opened.callback(reader.close)
+            reader_of = _way_to_read(file)
+            readers = [opened.enter_context(closing(reader_of(n))) for n in range(max(min(THREADS, len(bounds)), 1))]
             yield from _in_order(readers, columns, table, conditions)
     except (TraceError, *FAILURES) as error:
         raise Unfit(str(error)) from error
@@ -119,17 +118,17 @@ def _in_order(
                 future.cancel()
 
 
-def _readers(file: SqliteFile, count: int) -> list[Reader]:
+def _way_to_read(file: SqliteFile) -> Callable[[int], Reader]:
+    """Makes the reader of a number. Raises UsageMistake where the way that is forced cannot be had."""
     from pytest_nsys.traces import arrow_sqlite
 
-    count = max(count, 1)
     way = _way()
     trouble = arrow_sqlite.trouble() if way != "text" else ""
     if trouble is None:
-        return [arrow_sqlite.ArrowReader(file.uri) for _ in range(count)]
+        return lambda _: arrow_sqlite.ArrowReader(file.uri)
     if way == "arrow":
         raise UsageMistake(f"{WAY}=arrow: the driver cannot be used: {trouble or 'it is not installed'}")
-    return [TextReader(file, number) for number in range(count)]
+    return lambda number: TextReader(file, number)
 
 
 def slower() -> str | None:

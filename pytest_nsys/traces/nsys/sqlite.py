@@ -381,7 +381,7 @@ class NsysSqlite:
             names = texts_of(self._file.rows(f"SELECT id, value FROM {STRINGS} WHERE {matches}", name_globs))
         if not names:
             return {}
-        where = f"{starting('globalTid', spans)} AND {one_of('nameId', names)}"
+        where = starting("globalTid", spans, also=one_of("nameId", names))
         calls: dict[int, dict[object, Api]] = defaultdict(dict)
         columns = "start, globalTid, correlationId, nameId"
         with self._damage(RUNTIME):

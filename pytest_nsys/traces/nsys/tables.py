@@ -113,11 +113,11 @@ def touches(span: Interval) -> str:
     return f"{within('start', high=span[1])} AND {within('end', low=span[0])}"
 
 
-def starting(column: str, spans: Mapping[int, Interval]) -> str:
-    """Calls that start in the span of their process; the hull of all spans is looked at first."""
+def starting(column: str, spans: Mapping[int, Interval], also: str = "1") -> str:
+    """Calls that start in the span of their process, and pass ``also``, where the hull of all spans lets them."""
     low, high = min(lo for lo, _ in spans.values()), max(hi for _, hi in spans.values())
     own = {pid: within("start", lo, hi) for pid, (lo, hi) in spans.items()}
-    return f"{within('start', low, high)} AND {by_process(column, own)}"
+    return f"{within('start', low, high)} AND {also} AND {by_process(column, own)}"
 
 
 def one_of(column: str, ids: Collection[int]) -> str:
