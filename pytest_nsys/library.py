@@ -78,6 +78,8 @@ class NsysRun:
         workload: Workload | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
+        if not isinstance(workload, Workload | None):
+            raise ArgumentMistake(f"workload= is a pytest_nsys.core.workload.Workload, not {workload!r}")
         self.captures_for, self.convention, self._workload = captures_for, convention, workload or Workload()
         self.close = close
 
@@ -134,6 +136,8 @@ class NsysRun:
         """
         measured, captures = metric_of(metric), self.captures
         spec = self._spec(window, span, kernels)
+        if not isinstance(allow_missing, Mapping | None):
+            raise ArgumentMistake(f"allow_missing= maps stages to ranks, as {{'stage1_*': [0]}}, not {allow_missing!r}")
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         if not all(type(rank) is int for ranks in excused.values() for rank in ranks):
             raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")

@@ -148,6 +148,26 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
             ArgumentMistake,
             "allow_missing= names ranks by their numbers, not {'*': '0'}",
         ),
+        (
+            lambda run: run.rows("overlap", allow_missing=cast(Any, ["*"])),
+            ArgumentMistake,
+            "allow_missing= maps stages to ranks, as {'stage1_*': [0]}, not ['*']",
+        ),
+        (
+            lambda run: run.under(cast(Any, 3)),
+            ArgumentMistake,
+            "convention= is a name, the path of a YAML file or a Convention, not 3",
+        ),
+        (
+            lambda run: run.under("pithtrain", anchor=cast(Any, 3)),
+            ArgumentMistake,
+            "anchor= is the name of a range, as",
+        ),
+        (
+            lambda _: open_run("no.sqlite", convention="pithtrain", workload=cast(Any, {"steps": 2})),
+            ArgumentMistake,
+            "workload= is a pytest_nsys.core.workload.Workload, not {'steps': 2}",
+        ),
         (lambda run: run.rows("overlap", span="half"), ArgumentMistake, "'half' is none of range, period"),
         (
             lambda run: run.under("pithtrian"),

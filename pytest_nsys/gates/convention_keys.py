@@ -69,10 +69,14 @@ def convention_of(value: Named, anchor: str | None = None) -> Convention:
     """The convention that ``value`` is, names or holds, with another anchor where one is given."""
     if isinstance(value, Convention):
         found = value
-    else:
+    elif isinstance(value, str | os.PathLike):
         found = built_in_or_read(os.fspath(value), BUILT_IN, "convention", _read)
+    else:
+        raise ArgumentMistake(f"convention= is a name, the path of a YAML file or a Convention, not {value!r}")
     if anchor is None:
         return found
+    if not isinstance(anchor, str):
+        raise ArgumentMistake(f"anchor= is the name of a range, as in 'ProfilerStep#%', not {anchor!r}")
     if not anchor.strip():
         raise ArgumentMistake("--anchor is empty")
     return dataclasses.replace(found, anchor=anchor)
