@@ -332,7 +332,8 @@ def test_a_locked_file_is_said_to_be(trace: Path) -> None:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """What is found of the driver is forgotten before and after."""
+    """What is found of the driver is forgotten before and after, and no way is forced."""
+    monkeypatch.delenv(WAY, raising=False)
     arrow_sqlite.trouble.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
