@@ -1,4 +1,7 @@
-"""What pytest sees of a verdict: two exceptions and a warning, to be named in ``xfail``, ``-W`` and ``except``."""
+"""What pytest sees of a verdict: two exceptions and a warning, to be named in ``xfail``, ``-W`` and ``except``.
+
+Beside them what it sees where none was tried for.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ class GateFailed(AssertionError):
 
 class GateNotJudged(AssertionError):
     """*No data* or *incomparable*: nothing was judged, which is no pass and no expected failure."""
+
+
+class NotRun(pytest.skip.Exception):  # type: ignore[name-defined, misc]
+    """No trace was given, so there is nothing to judge: a skip, which pytest counts and goes on."""
 
 
 class NsysWarning(pytest.PytestWarning):

@@ -100,6 +100,8 @@ def of_report(report: Mapping[str, Any], code: int) -> Answer:
     for outcome in UNJUDGED:
         if named := _named(assertions, str(outcome)):
             return Answer(SKIP, f"{outcome}: {named}")
+    if not_run := report.get("not_run"):
+        return Answer(SKIP, f"not run: {not_run[0]['file']}: {not_run[0]['why']}")
     if report["mistakes"] or (code and assertions):
         why = report["mistakes"][0]["text"] if report["mistakes"] else f"the command ended in {code} all the same"
         return Answer(SKIP, f"no assertion failed, but {why}")

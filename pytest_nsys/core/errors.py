@@ -19,6 +19,10 @@ class UsageMistake(NsysError):
     """An option or argument that cannot be meant: a path that does not exist, an unknown metric."""
 
 
+class NoTraceGiven(UsageMistake):
+    """Nobody named a trace, in a checkout that need not have one."""
+
+
 class ArgumentMistake(UsageMistake, ValueError):
     """An argument of a function that cannot be meant."""
 

@@ -11,14 +11,14 @@ import pytest
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT
-from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NsysError
+from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.convention_keys import Named, convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
-from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.reports.text import explanation
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -34,9 +34,13 @@ class RunUnderTest(NsysRun):
 
     @property
     def captures(self) -> Captures:
-        """The opened captures; a trace that cannot be opened fails the test by one line."""
+        """The opened captures; a trace that cannot be opened fails the test by one line, and where none is given it is
+        skipped.
+        """
         try:
             return super().captures
+        except NoTraceGiven as nothing:
+            raise NotRun(str(nothing)) from None
         except NsysError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
 
@@ -81,6 +85,8 @@ class NsysGate:
         try:
             context = session.context(gate) if gate_file is not None else GateContext(session.captures(gate), gate)
             verdict = evaluate(assertion, context)
+        except NoTraceGiven as nothing:
+            raise NotRun(str(nothing)) from None
         except NsysError as error:
             raise pytest.fail.Exception(f"{sentence}\n  error: {error}", pytrace=False) from None
         if not verdict.good:

@@ -185,10 +185,17 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Hand the verdict's record to the report, which also carries it from an xdist worker."""
     report = yield
+    if report.skipped and call.excinfo is not None:
+        from pytest_nsys.outcomes import NotRun
+
+        if isinstance(call.excinfo.value, NotRun):
+            from pytest_nsys.plugin.not_run import hand_over
+
+            hand_over(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "call" or report.failed:
@@ -201,6 +208,18 @@ def pytest_runtest_makereport(
     if entry is not None and (report.when == "call" or report.failed):
         report.nsys_history = {**entry, "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_teststatus(
+    report: pytest.CollectReport | pytest.TestReport, config: pytest.Config
+) -> tuple[str, str, str] | None:
+    """Count a gate file without a trace as one skip."""
+    if not hasattr(report, "nsys_not_run"):
+        return None
+    from pytest_nsys.plugin.not_run import status
+
+    return status(report, config)
 
 
 @pytest.hookimpl(trylast=True)
@@ -231,10 +250,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was judged and by how much it held, also when everything is green."""
     stats = {category: reports for category, reports in terminalreporter.stats.items() if category != "rerun"}
-    judged = [report for reports in stats.values() for report in reports if hasattr(report, "nsys")]
+    told = [report for reports in stats.values() for report in reports]
+    judged = [report for report in told if hasattr(report, "nsys")]
+    not_run = [report for report in told if hasattr(report, "nsys_not_run")]
     ref = given(config, "nsys_baseline_ref")
-    if not judged and not ref and not config.getoption("nsys_update_baselines"):
+    if not judged and not not_run and not ref and not config.getoption("nsys_update_baselines"):
         return
+    from pytest_nsys.plugin.not_run import not_run_files, terminal_lines
     from pytest_nsys.reports.session.digest import keep
     from pytest_nsys.reports.session.summary import summary_lines
 
@@ -246,16 +268,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if ref:
         from pytest_nsys.plugin.session import session_of
-        from pytest_nsys.reports.session.gate_changes import terminal_lines
+        from pytest_nsys.reports.session.gate_changes import terminal_lines as change_lines
 
         branch, files = session_of(config).branch, [record["file"] for record in records]
-        changes = branch.gate_changes(files) if branch is not None else None
-        lines = terminal_lines(changes, judged=bool(files)) + lines
+        seen = [*files, *(file.name for file in not_run_files(not_run))]
+        changes = branch.gate_changes(seen) if branch is not None else None
+        lines = change_lines(changes, judged=bool(files)) + lines
         lines += branch.baseline_change_lines(files) if branch is not None else []
     if config.getoption("nsys_update_baselines"):
         from pytest_nsys.plugin.session import session_of
 
         lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)
+    lines += terminal_lines(not_run)
     if lines:
         terminalreporter.section("nsys gate")
         for line in lines:

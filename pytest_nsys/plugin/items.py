@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NsysError
+from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.outcomes import GateFailed, GateNotJudged, NsysWarning
+from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
@@ -110,6 +110,8 @@ class GateItem(JudgedItem):
                 session.refreshing.of(self.gate).readable()
             else:
                 self._context.reference(self.assertion)
+        except NoTraceGiven as nothing:
+            raise NotRun(str(nothing)) from None
         except NsysError as error:
             self._error(error)
 

@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.plugin.left_out import Selection
+from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.session import named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.session.digest import (
@@ -125,6 +126,7 @@ class Reporting:
     full: str = ""
     annotations: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    not_run: dict[str, pytest.TestReport] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
     @pytest.hookimpl(optionalhook=True)
@@ -149,6 +151,8 @@ class Reporting:
             and report.nodeid not in self.records
         ):
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
+        elif hasattr(report, "nsys_not_run"):
+            self.not_run[report.nodeid] = report
         elif report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
 
@@ -186,6 +190,7 @@ class Reporting:
 
     def digest(self, exit_status: int) -> Digest:
         own, files = session_of(self.config), [record["file"] for record in self.records.values()]
+        not_run = tuple(not_run_files(self.not_run.values()))
         changed = own.branch.baseline_changes(files) if own.branch is not None else []
         refreshed = own.refreshing.lines() if own.updating else []
         return Digest(
@@ -194,8 +199,11 @@ class Reporting:
             exit_status=exit_status,
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
-            gate_changes=own.branch.gate_changes(files) if own.branch is not None else None,
+            gate_changes=own.branch.gate_changes([*files, *(f.name for f in not_run)])
+            if own.branch is not None
+            else None,
             left_out=self.left_out,
+            not_run=not_run,
             pictures={name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),
         )
@@ -207,7 +215,8 @@ class Reporting:
         failed = session.exitstatus != pytest.ExitCode.OK
         ended = session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop))
         mistaken = {mistake.file for mistake in self.mistakes}
-        return tuple(self.selection.left_out(self.records, self.skipped, mistaken, ended=ended))
+        told = {**self.records, **self.not_run}
+        return tuple(self.selection.left_out(told, self.skipped, mistaken, ended=ended))
 
     def _write(self, path: Path, text: str, write: Any) -> None:
         shown = session_of(self.config).shown(path)

@@ -24,16 +24,16 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
-from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
+from pytest_nsys.core.errors import BaselineError, NoTraceGiven, NsysError, UsageMistake
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Trace
-from pytest_nsys.core.words import folders_up, from_here
+from pytest_nsys.core.words import folders_up, from_here, printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
-from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace, usual_convention
+from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
@@ -46,6 +46,7 @@ BASELINES = "baselines"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
 """Commands that measure the whole run where they are given no window."""
 
+NOT_GIVEN = "no trace given (--nsys-trace=PATH, or nsys_trace in the ini file)"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
@@ -107,13 +108,28 @@ class NsysSession:
         """The database of the history, None where none is named."""
         return path_of(self.config, "nsys_history")
 
+    @cached_property
+    def needs_traces(self) -> bool:
+        """Whether what has no trace is red: where that is asked for, in CI, and where anybody speaks of traces.
+
+        A run that compares or writes is about its traces, too.
+        """
+        from pytest_nsys.tools.executors import in_ci
+
+        asked = given(self.config, "nsys_strict") or given(self.config, "nsys_trace") or self._against
+        return bool(asked) or self.updating or in_ci()
+
     def source(self, gate: GateFile | None = None) -> Source:
-        """Where the traces of a gate file are. Raises UsageMistake where nobody says."""
+        """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
         values, folder = in_force(self.config, "nsys_trace")
         if gate is not None and gate.traces and not self.config.getoption("nsys_trace"):
-            return Source(gate.traces, gate.path.parent)
+            own = Source(gate.traces, gate.path.parent)
+            if not self.needs_traces and not any(is_there(value, own.base) for value in own.values):
+                absent = ", ".join(printable(self.shown(plain(own.base / value))) for value in own.values)
+                raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent} of the gate file does not exist")
+            return own
         if not values:
-            raise UsageMistake(NO_TRACE)
+            raise UsageMistake(NO_TRACE) if self.needs_traces else NoTraceGiven(NOT_GIVEN)
         return Source(tuple(values), folder)
 
     def traces(self, gate: GateFile) -> tuple[str, ...]:

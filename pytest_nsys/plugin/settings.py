@@ -48,8 +48,8 @@ class Setting(NamedTuple):
         return self.starts or ("reporting" if self.writes else "")
 
     @property
-    def ini_type(self) -> Literal["linelist", "string"]:
-        return "linelist" if self.many else "string"
+    def ini_type(self) -> Literal["linelist", "bool", "string"]:
+        return "linelist" if self.many else "string" if self.metavar or self.choices else "bool"
 
     def option_words(self) -> dict[str, Any]:
         words: dict[str, Any] = {"help": self.help}
@@ -194,6 +194,11 @@ _TABLE = (
         many=True,
         filled=True,
         check=_check_traces,
+    ),
+    Setting(
+        "nsys_strict",
+        "fail gate files for which no trace is given, in place of skipping them; where CI is set they always fail",
+        ini="fail gate files for which no trace is given, as --nsys-strict does",
     ),
     Setting(
         "nsys_against",

@@ -82,9 +82,14 @@ EVERY_S = 0.1
 WIDTH = 30
 
 
+def in_ci() -> bool:
+    """Whether CI runs this, by the variable that most of them set."""
+    return os.environ.get("CI", "").strip().lower() not in ("", "0", "false")
+
+
 def on_terminal(stream: TextIO) -> bool:
     """Whether a person looks at the stream: a log of CI would keep every state of the line."""
-    return stream.isatty() and not os.environ.get("CI")
+    return stream.isatty() and not in_ci()
 
 
 class Progress:

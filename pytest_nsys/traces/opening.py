@@ -224,6 +224,18 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
         return _find(value, base / Path(value).expanduser())
 
 
+def is_there(value: str, base: Path) -> bool:
+    """Whether ``value`` means anything at all, be it no trace; a folder that is kept empty in git is nothing.
+
+    Raises UsageMistake where that cannot be told.
+    """
+    with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
+        path = base / Path(value).expanduser()
+        if path.is_dir():
+            return any(not inside.name.startswith(".") for inside in path.iterdir())
+        return path.exists() or (glob.has_magic(value) and any(glob.iglob(str(path), recursive=True)))
+
+
 def _find(value: str, path: Path) -> tuple[Path, ...]:
     if is_parquet(path):
         return (path,)

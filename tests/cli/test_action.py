@@ -255,6 +255,15 @@ def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None
         assert "::error file=mistake/gate.nsys.yaml,line=3," in runner.log
 
 
+def test_a_gate_file_without_a_trace_is_no_skip(runner: Runner) -> None:
+    runner.project.gate(GREEN)
+    runner.project.file("pytest.ini", "[pytest]\nnsys_strict = false\n")
+    runner.environment["CI"] = ""
+    assert runner.run(fail_on="never") == 1, runner.log
+    assert runner.outputs["verdict"] == "error"
+    assert "no trace: give --nsys-trace=PATH" in runner.summary
+
+
 # -- what was found is judged
 
 

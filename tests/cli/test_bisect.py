@@ -135,6 +135,18 @@ def test_the_verdicts_decide(states: tuple[str, ...], code: int, answer: int) ->
     assert of_report(report(*states), code).code == answer
 
 
+@pytest.mark.parametrize(("states", "code", "answer"), [((), 0, 125), (("passed",), 0, 125), (("failed",), 1, 1)])
+def test_what_had_no_trace_is_not_good(states: tuple[str, ...], code: int, answer: int) -> None:
+    not_run = [{"file": "gate.nsys.yaml", "assertions": ["a"], "why": "no trace given"}]
+    assert of_report(report(*states) | {"not_run": not_run}, code).code == answer
+
+
+def test_a_capture_that_left_no_trace_cannot_be_judged(project: Project) -> None:
+    project.gate(GATE)
+    code, said = ended(project, f"{PYTHON} -m pytest -q -p no:hypothesispytest gate.nsys.yaml", CI="")
+    assert (code, "not run: gate.nsys.yaml: no trace given" in said) == (125, True), said
+
+
 def test_a_mistake_elsewhere_is_no_verdict() -> None:
     own = report("passed", mistakes=[{"file": "test_model.py", "text": "ImportError: no such module"}])
     found = of_report(own, 2)

@@ -49,7 +49,7 @@ def test_a_mistake_in_asking_is_a_value_error(project: Project, more: str) -> No
 @pytest.mark.parametrize("call", ["nsys_run.rows('overlap')", "nsys_gate('overlap >= 60%')"])
 def test_without_a_trace(project: Project, call: str) -> None:
     project.file("test_perf.py", f"def test(nsys_run, nsys_gate):\n    {call}\n")
-    assert "no trace: give --nsys-trace=PATH" in project.pytest(code=1)
+    assert "no trace: give --nsys-trace=PATH" in project.pytest("--nsys-strict", code=1)
     project.file("run.sqlite", "not a database")
     assert "is no SQLite file" in project.pytest("--nsys-trace=run.sqlite", code=1)
 

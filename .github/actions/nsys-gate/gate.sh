@@ -94,7 +94,7 @@ verdict() { # one word; without a report it is an error
 }
 
 run() {
-    local -a words=() files=() more=()
+    local -a words=(--nsys-strict) files=() more=()
     local value code=0 why token notes='^::\(error\|warning\|notice\) '
     if ! why=$("$python" "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
         broken "${why:-there is no Python: $python}"

@@ -74,6 +74,8 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
         yield Annotation("error", place(mistake.file), mistake.line, "nsys gate: not judged", mistake.text)
     if not digest.records and not digest.mistakes:
         yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
+    for one in digest.not_run if digest.records else ():
+        yield Annotation("warning", place(one.name), None, "nsys gate: not run", printable(one.why, SHOWN_TEXT))
     for (file, _), group in left_out_groups(digest.left_out).items():
         if group[0].by is not By.ARGUMENTS:
             text = printable(left_out_words(group), SHOWN_TEXT)

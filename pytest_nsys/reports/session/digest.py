@@ -56,14 +56,22 @@ class LeftOut:
     why: str
 
 
+class NotRunFile(NamedTuple):
+    """A gate file for which nobody gave a trace, the names of its assertions, and what is said of it."""
+
+    name: str
+    assertions: tuple[str, ...]
+    why: str
+
+
 @dataclass(frozen=True)
 class Digest:
     """All that reports show of a session. ``records`` come by file, line and name.
 
     ``changed_baselines`` are the files of baselines that differ from those of the base, as plain data; ``refreshed``
     are lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
-    None where nobody asked; ``left_out`` is what was found and got no verdict. ``pictures`` are those of each
-    assertion, where they are drawn; ``history`` is the database of the past.
+    None where nobody asked; ``left_out`` is what was found and got no verdict, ``not_run`` what had no
+    trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past.
     """
 
     records: tuple[Plain, ...]
@@ -73,6 +81,7 @@ class Digest:
     changed_baselines: tuple[Plain, ...] = ()
     gate_changes: GateChanges | None = None
     left_out: tuple[LeftOut, ...] = ()
+    not_run: tuple[NotRunFile, ...] = ()
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
     history: Path | None = None
 
@@ -133,8 +142,10 @@ class Digest:
             said.append(f"{counted(len(self.mistakes), 'mistake')} kept files from being judged")
         if self.records:
             said.append(counts_words(self.records))
-        elif not self.refreshed and not self.mistakes:
+        elif not self.refreshed and not self.mistakes and not self.not_run:
             said.append("no assertion of a gate file was judged")
+        if self.not_run:
+            said.append(not_run_words(self.not_run))
         if self.left_out:
             whole = sum(not one.name for one in self.left_out)
             numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
@@ -197,6 +208,12 @@ def left_out_words(group: Sequence[LeftOut]) -> str:
     """Assertions of one file that one reason left out: ``2 assertions, deselected by PYTEST_ADDOPTS``."""
     what = counted(len(group), "assertion") if group[0].name else "the whole file"
     return f"{what}, {group[0].why}"
+
+
+def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
+    """``not run: 1 gate file, no trace given``, with other tests that asked for a trace."""
+    numbers = {"gate file": len(files), "test": tests}
+    return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
 
 
 def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:

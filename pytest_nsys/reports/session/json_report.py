@@ -218,6 +218,12 @@ class LeftOut(Shape):
     why: str
 
 
+class NotRun(Shape):
+    file: str
+    assertions: Annotated[list[str], doc("Those that would have been judged.")]
+    why: Annotated[str, doc("Which trace is missing, and the option that gives one.")]
+
+
 class GateChange(Shape):
     file: str
     since: Since
@@ -278,6 +284,7 @@ class Report(Shape):
     mistakes: Annotated[list[Mistake], doc("Why files could not be collected.")]
     gate_changes: Annotated[GateChanges | None, doc("What the branch loosens; null without --nsys-baseline-ref.")]
     left_out: Annotated[list[LeftOut], doc("What was found and got no verdict.")]
+    not_run: Annotated[list[NotRun], doc("Gate files that were skipped because no trace was given.")]
     baseline_changes: Annotated[list[str], doc("Baselines that differ from those of the base, a line each.")]
     changed_baselines: Annotated[list[ChangedBaseline], doc("The same files as objects.")]
     refreshed: Annotated[list[str], doc("Baselines that this session wrote, a line each.")]
@@ -309,6 +316,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
         "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
+        "not_run": [filled(NotRun, {"file": one.name}, one) for one in digest.not_run],
         "baseline_changes": digest.baseline_changes,
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),

@@ -16,6 +16,7 @@ from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
     LeftOut,
+    NotRunFile,
     left_out_groups,
     left_out_words,
     shared_causes,
@@ -85,6 +86,8 @@ def _parts(digest: Digest) -> Iterator[str]:
         for mistake in digest.mistakes:
             yield f"- {code(mistake.place)}: {prose(mistake.text)}"
         yield ""
+    if digest.not_run:
+        yield from ("### Not run", "", *map(_not_run, digest.not_run), "")
     if digest.left_out:
         yield from ("### Left out", "", *map(_left_out, left_out_groups(digest.left_out).values()), "")
     if digest.changed_baselines:
@@ -97,6 +100,10 @@ def _parts(digest: Digest) -> Iterator[str]:
         yield from (*(f"- {code(name)}: {prose(shared_words(rows))}" for name, rows in reds.items()), "")
     for file in digest.files:
         yield from _gate_file(file)
+
+
+def _not_run(file: NotRunFile) -> str:
+    return f"- {code(file.name)}: {counted(len(file.assertions), 'assertion')}: {prose(file.why)}"
 
 
 def _left_out(group: Sequence[LeftOut]) -> str:
