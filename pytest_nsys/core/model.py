@@ -13,10 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.core.columns import take, within
 from pytest_nsys.core.words import printable
+
+if TYPE_CHECKING:
+    from pytest_nsys.core.operations import LaunchCalls, StreamWait
 
 Value = int | Fraction
 """A measured value: nanoseconds and counts are int, ratios and means are Fraction."""
@@ -108,6 +111,10 @@ class Range(NamedTuple):
     end_ns: int
     thread: int
     name: str
+
+
+NO_STREAM = -1
+"""The number of the stream of what a trace puts on none: such operations have no order among each other."""
 
 
 class Stream(NamedTuple):
@@ -264,10 +271,12 @@ class TraceFacts(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One call of the CUDA API on the CPU."""
+    """One call of the CUDA API on the CPU; ``thread`` is as of a Range."""
 
     start_ns: int
     name: str
+    end_ns: int
+    thread: int
 
 
 class Copy(NamedTuple):
@@ -362,6 +371,16 @@ class Trace(Protocol):
 
     def launches(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, array[int]]:
         """For each kernel the start of its earliest launch row, NO_LAUNCH where it has none."""
+        ...
+
+    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        """The call that launched each kernel; of transfers and copies, too."""
+        ...
+
+    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
+        """Every stream-wait by process, in the order of its place; None where the trace has not one on record: then
+        nothing tells whether there were any.
+        """
         ...
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:

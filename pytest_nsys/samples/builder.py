@@ -16,7 +16,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_nsys.samples.schema import CURRENT, KERNEL, NVTX, PROCESSES, RUNTIME, Cell, Export, Schema, Strings
+from pytest_nsys.samples.schema import (
+    CUDA_EVENT,
+    CURRENT,
+    KERNEL,
+    NVTX,
+    PROCESSES,
+    RUNTIME,
+    SYNCHRONIZATION,
+    Cell,
+    Export,
+    Schema,
+    Strings,
+)
 
 PUSH_POP_RANGE, START_END_RANGE, MARK, DOMAIN_CREATE = 59, 60, 34, 75
 
@@ -24,6 +36,9 @@ RUNTIME_API, DRIVER_API = 0, 1
 LAUNCH_NAMES = {RUNTIME_API: "cudaLaunchKernel_v7000", DRIVER_API: "cuLaunchKernelEx"}
 LAUNCH_LENGTH_NS = 3_000
 LAUNCH_LEAD_NS = 5_000
+EVENT_CALL_NS = 700
+STREAM_WAIT = 2
+NO_SYNC_ID = 0xFFFFFFFF
 
 
 def global_pid(pid: int, hardware_id: int = 0, vm_id: int = 0) -> int:
@@ -100,6 +115,7 @@ class Process:
     thread: int
     place: Mapping[str, int]
     _correlations: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _records: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def global_tid(self, thread: int | None = None) -> int:
         return self.global_pid | (self.thread if thread is None else thread)
@@ -143,6 +159,7 @@ class Process:
         correlation: int | None = None,
         launch: bool = True,
         launch_class: int = RUNTIME_API,
+        launch_length_ns: int = LAUNCH_LENGTH_NS,
     ) -> int:
         """A kernel and its launch; returns the correlation id.
 
@@ -154,7 +171,7 @@ class Process:
             correlation = self.api(
                 LAUNCH_NAMES.get(launch_class, LAUNCH_NAMES[RUNTIME_API]),
                 called_ns,
-                called_ns + LAUNCH_LENGTH_NS,
+                called_ns + launch_length_ns,
                 thread=thread,
                 event_class=launch_class,
                 correlation=correlation,
@@ -193,6 +210,30 @@ class Process:
             nameId=self.trace.strings.id_of(name),
         )
         return number
+
+    def event_record(self, call_ns: int, *, stream: int | None = None, context: int | None = None) -> int:
+        """An event is recorded on a stream; the number of the record, which :meth:`stream_wait` may wait for.
+
+        Rows of events have no time of their own: the call alone says when.
+        """
+        number = next(self._records)
+        correlation = self.api("cudaEventRecord_v3020", call_ns, call_ns + EVENT_CALL_NS)
+        self.trace.insert(CUDA_EVENT, **self._event(correlation, stream, context), eventSyncId=number)
+        return number
+
+    def stream_wait(
+        self, call_ns: int, record: int | None = None, *, stream: int | None = None, context: int | None = None
+    ) -> int:
+        """A stream waits for a record; None: for one of which the trace holds no row. Returns the correlation."""
+        correlation = self.api("cudaStreamWaitEvent_v3020", call_ns, call_ns + EVENT_CALL_NS)
+        span = {"start": call_ns + 1, "end": call_ns + 2, **self._event(correlation, stream, context), "deviceId": 0}
+        sync_id = NO_SYNC_ID if record is None else record
+        self.trace._insert_known(SYNCHRONIZATION, **span, syncType=STREAM_WAIT, eventId=1, eventSyncId=sync_id)
+        return correlation
+
+    def _event(self, correlation: int, stream: int | None, context: int | None) -> dict[str, int]:
+        span = self.gpu_span(0, 0, correlation, stream, context=context)
+        return {column: value for column, value in span.items() if column not in ("start", "end")}
 
     def gpu_span(
         self,

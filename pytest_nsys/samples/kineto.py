@@ -18,7 +18,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
+from pytest_nsys.samples.builder import EVENT_CALL_NS, LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
 
 Json = Any
 
@@ -60,6 +60,7 @@ class KinetoBuilder:
                 self.members["distributedInfo"]["pg_config"] = groups
         self.events: list[Json] = []
         self._correlations = itertools.count(1)
+        self._recorded_on: dict[int, int] = {}
 
     def event(self, cat: str, name: str, start_ns: int, end_ns: int, **more: Json) -> dict[str, Json]:
         """Any event with a duration; ``more`` replaces or adds members. It can still be changed."""
@@ -88,13 +89,15 @@ class KinetoBuilder:
         thread: int | None = None,
         correlation: int | None = None,
         launch: bool = True,
+        launch_length_ns: int | None = None,
         **args: Json,
     ) -> int:
         """A kernel and its launch; returns the correlation. A ``correlation`` that is given gets no launch."""
         number = next(self._correlations) if correlation is None else correlation
         if launch and correlation is None:
             called_ns = start_ns - self.launch_lead_ns if launch_ns is None else launch_ns
-            self.api(self.launch_name, called_ns, thread=thread, correlation=number)
+            until_ns = None if launch_length_ns is None else called_ns + launch_length_ns
+            self.api(self.launch_name, called_ns, until_ns, thread=thread, correlation=number)
         self._run(name, start_ns, end_ns, self.device if device is None else device, stream, number, args)
         return number
 
@@ -119,6 +122,28 @@ class KinetoBuilder:
         own = self.pid if self.main_thread is None else self.main_thread
         tid = own if thread is None else thread
         self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args=self._joined(number))
+        return number
+
+    def event_record(self, call_ns: int, *, stream: int = 7) -> int:
+        """An event is recorded on a stream: a call, whose correlation :meth:`stream_wait` may wait for."""
+        number = self.api("cudaEventRecord", call_ns, call_ns + EVENT_CALL_NS)
+        self._recorded_on[number] = stream
+        return number
+
+    def stream_wait(self, call_ns: int, record: int | None = None, *, stream: int = 7) -> int:
+        """A stream waits for a record; None: for one that the trace does not know. Returns the correlation."""
+        number = self.api("cudaStreamWaitEvent", call_ns, call_ns + EVENT_CALL_NS)
+        args = {
+            "cuda_sync_kind": "Stream Wait Event",
+            "wait_on_stream": -1 if record is None else self._recorded_on.get(record, -1),
+            "wait_on_cuda_event_record_corr_id": -1 if record is None else record,
+            "stream": stream,
+            "correlation": number,
+            "device": self.device,
+            "context": 1,
+        }
+        place = {"pid": self.device, "tid": stream}
+        self.event("cuda_sync", "Stream Wait Event", call_ns + 1, call_ns + 2, **place, args=args)
         return number
 
     def _joined(self, correlation: int) -> Json:

@@ -28,10 +28,12 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 PROCESSES = "PROCESSES"
+SYNC_TYPES = "ENUM_CUPTI_SYNC_TYPE"
 
 _COLUMN = re.compile(r"(?P<name>\w+?)(?P<key>!key)?(:(?P<type>TEXT|REAL))?(?P<required>!)?(=(?P<default>.+))?")
 
@@ -112,6 +114,9 @@ TABLES: Mapping[str, TableSchema] = {
     ),
     MEMSET: _table(_GPU_SPAN + "value!=0 bytes! graphNodeId memKind!=2", order="start"),
     SYNCHRONIZATION: _table(_GPU_SPAN + "deprecatedSyncType syncType!=1 eventId!=0 eventSyncId", order="start"),
+    CUDA_EVENT: _table(
+        "timestamp=0 deviceId!=0 contextId!=1 greenContextId streamId!=7 correlationId globalPid eventId!=0 eventSyncId"
+    ),
     GRAPH_TRACE: _table(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start"),
     NVTX: _table(
         "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId domainId "
@@ -122,6 +127,7 @@ TABLES: Mapping[str, TableSchema] = {
     "ENUM_NSYS_EVENT_TYPE": _table(_ENUM),
     "ENUM_NSYS_EVENT_CLASS": _table(_ENUM),
     "ENUM_CUDA_MEMCPY_OPER": _table(_ENUM),
+    SYNC_TYPES: _table(_ENUM),
 }
 """In the order in which a file holds them."""
 
@@ -145,6 +151,12 @@ ENUM_ROWS: Mapping[str, tuple[tuple[int, str, str], ...]] = {
         (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
         (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"),
         (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer"),
+    ),
+    SYNC_TYPES: (
+        (1, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE", "Event sync"),
+        (2, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT", "Stream wait sync"),
+        (3, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", "Stream sync"),
+        (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
     ),
 }
 

@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut_process import About, CutEvent, CutRank
 from pytest_nsys.traces.chrome.json_stream import EventStream
@@ -178,6 +179,14 @@ class CutTrace:
         """When each kernel was launched, NO_LAUNCH where nothing says."""
         each = [self._ranks[lane.global_pid].launches({lane: some}) for lane, some in kernels.items()]
         return {lane: launches for found in each for lane, launches in found.items()}
+
+    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        """The call that launched each kernel."""
+        each = [self._ranks[lane.global_pid].launch_calls({lane: some}) for lane, some in kernels.items()]
+        return {lane: calls for found in each for lane, calls in found.items()}
+
+    def stream_waits(self) -> None:
+        """None: a cut holds no waits."""
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span; None where the trace recorded none."""

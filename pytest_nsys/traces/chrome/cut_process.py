@@ -23,6 +23,8 @@ from pytest_nsys.core.model import (
     Lane,
     Setup,
 )
+from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto
 from pytest_nsys.traces.chrome.kineto_columns import Columns
@@ -154,7 +156,7 @@ class CutContent(Content):
         if event.cat == KERNEL:
             self._add_kernel(name, start, end, args)
         elif event.cat == CALL:
-            self.columns.put_call(start, NO_LAUNCH, name)
+            self.columns.put_call(start, end, 0, NO_LAUNCH, name)
         elif event.cat == COPY:
             self.copies.append(Copy(start, args.source, args.target, args.launch_ns))
         elif event.cat == TRANSFER:
@@ -190,9 +192,10 @@ class CutContent(Content):
         self.copies.sort()
 
     @cached_property
-    def calls(self) -> Mapping[int, int]:
+    def calls(self) -> CallTable:
         """The launches of the copies that count as communication."""
-        return self._calls
+        starts = array("q", self._calls.values())
+        return earliest_calls(array("q", self._calls), LaunchCalls(starts, starts, array("q", [0]) * len(starts)))
 
     @cached_property
     def as_kernels(self) -> Mapping[int, Kernels]:

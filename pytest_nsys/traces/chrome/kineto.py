@@ -33,9 +33,12 @@ from pytest_nsys.core.model import (
     Lane,
     Range,
     Setup,
+    Stream,
     TraceFacts,
 )
+from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
+from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
 from pytest_nsys.traces.chrome.kineto_content import (
     Content,
     memories_of,
@@ -47,7 +50,11 @@ from pytest_nsys.traces.chrome.kineto_content import (
 )
 from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
-from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, merged, told_apart, touching_span
+from pytest_nsys.traces.chrome.kineto_waits import stream_waits
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, told_apart, touching_span
+
+OTHERS = {**NAMES, **TRANSFERS}
+"""The names of what is asked for as kernels are, and is none."""
 
 UNDEFINED = "undefined"
 """The description of a group that the program gave none."""
@@ -248,11 +255,32 @@ class Kineto:
         look_up = self._content.launches.get
         found = {lane: array("q", map(look_up, some.correlation)) for lane, some in kernels.items()}
         for lane, some in kernels.items():
-            if NAMES.keys() & some.names.keys():  # the table above is of kernels alone
-                for i, (name, correlation) in enumerate(zip(some.name, some.correlation, strict=True)):
-                    if name in NAMES:
-                        found[lane][i] = self._content.calls.get(correlation, NO_LAUNCH)
+            if OTHERS.keys() & some.names.keys():  # the table above is of kernels alone
+                called = self._content.calls.of(some.correlation).start_ns
+                for i, name in enumerate(some.name):
+                    if name in OTHERS:
+                        found[lane][i] = called[i]
         return found
+
+    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        """The earliest call of each kernel; the start of an arrow that leads to it is all that is known of its call."""
+        self._content.refuse_damaged(CALL)
+        found = {lane: self._content.calls.of(some.correlation) for lane, some in kernels.items()}
+        for lane, launches in self.launches(kernels).items():
+            calls = found[lane]
+            for i in where(equal(calls.start_ns, NO_LAUNCH)):
+                calls.start_ns[i] = calls.end_ns[i] = launches[i]
+        return found
+
+    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
+        """Every stream-wait in the order of its place; None where there is none."""
+        content = self._content
+        content.refuse_damaged(WAIT)
+        columns = content.columns
+        if not columns.waits:
+            return None
+        streams = (Stream(*place) for place in (*columns.places, *columns.transfer_places))
+        return {content.global_pid: stream_waits(columns.waits, content.calls.starts(), streams)}
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the arguments of the kernels record: torch.profiler writes it for most kernels of NCCL, not for all."""
@@ -281,7 +309,7 @@ class Kineto:
                 correlation = columns.call_correlation[i]
                 key = (i,) if correlation == NO_LAUNCH else correlation
                 if key not in calls or start < calls[key].start_ns:
-                    calls[key] = Api(start, names[name])
+                    calls[key] = Api(start, names[name], columns.call_end[i], columns.call_thread[i])
         return {content.global_pid: sorted(calls.values(), key=lambda a: (a.start_ns, a.name))}
 
     def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:
@@ -290,10 +318,14 @@ class Kineto:
         columns, names = content.columns, content.names
         found: dict[Lane, list[Copy]] = {}
         devices = [device for device, _, _ in columns.transfer_places]
+        launches = content.calls.of(columns.transfer_correlation).start_ns
         for i in where(equal(columns.transfer_kind, COPY_ID)):
-            start, device = columns.transfer_start[i], devices[columns.transfer_place[i]]
-            correlation, name = columns.transfer_correlation[i], columns.transfer_name[i]
-            called = content.calls.get(correlation, start)
+            start, device, name = (
+                columns.transfer_start[i],
+                devices[columns.transfer_place[i]],
+                columns.transfer_name[i],
+            )
+            called = start if launches[i] == NO_LAUNCH else launches[i]
             for lane in (Lane(content.global_pid, device), Lane(content.global_pid, None)):
                 if lane in spans and spans[lane][0] <= called <= spans[lane][1]:
                     found.setdefault(lane, []).append(Copy(start, *memories_of(names[name]), called))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, Stream
+from pytest_nsys.core.operations import Place
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.kineto_events import (
     ARROW_START,
@@ -28,14 +29,21 @@ from pytest_nsys.traces.chrome.kineto_events import (
     POINTLESS,
     RANGES,
     SPANS,
+    STREAM_WAIT,
+    SYNCS,
     WINDOW_END,
     Event,
     column_of_ns,
     nanoseconds,
 )
+from pytest_nsys.traces.chrome.kineto_waits import Wait
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, MEMSET_ID, TRANSFERS
 
 TRANSFER_KINDS: Mapping[str | None, int] = {**dict.fromkeys(COPIES, COPY_ID), **dict.fromkeys(MEMSETS, MEMSET_ID)}
+
+
+CALL, WAIT = "API call", "stream-wait"
+"""What events are called where one is damaged, as those of ``TRANSFERS`` are."""
 
 
 class Names(dict[str, int]):
@@ -68,12 +76,14 @@ class Columns:
         self.kernel_place, self.kernel_name = array("i"), array("i")
         self.graph_node = bytearray()
         self.call_start, self.call_correlation, self.call_name = array("q"), array("q"), array("i")
+        self.call_end, self.call_thread = array("q"), array("q")
         self.range_start, self.range_end = array("q"), array("q")
         self.range_thread, self.range_name = array("q"), array("i")
         self.transfer_start, self.transfer_end, self.transfer_correlation = array("q"), array("q"), array("q")
         self.transfer_place, self.transfer_kind, self.transfer_name = array("i"), array("q"), array("i")
         self.transfer_places = Places()
-        self.damaged_transfer: TraceError | None = None
+        self.waits: list[Wait] = []
+        self.damaged: dict[str, TraceError] = {}
         self.call_pids: set[int] = set()
         self.range_pids: set[int] = set()
         self.recorded_until_ns: int | None = None
@@ -93,6 +103,9 @@ class Columns:
             elif category in TRANSFER_KINDS:
                 for event in some:
                     self._add_transfer(event, TRANSFER_KINDS[category])
+            elif category in SYNCS:
+                for event in some:
+                    self._add_wait(event)
             elif category in SPANS or category in (NO_CATEGORY, None):
                 for event in some:
                     self._recording(event)
@@ -131,11 +144,15 @@ class Columns:
 
     def _add_calls(self, events: Sequence[Any]) -> None:
         _only_complete(events)
-        starts = array("q", column_of_ns([event.ts for event in events]))
+        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
+        threads = array("q", [event.tid for event in events])
+        ends, column = _ends(starts, lengths), array("q", starts)
         correlations = _correlations([event.args for event in events])
         pids, numbers = _numbers(event.pid for event in events), self.names
         names = [numbers[event.name] for event in events]
-        self.call_start.extend(starts)
+        self.call_start.extend(column)
+        self.call_end.extend(ends)
+        self.call_thread.extend(threads)
         self.call_correlation.extend(correlations)
         self.call_name.fromlist(names)
         self.call_pids |= pids
@@ -197,11 +214,9 @@ class Columns:
         if event.ph in POINTLESS or device is None or not -(1 << 31) <= device < 1 << 31:
             return  # it is told apart by its device, as kernels are
         start = self._time(event, what, event.ts)
-        try:
-            end = self._fits(event, what, start + self._length(event, what))
-        except TraceError as error:  # of those who ask for its length: it counts as launched, whatever became of it
-            end, self.damaged_transfer = start, self.damaged_transfer or error
-        correlation, place = _whole(args.correlation), (device, _whole(args.context) or 0, stream or 0)
+        end = self._end_for_who_asks(event, what, start)
+        place = (device, _whole(args.context) or 0, NO_STREAM if stream is None else stream)
+        correlation = _whole(args.correlation)
         self.put_transfer(start, end, NO_LAUNCH if correlation is None else correlation, place, kind, str(event.name))
 
     def put_transfer(
@@ -215,15 +230,26 @@ class Columns:
         self.transfer_kind.append(kind)
         self.transfer_name.append(self.names[name])
 
+    def _end_for_who_asks(self, event: Any, what: str, start: int) -> int:
+        """Its end; where that cannot be read its start, and the damage is kept for those who ask for such an end."""
+        try:
+            return self._fits(event, what, start + self._length(event, what))
+        except TraceError as error:
+            self.damaged.setdefault(what, error)
+            return start
+
     def _add_call(self, event: Any) -> None:
         correlation = _whole((event.args or NO_ARGS).correlation)
-        start = self._time(event, "API call", event.ts)
-        self.put_call(start, NO_LAUNCH if correlation is None else correlation, event.name)
+        start = self._time(event, CALL, event.ts)
+        end, thread = self._end_for_who_asks(event, CALL, start), self._thread(event)
+        self.put_call(start, end, thread, NO_LAUNCH if correlation is None else correlation, event.name)
         self.call_pids |= _numbers([event.pid])
 
-    def put_call(self, start: int, correlation: int, name: str) -> None:
+    def put_call(self, start: int, end: int, thread: int, correlation: int, name: str) -> None:
         """One more call of the API."""
         self.call_start.append(start)
+        self.call_end.append(end)
+        self.call_thread.append(thread)
         self.call_correlation.append(correlation)
         self.call_name.append(self.names[name])
 
@@ -231,9 +257,12 @@ class Columns:
         start = self._time(event, "range", event.ts)
         is_open = event.ph == "B" or event.dur is None or _as_bytes(event.dur) in (b"", b"null")
         end = OPEN_END_NS if is_open else self._fits(event, "range", start + self._length(event, "range"))
-        thread = _whole(event.tid)
-        self.put_range(start, end, -1 - self.threads[str(event.tid)] if thread is None else thread, event.name)
+        self.put_range(start, end, self._thread(event), event.name)
         self.range_pids |= _numbers([event.pid])
+
+    def _thread(self, event: Any) -> int:
+        thread = _whole(event.tid)
+        return -1 - self.threads[str(event.tid)] if thread is None else thread
 
     def put_range(self, start: int, end: int, thread: int, name: str) -> None:
         """One more range."""
@@ -241,6 +270,24 @@ class Columns:
         self.range_end.append(end)
         self.range_thread.append(thread)
         self.range_name.append(self.names[name])
+
+    def _add_wait(self, event: Any) -> None:
+        """A stream-wait; the place of its record is what the call of that correlation says."""
+        if event.ph in POINTLESS or event.name != STREAM_WAIT:
+            return
+        args = event.args or NO_ARGS
+        device, stream = _first_whole(args.device, event.pid), _first_whole(args.stream, event.tid)
+        correlation = _whole(args.correlation)
+        try:
+            start = self._time(event, WAIT, event.ts)
+            if device is None or stream is None:
+                raise self._wrong(event, WAIT, f"is of no known device and stream (pid {event.pid!r})")
+        except TraceError as error:
+            self.damaged.setdefault(WAIT, error)
+            return
+        own = device, _whole(args.context) or 0, stream
+        at = Place(start, NO_LAUNCH if correlation is None else correlation)
+        self.waits.append(Wait(Stream(*own), at, _whole(args.wait_on_stream), _whole(args.record)))
 
     def _recording(self, event: Any) -> None:
         """When the profiler stopped recording, as far as it says."""

@@ -21,12 +21,15 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Kernels, Setup
+from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.words import counted
+from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import EventStream
 from pytest_nsys.traces.chrome.kineto_columns import Columns, arrow_starts
 from pytest_nsys.traces.chrome.kineto_events import Event
 from pytest_nsys.traces.chrome.kineto_kernels import LaunchTable, kernels_by_device, order_of, transfers_by_device
+from pytest_nsys.traces.copies_as_kernels import TRANSFERS
 from pytest_nsys.traces.messages import diagnostics
 
 STEP = re.compile(r"ProfilerStep\*?#\d+")
@@ -192,15 +195,21 @@ class Content:
     @cached_property
     def transfers(self) -> Mapping[int, Kernels]:
         """The copies and memsets of each device, ordered by start. Raises TraceError for a damaged one."""
-        if self.columns.damaged_transfer is not None:
-            raise self.columns.damaged_transfer
+        self.refuse_damaged(*TRANSFERS.values())
         return transfers_by_device(self.columns)
 
+    def refuse_damaged(self, *kinds: str) -> None:
+        """Raises TraceError where an event of these kinds is damaged in what few ask for."""
+        for kind in kinds:
+            if kind in self.columns.damaged:
+                raise self.columns.damaged[kind]
+
     @cached_property
-    def calls(self) -> Mapping[int, int]:
-        """The start of the earliest call by correlation."""
+    def calls(self) -> CallTable:
+        """The earliest call by correlation."""
         columns = self.columns
-        return dict(sorted(zip(columns.call_correlation, columns.call_start, strict=True), reverse=True))
+        every = LaunchCalls(columns.call_start, columns.call_end, columns.call_thread)
+        return earliest_calls(columns.call_correlation, every)
 
     def _process(self) -> int:
         """What tells the process from others."""

@@ -22,6 +22,8 @@ CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "hip
 RANGES = frozenset({"user_annotation", "cpu_op", "Operator"})
 COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 MEMSETS = frozenset({"gpu_memset", "Memset"})
+SYNCS = frozenset({"cuda_sync"})
+STREAM_WAIT = "Stream Wait Event"
 ARROWS = frozenset({"ac2g", "async_cpu_to_gpu", "async"})
 ARROW_START = "s"
 SPANS = frozenset({"Trace"})
@@ -39,6 +41,8 @@ class Args(Written, frozen=True):
     stream: int | None = None
     correlation: int | None = None
     graph_node: int | None = field(default=None, name="graph node id")
+    wait_on_stream: int | None = None
+    record: int | None = field(default=None, name="wait_on_cuda_event_record_corr_id")
 
 
 class Event(Written, frozen=True):

@@ -22,7 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Collective, Kernels, Lane
-from pytest_nsys.traces.nsys.columns import check_text, check_whole, launch_rows, texts_of
+from pytest_nsys.traces.nsys.columns import check_text, check_whole, texts_of
+from pytest_nsys.traces.nsys.launches import launch_rows
 from pytest_nsys.traces.nsys.tables import NVTX, STRINGS, THREAD_BITS, name_condition
 from pytest_nsys.traces.sqlite_file import SqliteFile
 

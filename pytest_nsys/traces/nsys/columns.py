@@ -1,8 +1,7 @@
-"""What an export has many rows of, as columns: the kernels of a lane, and the earliest launch of each."""
+"""What an export has many rows of, as columns: the kernels of a lane, and how any such table is read."""
 
 from __future__ import annotations
 
-import sqlite3
 from array import array
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -12,30 +11,20 @@ from typing import TypeVar
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane, Stream
+from pytest_nsys.core.model import Kernels, Lane, Stream
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.nsys.tables import (
     CONTEXT,
     DEVICE,
     KERNEL,
     PROCESS,
-    RUNTIME,
     STREAM,
     STRINGS,
-    THREAD_BITS,
-    by_process,
     kernel_row,
     listed,
-    within,
 )
 from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, texts_between, worth
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-
-JSON_IN_SQLITE = (3, 38)
-"""Since this version every SQLite knows json_each."""
-
-LAUNCH_ROW = ("start", "globalTid", f"ifnull(correlationId, {NO_LAUNCH})")
-"""The columns of a launch in the order in which :meth:`LaunchTable.see` takes them."""
 
 T = TypeVar("T")
 
@@ -108,10 +97,10 @@ def read_kernels(
     row = kernel_row(file, table, name)
     fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
     rows = file.parts(", ".join(row), table, where, whole=whole)
-    return _as_blocks(fast, rows, lambda found: fill(lanes, found), _explain_kernel)
+    return as_blocks(fast, rows, lambda found: fill(lanes, found), _explain_kernel)
 
 
-def _as_blocks(
+def as_blocks(
     fast: Generator[Block, None, None] | None,
     rows: Iterable[Sequence[SqlRow]],
     use: Callable[[Iterable[Block]], T],
@@ -174,88 +163,6 @@ def split(groups: Column, size: int, each: Sequence[Column]) -> Iterator[list[Co
     for count in columns.counts(groups, size):
         yield [column[low : low + count] for column in sorted_]
         low += count
-
-
-def launches(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Column]:
-    """The start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
-    tables = _tables(kernels)
-    count = sum(table.count for table in tables.values())
-    if RUNTIME in file.tables and count:
-        whole = worth(count) and worth(file.about(RUNTIME))
-        fast = blocks(file, LAUNCH_ROW, RUNTIME) if whole else None
-        _as_blocks(fast, _launch_rows(file, tables, LAUNCH_ROW), lambda found: see(tables, found))
-    return {
-        lane: tables[lane.global_pid].of(some.correlation) if len(some) else array("q")
-        for lane, some in kernels.items()
-    }
-
-
-def see(tables: Mapping[int, LaunchTable], found: Iterable[Block]) -> None:
-    """Blocks of :data:`LAUNCH_ROW` into the table of their process, where it has one."""
-    for start, tid, correlation in found:
-        numbers, keys = columns.distinct(tid)
-        for (thread,), rows in zip(keys, columns.members(numbers, len(keys)), strict=True):
-            table = tables.get(thread & ~THREAD_BITS)
-            if table is not None:
-                table.see(columns.take(correlation, rows), columns.take(start, rows))
-
-
-def launch_rows(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Iterator[SqlRow]:
-    """Start, thread and correlation of every launch of these kernels, of others too."""
-    tables = _tables(kernels)
-    if RUNTIME in file.tables and any(table.count for table in tables.values()):
-        for rows in _launch_rows(file, tables, ("start", "globalTid", "correlationId")):
-            yield from rows
-
-
-def _tables(kernels: Mapping[Lane, Kernels]) -> dict[int, LaunchTable]:
-    parts: dict[int, Column] = {}
-    for lane, some in kernels.items():
-        if len(some):
-            parts.setdefault(lane.global_pid, array("q")).extend(some.correlation)
-    return {pid: LaunchTable(own) for pid, own in parts.items()}
-
-
-def _launch_rows(file: SqliteFile, tables: Mapping[int, LaunchTable], row: Sequence[str]) -> Iterator[Sequence[SqlRow]]:
-    wanted = {pid: table for pid, table in tables.items() if table.count}
-    low, high = min(t.low for t in wanted.values()), max(t.high for t in wanted.values())
-    own = by_process("globalTid", {pid: table.condition() for pid, table in wanted.items()})
-    where = f"{within('correlationId', low, high)} AND correlationId IS NOT NULL AND {own}"
-    lists = [listed for _, table in sorted(wanted.items()) for listed in table.parameters()]
-    many = worth(sum(table.count for table in wanted.values()))
-    yield from file.parts(", ".join(row), RUNTIME, where, lists, whole=many)
-
-
-class LaunchTable:
-    """Earliest launch by correlation id, of one process."""
-
-    def __init__(self, correlation: Column) -> None:
-        ids = columns.values(correlation)
-        self._ids = ids[1:] if ids and ids[0] == NO_LAUNCH else ids
-        self._first = array("q", [OPEN_END_NS]) * len(self._ids)
-        self.count = len(self._ids)
-        self.low, self.high = (self._ids[0], self._ids[-1]) if self._ids else (0, 0)
-        self._listed = self.high - self.low > 2 * self.count and sqlite3.sqlite_version_info >= JSON_IN_SQLITE
-
-    def condition(self) -> str:
-        """SQL that lets through at least the rows of these ids: their bounds, and their list where it says more."""
-        between = within("correlationId", self.low, self.high)
-        known = "(correlationId IN (SELECT value FROM json_each(?)) OR typeof(correlationId) <> 'integer')"
-        return f"{between} AND {known}" if self._listed else between
-
-    def parameters(self) -> Sequence[str]:
-        """What the condition's placeholders stand for: a list of any length is one text of JSON."""
-        return [f"[{listed(self._ids)}]"] if self._listed else []
-
-    def see(self, correlation: Column, start_ns: Column) -> None:
-        """Launch rows, perhaps of ids that nobody asked for."""
-        self._first = columns.least(self._ids, self._first, correlation, start_ns)
-
-    def of(self, correlation: Column) -> Column:
-        """The earliest launch of each id, NO_LAUNCH where none was seen."""
-        seen = columns.where_not(columns.equal(self._first, OPEN_END_NS))
-        ids, first = columns.take(self._ids, seen), columns.take(self._first, seen)
-        return columns.joined(ids, first, NO_LAUNCH, correlation)
 
 
 def check_whole(*values: object) -> None:

@@ -31,6 +31,7 @@ from pytest_nsys.core.model import (
     Setup,
     TraceFacts,
 )
+from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
@@ -39,12 +40,12 @@ from pytest_nsys.traces.nsys.columns import (
     check_process,
     check_text,
     check_whole,
-    launches,
     read_kernels,
     read_texts,
     texts_of,
 )
 from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
+from pytest_nsys.traces.nsys.launches import launch_calls, launches
 from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
@@ -64,6 +65,7 @@ from pytest_nsys.traces.nsys.tables import (
     touches,
     within,
 )
+from pytest_nsys.traces.nsys.waits import read_waits
 from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
@@ -189,14 +191,19 @@ class NsysSqlite:
 
     @cached_property
     def _lanes(self) -> tuple[Lane, ...]:
+        return tuple(sorted({Lane(pid, device) for pid, device, _ in self._places}))
+
+    @cached_property
+    def _places(self) -> Set[tuple[int, int, int]]:
+        """The (process, device, context) of all kernels."""
         if KERNEL not in self._file.tables:
-            return ()
-        pairs = self._file.distinct(("globalPid", "deviceId"), KERNEL)
+            return frozenset()
+        places = self._file.distinct(("globalPid", "deviceId", "contextId"), KERNEL)
         with self._damage(KERNEL):
-            for pid, device in pairs:
+            for pid, device, context in places:
                 check_process(pid, device)
-                check_whole(device)
-        return tuple(Lane(pid, device) for pid, device in sorted(pairs))
+                check_whole(device, context)
+        return places
 
     def library_kernels(self) -> Set[tuple[str, str]]:
         """The names of the kernels of known communication libraries."""
@@ -367,6 +374,15 @@ class NsysSqlite:
         with self._damage(RUNTIME):
             return launches(self._file, kernels)
 
+    def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        """The earliest launch row of each kernel."""
+        with self._damage(RUNTIME):
+            return launch_calls(self._file, kernels)
+
+    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
+        """Every stream-wait by process, in the order of its place; None where there is no row of one."""
+        return read_waits(self._file, self._places, self._damage)
+
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""
         with self._damage(NVTX):
@@ -383,14 +399,14 @@ class NsysSqlite:
             return {}
         where = starting("globalTid", spans, also=one_of("nameId", names))
         calls: dict[int, dict[object, Api]] = defaultdict(dict)
-        columns = "start, globalTid, correlationId, nameId"
+        columns = "start, end, globalTid, correlationId, nameId"
         with self._damage(RUNTIME):
-            for start, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
-                check_whole(start, tid, name)
+            for start, end, tid, correlation, name in self._file.scan(columns, RUNTIME, where):
+                check_whole(start, end, tid, name)
                 own = calls[tid & ~THREAD_BITS]
                 key = (tid, start) if correlation is None else correlation
                 if key not in own or start < own[key].start_ns:
-                    own[key] = Api(start, names[name])
+                    own[key] = Api(start, names[name], end, tid & THREAD_BITS)
         return {pid: sorted(own.values(), key=lambda a: (a.start_ns, a.name)) for pid, own in calls.items()}
 
     def copies(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Sequence[Copy]] | None:

@@ -22,13 +22,15 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 
 REQUIRED = {
     KERNEL: "start end deviceId contextId streamId correlationId globalPid shortName demangledName",
-    RUNTIME: "start globalTid correlationId nameId",
+    RUNTIME: "start end globalTid correlationId nameId",
     NVTX: "start end eventType globalTid",
     STRINGS: "id value",
 }

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pytest_nsys.samples.schema import CURRENT, KERNEL, MEMCPY, NVTX, SYNCHRONIZATION, Column, Schema, TableSchema
+from pytest_nsys.samples.schema import (
+    CUDA_EVENT,
+    CURRENT,
+    KERNEL,
+    MEMCPY,
+    NVTX,
+    SYNCHRONIZATION,
+    Column,
+    Schema,
+    TableSchema,
+)
 
 PRODUCTS = {
     "none": "2021.2.1",
@@ -18,12 +28,13 @@ VERSIONS = tuple(PRODUCTS)
 
 BROUGHT = {
     "2.9": f"PROCESSES META_DATA_EXPORT TARGET_INFO_SYSTEM_ENV {KERNEL}.mangledName",
-    "3.0": "ENUM_NSYS_EVENT_TYPE ENUM_NSYS_EVENT_CLASS ENUM_CUDA_MEMCPY_OPER",
+    "3.0": "ENUM_NSYS_EVENT_TYPE ENUM_NSYS_EVENT_CLASS ENUM_CUDA_MEMCPY_OPER ENUM_CUPTI_SYNC_TYPE",
     "3.7": f"META_DATA_CAPTURE *.greenContextId {SYNCHRONIZATION}.deprecatedSyncType",
     "3.13": f"DIAGNOSTIC_EVENT TARGET_INFO_SESSION_START_TIME.systemClockNs {KERNEL}.qmdBulkReleaseDone "
     f"{KERNEL}.qmdPreexitDone {KERNEL}.qmdLastCtaDone {KERNEL}.clusterX {KERNEL}.clusterY {KERNEL}.clusterZ "
     f"{KERNEL}.clusterSchedulingPolicy {KERNEL}.maxPotentialClusterSize {KERNEL}.maxActiveClusters",
-    "3.24": f"CUPTI_ACTIVITY_KIND_GRAPH_TRACE {KERNEL}.graphId {MEMCPY}.copyCount {SYNCHRONIZATION}.eventSyncId",
+    "3.24": f"CUPTI_ACTIVITY_KIND_GRAPH_TRACE {KERNEL}.graphId {MEMCPY}.copyCount {SYNCHRONIZATION}.eventSyncId "
+    f"{CUDA_EVENT}",
     "3.25": "TARGET_INFO_CUDA_DEVICE.uuid TARGET_INFO_CUDA_DEVICE.numMultiprocessors NVTX_PAYLOAD_SCHEMAS "
     f"NVTX_PAYLOAD_SCHEMA_ENTRIES {NVTX}.binaryData",
 }

@@ -1,0 +1,40 @@
+"""Which of many calls launched an operation of a GPU? The earliest of those that share its correlation."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
+from pytest_nsys.core.model import NO_LAUNCH
+from pytest_nsys.core.operations import LaunchCalls
+
+
+class CallTable(NamedTuple):
+    """The earliest call of each of some ascending correlations, of one process."""
+
+    ids: Column
+    calls: LaunchCalls
+
+    def of(self, correlation: Column) -> LaunchCalls:
+        """The call of each correlation, NO_LAUNCH where there is none."""
+        each = zip(self.calls, (NO_LAUNCH, NO_LAUNCH, 0), strict=True)
+        return LaunchCalls(*(columns.joined(self.ids, own, missing, correlation) for own, missing in each))
+
+    def starts(self) -> dict[int, int]:
+        """The start of the call by correlation."""
+        return dict(zip(self.ids, self.calls.start_ns, strict=True))
+
+
+NO_CALLS = CallTable(array("q"), LaunchCalls(array("q"), array("q"), array("q")))
+
+
+def earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:
+    """The earliest of some calls by correlation; those whose correlation is NO_LAUNCH have none."""
+    having = columns.where_not(columns.equal(correlation, NO_LAUNCH))
+    keys = [columns.take(column, having) for column in (correlation, *calls)]
+    order, ids = columns.order(*keys), columns.values(keys[0])
+    behind = columns.places(columns.take(keys[0], order), ids)
+    first = columns.take(order, array("q", [0]) + behind[:-1]) if ids else ids
+    return CallTable(ids, LaunchCalls(*(columns.take(column, first) for column in keys[1:])))

@@ -1,0 +1,106 @@
+"""Which call issued an operation, and for what does its stream wait? Alike in every format that says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.model import NO_LAUNCH, Stream, Trace
+from pytest_nsys.core.operations import Place, StreamWait
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.jax import JaxBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.opening import open_trace
+from tests.support.reference_data import MORE
+
+Put = Callable[[Process | KinetoBuilder], None]
+
+
+def written(folder: Path, format: str, put: Put) -> Trace:
+    if format == "nsys":
+        builder = TraceBuilder()
+        put(builder.process())
+        return open_trace(builder.write(folder / "run.sqlite"))
+    trace = KinetoBuilder()
+    put(trace)
+    return open_trace(trace.write(folder / "run.json.gz"))
+
+
+def waits_of(trace: Trace) -> Sequence[StreamWait]:
+    (waits,) = (trace.stream_waits() or {}).values()
+    return waits
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_a_wait_stands_where_its_call_does_and_so_does_its_record(tmp_path: Path, format: str) -> None:
+    numbers: list[int] = []
+
+    def put(gpu: Process | KinetoBuilder) -> None:
+        gpu.kernel("gemm", 1_000, 2_000, stream=7, launch_ns=100)
+        numbers.append(gpu.event_record(4_000, stream=20))
+        numbers.append(gpu.stream_wait(5_000, numbers[0], stream=7))
+        gpu.stream_wait(4_500, stream=9)
+
+    unjoined, joined = waits_of(written(tmp_path, format, put))
+    assert unjoined[:1] + unjoined[2:] == (Stream(0, 1, 9), None, None)
+    assert unjoined.at.launch_ns == 4_500
+    assert joined.recorded_at is not None
+    assert (joined.stream, joined.recorded_on) == (Stream(0, 1, 7), Stream(0, 1, 20))
+    assert (joined.at, joined.recorded_at.launch_ns) == (Place(5_000, numbers[1]), 4_000)
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_where_no_wait_is_on_record_nothing_is_said_of_waits(tmp_path: Path, format: str) -> None:
+    def put(gpu: Process | KinetoBuilder) -> None:
+        gpu.kernel("gemm", 1_000, 2_000)
+        gpu.event_record(4_000, stream=20)
+
+    assert written(tmp_path, format, put).stream_waits() is None
+
+
+def test_jax_has_no_record_of_waits(tmp_path: Path) -> None:
+    trace = JaxBuilder()
+    trace.kernel("gemm", 1_000, 2_000)
+    assert open_trace(trace.write(tmp_path / "host.trace.json.gz")).stream_waits() is None
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_of_several_calls_of_a_kernel_the_earliest_says_all(tmp_path: Path, format: str) -> None:
+    def put(gpu: Process | KinetoBuilder) -> None:
+        gpu.kernel("gemm", 1_000, 2_000, correlation=5)
+        gpu.kernel("gemm", 3_000, 4_000, launch=False)
+        gpu.api("cudaLaunchKernel", 500, 900, thread=77, correlation=5)
+        gpu.api("cudaLaunchKernel", 400, 600, thread=78, correlation=5)
+        gpu.api("cudaLaunchKernel", 400, 500, thread=79, correlation=5)
+
+    trace = written(tmp_path, format, put)
+    (lane,) = trace.lanes()
+    calls = trace.launch_calls(trace.kernels({lane: None}))[lane]
+    assert [list(each) for each in calls] == [[400, NO_LAUNCH], [500, NO_LAUNCH], [79, 0]]
+
+
+EXPECTED = "budget_expected.json"
+
+
+def _expected() -> Mapping[str, list[dict[str, object]]]:
+    path = MORE / EXPECTED
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return {name: ranks for name, ranks in found.items() if isinstance(ranks, list)}
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("name", sorted(_expected()) or [pytest.param("", marks=pytest.mark.skip("no ../shared"))])
+def test_the_waits_of_real_traces_are_those_of_an_independent_count(name: str) -> None:
+    trace = open_trace(MORE / name)
+    found = trace.stream_waits() or {}
+    for rank, lane in zip(_expected()[name], trace.lanes(), strict=True):
+        own = [wait for wait in found[lane.global_pid] if wait.stream.device == lane.device]
+        joined = [wait for wait in own if wait.recorded_at is not None]
+        assert (len(own), len(joined)) == (rank["waits"], rank["waits_joined"])
+        kernels = trace.kernels({lane: None})
+        calls = trace.launch_calls(kernels)[lane]
+        assert calls.start_ns == trace.launches(kernels)[lane]
+        assert all(start <= end for start, end in zip(calls.start_ns, calls.end_ns, strict=True))
