@@ -113,6 +113,13 @@ def sync_calls(window: RankWindow) -> Iterator[Row]:
 
 @kept
 def _synchronising(window: RankWindow) -> Counter[str] | None:
-    """How many calls of each name wait, without the version that CUPTI adds (``_v3020``); None without records."""
+    """How many calls of each name wait; None without records."""
     calls = window.track.api_calls(SYNCHRONISING_CALLS, (window.window.start_ns, window.window.end_ns))
-    return None if calls is None else Counter(_VERSION.sub("", c.name) for c in calls if "Async" not in c.name)
+    return None if calls is None else Counter(name for call in calls if (name := waiting_call(call.name)))
+
+
+def waiting_call(name: str) -> str:
+    """A call of ``SYNCHRONISING_CALLS`` without the version that CUPTI adds (``_v3020``); empty for one that is
+    asynchronous.
+    """
+    return "" if "Async" in name else _VERSION.sub("", name)

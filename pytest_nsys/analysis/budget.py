@@ -10,75 +10,14 @@ windows or captures each rank shows one (``window_by`` in ``metrics.py``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
-from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.blocking import Budget, budget_of
+from pytest_nsys.analysis.device import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.columns import equal, take, where, where_not
 from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_KERNELS, Row
-from pytest_nsys.traces.copies_as_kernels import GRAPH_ID
+from pytest_nsys.core.model import Row
 
-
-class Device:
-    """When the GPU of a rank was kept busy around its windows, by what: every window is a question to these."""
-
-    def __init__(self, track: RankTrack) -> None:
-        self._track, self._kernels = track, track.kernels
-
-    @cached_property
-    def compute(self) -> Intervals:
-        """When compute ran."""
-        own = where_not(self._track.communicates)
-        return Intervals(take(self._kernels.start_ns, own), take(self._kernels.end_ns, own))
-
-    @cached_property
-    def communication(self) -> Intervals:
-        """When communication ran, barriers included."""
-        own = where(self._track.communicates)
-        return Intervals(take(self._kernels.start_ns, own), take(self._kernels.end_ns, own))
-
-    @cached_property
-    def graphs(self) -> Intervals:
-        """When CUDA graphs ran of which no kernel was traced."""
-        transfers = self._track.transfers or NO_KERNELS
-        own = where(equal(transfers.name, GRAPH_ID))
-        return Intervals(take(transfers.start_ns, own), take(transfers.end_ns, own))
-
-    @cached_property
-    def at_work(self) -> Intervals | None:
-        """When compute, a copy or a memset ran; None where the trace does not say when the latter did."""
-        transfers = self._track.transfers
-        return None if transfers is None else _union(self.compute, Intervals(transfers.start_ns, transfers.end_ns))
-
-    @cached_property
-    def busy(self) -> Intervals | None:
-        """When anything ran; None as above."""
-        return None if self.at_work is None else _union(self.at_work, self.communication)
-
-
-def _union(one: Intervals, other: Intervals) -> Intervals:
-    if not other.starts:  # of a million kernels no second copy is kept
-        return one
-    return Intervals(one.starts + other.starts, one.ends + other.ends)
-
-
-def device_of(window: RankWindow) -> Device:
-    """What kept the GPU busy, for all windows of a rank at once.
-
-    Raises NoRows where a CUDA graph in the window was traced whole: of what it ran nothing is known.
-    """
-    device = _device(window.track.on_gpu)
-    if device.graphs.covered_ns(window.start_ns, window.end_ns):
-        raise NoRows("a CUDA graph in the window was traced whole: capture with --cuda-graph-trace=node")
-    return device
-
-
-@kept
-def _device(track: RankTrack) -> Device:
-    return Device(track)
+NO_COMMUNICATION = "no communication kernel runs in the window"
 
 
 def device_busy_ns(window: RankWindow) -> Iterator[Row]:
@@ -111,6 +50,57 @@ def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
     """
     device, span = device_of(window), (window.start_ns, window.end_ns)
     if not device.communication.covered_ns(*span):
-        raise NoRows("no communication kernel runs in the window")
+        raise NoRows(NO_COMMUNICATION)
     if device.busy is not None and device.at_work is not None:
         yield Row((window.rank.number,), device.busy.covered_ns(*span) - device.at_work.covered_ns(*span))
+
+
+def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
+    """Time without compute before the call returned that launched the compute kernel to start next, per rank.
+
+    Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
+    """
+    yield Row((window.rank.number,), budget_of(window).launch_starved_ns)
+
+
+def blocking_ns(window: RankWindow) -> Iterator[Row]:
+    """Time without compute after that, while what the compute kernel waited for still ran, per (rank, producer).
+
+    A producer is a ``collective``, ``copy``, ``memset``, or ``compute`` of another device of the process. It is the
+    operation before the kernel on its stream, or the last that its stream waited for. 0 of what blocked nothing.
+    """
+    if (budget := _of_all_work(window)) is not None:
+        for kind in budget.kinds:
+            yield Row((window.rank.number, kind), budget.blocking_ns.get(kind, 0))
+
+
+def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
+    """Time without compute that is neither launch-starved nor blocked by a known producer, per rank."""
+    if (budget := _of_all_work(window)) is not None:
+        yield Row((window.rank.number,), budget.dependency_stalled_ns)
+
+
+def blocking_comm_ns(window: RankWindow) -> Iterator[Row]:
+    """``blocking_ns`` of collectives, per (rank, stage of the collective): proven by an edge, so a lower bound."""
+    if (budget := _of_communication(window)) is not None:
+        for stage, blocked in budget.blocking_comm_ns.items():
+            yield Row((window.rank.number, stage), blocked)
+
+
+def blocking_comm_max_ns(window: RankWindow) -> Iterator[Row]:
+    """``blocking_ns`` of collectives and the dependency-stalled time with communication: an upper bound, per rank."""
+    if (budget := _of_communication(window)) is not None:
+        yield Row((window.rank.number,), budget.blocking_comm_max_ns)
+
+
+def _of_all_work(window: RankWindow) -> Budget | None:
+    """None where the trace does not say when copies and memsets ran: one of them may have blocked."""
+    budget = budget_of(window)
+    return None if budget.device_busy_ns is None else budget
+
+
+def _of_communication(window: RankWindow) -> Budget | None:
+    budget = _of_all_work(window)
+    if budget is not None and not budget.comm_ns and not budget.blocking_comm_ns:
+        raise NoRows(NO_COMMUNICATION)
+    return budget

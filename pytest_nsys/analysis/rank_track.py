@@ -46,7 +46,8 @@ class RankTrack:
     """The kernels of one rank around its windows, with what is known of each; read lazily, and once.
 
     ``around`` reads for all ranks of the trace. ``whole`` makes the window of the rank's whole run, ``on_gpu`` the
-    track of all that ran meanwhile, where that is not this one.
+    track of all that ran meanwhile, where that is not this one. ``until_ns``: what started after that was not read,
+    and ``after`` reads on, until compute starts; None where nothing is left.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class RankTrack:
         workload: Workload | None = None,
         whole: Callable[[], RankWindow] | None = None,
         on_gpu: Callable[[], RankTrack] | None = None,
+        until_ns: int | None = None,
+        after: Callable[[], TraceKernels] | None = None,
     ) -> None:
         self.rank, self.around, self.anchors = rank, around, anchors
         self.convention, self.workload = around.convention, workload or Workload()
         self.kernels = around.kernels.get(rank.lane) or NO_KERNELS
-        self._whole, self._on_gpu = whole, on_gpu
+        self._whole, self._on_gpu, self.until_ns, self._after = whole, on_gpu, until_ns, after
         self.looked_up = self.claimed_twice = 0
 
     @property
@@ -74,6 +77,12 @@ class RankTrack:
     def on_gpu(self) -> RankTrack:
         """All that ran on the GPU in the windows, whenever it was launched."""
         return self._on_gpu() if self._on_gpu is not None else self
+
+    @property
+    def after(self) -> TraceKernels:
+        """What started after the track, on all lanes of the trace, at least until a compute kernel that takes time."""
+        assert self._after is not None
+        return self._after()
 
     @property
     def transfers(self) -> Kernels | None:
@@ -106,7 +115,7 @@ class RankTrack:
     @cached_property
     def launch_or_start_ns(self) -> Column:
         """When each kernel was launched; where no row says so, when it started."""
-        return _or_start(self.launch_ns, self.kernels.start_ns)
+        return or_start(self.launch_ns, self.kernels.start_ns)
 
     @property
     def collectives(self) -> Mapping[int, Collective] | None:
@@ -154,7 +163,7 @@ class RankTrack:
     @cached_property
     def _communication_contexts(self) -> Contexts:
         own = where(self.communicates)
-        found = self._look_up(_or_start(take(self._communication_launches, own), take(self.kernels.start_ns, own)))
+        found = self._look_up(or_start(take(self._communication_launches, own), take(self.kernels.start_ns, own)))
         return found._replace(codes=spread(own, found.codes, len(self.kernels), 0))
 
     @cached_property
@@ -175,7 +184,8 @@ class RankTrack:
         return found.contexts
 
 
-def _or_start(launches: Column, starts: Column) -> Column:
+def or_start(launches: Column, starts: Column) -> Column:
+    """The launch times, with the start of what has none."""
     times = launches[:]
     for i in where(equal(launches, NO_LAUNCH)):
         times[i] = starts[i]

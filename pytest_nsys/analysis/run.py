@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
+from pytest_nsys.analysis.following import until_compute
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
@@ -249,13 +250,17 @@ class WindowGroup:
             self.run.workload,
             lambda: self.run.whole().ranks[rank.number][0],
             lambda: self._on_gpu(rank),
+            None if self.spec.whole_run else self._hull(rank)[1],
+            lambda: self._after[rank.process.trace],
         )
 
     def _on_gpu(self, rank: Rank) -> RankTrack:
         """All that ran on the rank's GPU in the windows, which for windows of launches is more than was launched."""
         if self.spec.whole_run or self.spec.kernels is not KernelsMode.LAUNCHED:
             return self.tracks[rank.number]
-        return RankTrack(rank, self._meanwhile[rank.process.trace])
+        trace = rank.process.trace
+        until = dict(self._filled_spans(trace)).get(rank.lane, (0, 0))[1]
+        return RankTrack(rank, self._meanwhile[trace], until_ns=until, after=lambda: self._after[trace])
 
     @cached_property
     def _meanwhile(self) -> list[TraceKernels]:
@@ -265,6 +270,18 @@ class WindowGroup:
             spans: dict[Lane, Interval | None] = dict(self._filled_spans(number))
             found.append(TraceKernels(trace, self.run.convention, trace.kernels(spans), on_gpu=spans))
         return found
+
+    @cached_property
+    def _after(self) -> list[TraceKernels]:
+        """What started after the windows of each trace, on every lane at least until compute did."""
+        convention, traces = self.run.convention, enumerate(self.run.traces)
+        return [until_compute(trace, convention, dict(self._on_gpu_spans(number))) for number, trace in traces]
+
+    def _on_gpu_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
+        """By lane of a trace for which time on the GPU :meth:`_on_gpu` was read."""
+        if self.spec.kernels is KernelsMode.LAUNCHED:
+            return self._filled_spans(trace)
+        return ((rank.lane, self._hull(rank)) for rank in self._trace_ranks(trace))
 
     def _filled_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
         """By lane of a trace the time from its first filled window to its last."""

@@ -20,6 +20,7 @@ from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 
 Context = tuple[str, str | None]
@@ -127,7 +128,24 @@ class TraceKernels:
     @cached_property
     def launches(self) -> Mapping[Lane, array[int]]:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
+        if "launch_calls" in self.__dict__:
+            return {lane: calls.start_ns for lane, calls in self.launch_calls.items()}
         return self.trace.launches(self.kernels)
+
+    @cached_property
+    def launch_calls(self) -> Mapping[Lane, LaunchCalls]:
+        """The call that launched each kernel."""
+        return self.trace.launch_calls(self.kernels)
+
+    @cached_property
+    def transfer_calls(self) -> Mapping[Lane, LaunchCalls]:
+        """The call that launched each of the transfers."""
+        return self.trace.launch_calls(self.transfers or {})
+
+    @cached_property
+    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
+        """The stream-waits of each process, by place; None where the trace has no record of any."""
+        return self.trace.stream_waits()
 
     @cached_property
     def communication_launches(self) -> Mapping[Lane, array[int]]:
@@ -162,6 +180,11 @@ class TraceKernels:
         """The calls around the windows of each process, by start; None where the trace has no record of any."""
         found = self.trace.api_calls(globs, self._spans())
         return None if found is None else {pid: sorted(own) for pid, own in found.items()}
+
+    @kept
+    def all_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
+        """The calls of each process of the kernels, whenever they were made; None as above."""
+        return self.trace.api_calls(globs, {lane.global_pid: (0, LONGEST_NS) for lane in self.kernels})
 
     @cached_property
     def ranges(self) -> Mapping[int, Sequence[Range]]:

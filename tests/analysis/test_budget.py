@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.errors import TraceError
@@ -372,7 +373,7 @@ def test_only_who_asks_reads_copies_and_once_for_all_ranks(tmp_path: Path, monke
 # -- real traces
 
 
-def expected_budgets() -> Mapping[str, list[dict[str, int]]]:
+def expected_budgets() -> Mapping[str, list[dict[str, Any]]]:
     path = MORE / "budget_expected.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     return {name: ranks for name, ranks in found.items() if name != "what"}
@@ -384,10 +385,17 @@ def test_real_traces(name: str) -> None:
     ranks = expected_budgets()[name]
     with captures(MORE / name, convention=BUILT_IN["generic"]) as run:
         spec = run.spec("run")
-        for metric in (*BUDGET, "window_ns"):
+        for metric in (*BUDGET, "window_ns", "launch_starved_ns", "dependency_stalled_ns", "blocking_comm_max_ns"):
             table = run.rows(METRICS[metric], spec)
             found = {row.labels[0]: row.value for row in table.rows}
-            if metric == "comm_alone_ns" and not any(rank["comm_alone_ns"] for rank in ranks):
+            if metric.startswith(("comm", "blocking_comm")) and not any(rank["comm_alone_ns"] for rank in ranks):
                 assert (found, table.without) == ({}, "no communication kernel runs in the window")
             else:
                 assert found == {number: rank[metric] for number, rank in enumerate(ranks)}
+        blocking = run.rows(METRICS["blocking_ns"], spec).rows
+        for (number, (window,)), rank in zip(run.runs[0].measured(spec).ranks.items(), ranks, strict=True):
+            own = {labels[1]: value for labels, value in blocking if labels[0] == number and value}
+            assert own == rank["blocking_ns"]
+            budget = budget_of(window)
+            for told in ("tail_ns", "waits", "waits_joined", "gaps_without_launch"):
+                assert getattr(budget, told) == rank[told], told

@@ -34,7 +34,7 @@ def timeline(gpu: OneProcess) -> OneProcess:
     gpu.range("layer00_stage2_f", 10, 20)
     gpu.range("layer00_stage4_f", 30, 40)
     gpu.kernel("gemm", 100, 140, launch_ns=12, stream=7)
-    gpu.kernel("gelu", 160, 200, launch_ns=32, stream=7)
+    gpu.kernel("gelu", 160, 200, launch_ns=32, stream=7, launch_length_ns=100)
     gpu.kernel("ncclDevKernel_AllReduce", 200, 230, launch_ns=60, stream=7)
     gpu.kernel(NCCL, 120, 180, launch_ns=13, stream=28)
     gpu.kernel(NCCL, 300, 310, launch_ns=14, stream=28)
@@ -71,6 +71,11 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "compute_busy_ns": {0: 40 + 40},
     "compute_absent_ns": {0: 400 - 80},
     "comm_alone_ns": {0: 20 + 30 + 20 + 10},
+    "launch_starved_ns": {0: 100 + 200},  # gemm is launched until 3 012, gelu until 132, and after 200 nothing is
+    "blocking_ns": {(0, "collective"): 0, (0, "copy"): 0, (0, "memset"): 0},
+    "dependency_stalled_ns": {0: 20},
+    "blocking_comm_ns": {(0, "none"): 0, (0, "stage2_f"): 0, (0, "stage4_f"): 0},
+    "blocking_comm_max_ns": {0: 20},
     "overlap_tax_ns": {},  # neither gemm nor gelu ever ran alone
     "comm_streams": {**ZEROS, (0, "ep_a2a"): 1, (0, "mixed"): 1},
     "compute_streams": {0: 1},

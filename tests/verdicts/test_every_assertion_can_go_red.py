@@ -15,7 +15,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project, write_trace
 from tests.support.samples.nccl import NcclRanges
-from tests.support.samples.odd_rows import raw
+from tests.support.samples.odd_rows import memcpy, raw
 
 Trace = dict[str, Any]
 """What a trace has other than the usual: keywords of :func:`tests.support.gates.write_trace`."""
@@ -87,6 +87,26 @@ def copied(_: TraceBuilder, processes: list[Process]) -> None:
     place = {"deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": number}
     copy = {"start": 51 * MS, "end": 52 * MS, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}
     raw(processes[1], "CUPTI_ACTIVITY_KIND_MEMCPY", **copy, **place)
+
+
+def held_back(microseconds: int, by: str = "") -> Trace:
+    """A gemm of stage4_f that starts so long after the call returned that launched it, and why: ``copy``, ``wait`` for
+    an all-to-all, or ``late``, a call that takes as long; an all-to-all beside it is no reason.
+    """
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        gpu, at = processes[0], 46 * MS + 100_000
+        until = at + 30_000 + 1_000 * microseconds
+        if by == "copy":
+            memcpy(gpu, at + 30_000, until, stream=7, launch_ns=at)
+        elif by != "late":
+            gpu.kernel("ncclDevKernel_SendRecv", at + 30_000, until, stream=28, launch_ns=at)
+        if by == "wait":
+            gpu.stream_wait(at + 20_000, gpu.event_record(at + 10_000, stream=28), stream=7)
+        length = 1_000 * microseconds + 5_000 if by == "late" else 5_000
+        gpu.kernel("gemm", until, until + 1_000, launch_ns=at + 25_000, launch_length_ns=length)
+
+    return {"edit": edit}
 
 
 def two_stages(*stages_ms: tuple[int, int]) -> Trace:
@@ -187,6 +207,11 @@ METRIC_CASES = {
     "compute_busy_ns": Reds("compute_busy_ns <= 1.6ms", added(("gemm", 9, 5_000, 5_010)), {}),
     "compute_absent_ns": Reds("compute_absent_ns <= 13.4ms", {"chunks_ms": (15, 15, 16, 15, 15)}, {}),
     "comm_alone_ns": Reds("comm_alone_ns <= 400us", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
+    "launch_starved_ns": Reds("launch_starved_ns <= 12.9ms", held_back(500, "late"), held_back(500)),
+    "blocking_ns": Reds("blocking_ns of copy <= 100us", held_back(101, "copy"), held_back(100, "copy")),
+    "dependency_stalled_ns": Reds("dependency_stalled_ns <= 104us", held_back(101), held_back(100)),
+    "blocking_comm_ns": Reds("blocking_comm_ns of stage4_f <= 100us", held_back(101, "wait"), held_back(101)),
+    "blocking_comm_max_ns": Reds("blocking_comm_max_ns <= 100us", held_back(101), held_back(101, "copy")),
     "overlap_tax_ns": Reds("overlap_tax_ns <= 50us", alone(700), alone(800)),
     "comm_streams": Reds("no mixed comm streams", {"edit": ring}, {}),
     "compute_streams": Reds("compute_streams <= 1", added(("gemm", 9, 5_000, 5_010)), {}),

@@ -51,6 +51,16 @@ def minus(column: Column, other: Column) -> Column:
     return array("q", [a - b for a, b in zip(column, other, strict=True)])
 
 
+def later(column: Column, other: Column) -> Column:
+    """The greater of both, element by element."""
+    return array("q", [a if a > b else b for a, b in zip(column, other, strict=True)])
+
+
+def earlier(column: Column, other: Column) -> Column:
+    """The smaller of both, element by element."""
+    return array("q", [a if a < b else b for a, b in zip(column, other, strict=True)])
+
+
 def within(column: Column, least: int, greatest: int) -> Column:
     """The column, with the nearer bound for what is outside of the bounds."""
     return array("q", [min(max(each, least), greatest) for each in column])

@@ -87,6 +87,14 @@ def minus(column: Column, other: Column) -> Column:
     return plain.minus(column, other)
 
 
+def later(column: Column, other: Column) -> Column:
+    return _column(numpy.maximum(_seen(column), _seen(other)))
+
+
+def earlier(column: Column, other: Column) -> Column:
+    return _column(numpy.minimum(_seen(column), _seen(other)))
+
+
 def within(column: Column, least: int, greatest: int) -> Column:
     return _column(_seen(column).clip(least, greatest))
 

@@ -1,0 +1,252 @@
+"""What held the next compute of a window back: the host, a producer, or nothing that a trace shows?
+
+A gap without compute is *launch-starved* until the call that launched the kernel at its end had returned: until then
+the host had not issued it. It is *blocked* from then on for as long as a producer ran: the operation before the kernel
+on its stream, or what its stream waited for. What is left is *dependency-stalled*. The three add up, exactly.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
+from pytest_nsys.analysis.device import device_of
+from pytest_nsys.analysis.gaps import waiting_around
+from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_COMPUTE
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.core.columns import Column, equal, minus, take, total, where, where_not, within
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.grouping import grouped, members_by, sums_by
+from pytest_nsys.core.intervals import Intervals
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import NO_LAUNCH, Stream
+
+
+class Producer(NamedTuple):
+    """What a kernel waited for. ``name`` is a kernel's short name, of copies and memsets the ``kind``."""
+
+    kind: str
+    name: str
+    stage: str
+    stream: Stream
+
+
+class Gap(NamedTuple):
+    """A time without compute: launch-starved until ``issued_ns``, blocked by the producer until ``ready_ns``,
+    dependency-stalled until ``end_ns``.
+
+    ``waiting`` is the compute kernel that ends it, perhaps after the window, None where none follows; ``launched``:
+    whether it has a launch row. ``producer`` is None where nothing blocked.
+    """
+
+    start_ns: int
+    issued_ns: int
+    ready_ns: int
+    end_ns: int
+    waiting: str | None
+    waiting_stage: str
+    waiting_start_ns: int | None
+    launched: bool
+    producer: Producer | None
+    producer_end_ns: int | None
+
+
+class Blocked(NamedTuple):
+    """How long, and in how many gaps, kernels named ``waiting`` waited for operations of one kind, name and stage."""
+
+    kind: str
+    name: str
+    stage: str
+    waiting: str
+    ns: int
+    gaps: int
+
+
+class Budget:
+    """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns.
+
+    ``device_busy_ns`` and ``device_idle_ns`` are None where the trace does not say when copies ran: then who blocks is
+    known of kernels alone. ``comm_alone_ns`` is None there, too, and where nothing communicates. ``blocking_ns`` is by
+    kind of producer, of those that blocked. ``lower_bound``: a producer may have been missed, as the trace has no
+    record of waits on other streams, or as of some it lacks what they waited for.
+    """
+
+    def __init__(self, window: RankWindow) -> None:
+        self._track = window.track.on_gpu
+        self._device, self._waiting = device_of(window), waiting_around(self._track)
+        self._low, self._high = low, high = window.start_ns, window.end_ns
+        self._gaps = gaps = self._waiting.gaps(low, high)
+        self._ran = ran = self._waiting.operations
+        self.window_ns = window.length_ns
+        self.compute_busy_ns = self._device.compute.covered_ns(low, high)
+        self.compute_absent_ns = self.window_ns - self.compute_busy_ns
+        self.launch_starved_ns = total(minus(gaps.issued_ns, gaps.start_ns))
+        self.dependency_stalled_ns = total(minus(gaps.end_ns, gaps.ready_ns))
+        self.gaps, self.tail_ns = len(gaps.start_ns), 0
+        if gaps.waiting and gaps.waiting[-1] == NONE:
+            self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1]
+        self._followed = where_not(equal(gaps.waiting, NONE))
+        waiting = take(gaps.waiting, self._followed)
+        self.gaps_without_launch = total(equal(take(ran.issued_ns, waiting), NO_LAUNCH))
+        if self.gaps_without_launch == len(waiting) > 0:
+            raise NoRows("no kernel that ends a gap has a launch row: nothing says when the host issued it")
+        self.graph_gaps = total(take(ran.graph_node, waiting))
+        self.waits, self.waits_joined = self._waiting.waits, self._waiting.joined
+        self.waits_recorded = self._waiting.recorded
+        self.lower_bound = not self.waits_recorded or self.waits_joined < self.waits
+
+    @property
+    def device_busy_ns(self) -> int | None:
+        busy = self._device.busy
+        return None if busy is None else busy.covered_ns(self._low, self._high)
+
+    @property
+    def device_idle_ns(self) -> int | None:
+        return None if (busy := self.device_busy_ns) is None else self.window_ns - busy
+
+    @property
+    def comm_ns(self) -> int:
+        """How long communication ran, barriers included."""
+        return self._device.communication.covered_ns(self._low, self._high)
+
+    @property
+    def comm_alone_ns(self) -> int | None:
+        at_work, busy = self._device.at_work, self.device_busy_ns
+        if at_work is None or busy is None or not self.comm_ns:
+            return None
+        return busy - at_work.covered_ns(self._low, self._high)
+
+    @cached_property
+    def _blocked(self) -> Column:
+        """The gaps in which something blocked, by index."""
+        return where(minus(self._gaps.ready_ns, self._gaps.issued_ns))
+
+    @cached_property
+    def _blocked_ns(self) -> Column:
+        """How long it did."""
+        return minus(take(self._gaps.ready_ns, self._blocked), take(self._gaps.issued_ns, self._blocked))
+
+    @cached_property
+    def _producers(self) -> Column:
+        """And what did."""
+        return take(self._gaps.producer, self._blocked)
+
+    @cached_property
+    def blocking_ns(self) -> Mapping[str, int]:
+        """How long a producer of each kind blocked, of those that did."""
+        found = sums_by(KINDS.__getitem__, self._blocked_ns, take(self._ran.kind, self._producers))
+        return {kind: ns for kind, (ns, _) in sorted(found.items())}
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of producer that are told of, if any blocked: what did not run is no kind that did not block."""
+        may = {KINDS[COPY], KINDS[MEMSET], *self.blocking_ns}
+        if self.comm_ns:
+            may.add(KINDS[COLLECTIVE])
+        if self.waits_joined and self._ran.own < len(self._ran):
+            may.add(KINDS[OTHER_COMPUTE])
+        return sorted(may)
+
+    @cached_property
+    def blocking_comm_ns(self) -> Mapping[str, int]:
+        """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
+        own = where(equal(take(self._ran.kind, self._producers), COLLECTIVE))
+        found = Counter(dict.fromkeys(self._ran.stages(self._communication), 0))
+        lengths = take(self._blocked_ns, own)
+        for stage, ns in zip(self._ran.stages(take(self._producers, own)), lengths, strict=True):
+            found[stage] += ns
+        return dict(sorted(found.items()))
+
+    @property
+    def _communication(self) -> Column:
+        """The rank's communication kernels that ran in the window."""
+        own = where(equal(self._ran.kind[: self._ran.own], COLLECTIVE))
+        ends, starts = (take(each, own) for each in (self._ran.end_ns, self._ran.start_ns))
+        ran_here = minus(within(ends, self._low, self._high), within(starts, self._low, self._high))
+        return take(own, where(ran_here))
+
+    @cached_property
+    def blocking_comm_max_ns(self) -> int:
+        """``blocking_ns`` of collectives, and what of the dependency-stalled time communication of the rank ran in."""
+        stalled = self._device.communication.covered(self._gaps.ready_ns, self._gaps.end_ns)
+        return self.blocking_ns.get(KINDS[COLLECTIVE], 0) + total(stalled)
+
+    @cached_property
+    def in_syncs(self) -> Mapping[str, int]:
+        """How much of ``launch_starved_ns`` the thread that launched the kernel stood in which call of ``syncs``."""
+        gaps, found = self._gaps, Counter[str]()
+        starved = take(self._followed, where(take(minus(gaps.issued_ns, gaps.start_ns), self._followed)))
+        calls = _synchronising(self._track)
+        by_thread = members_by(lambda thread: thread, take(self._ran.thread, take(gaps.waiting, starved)))
+        for thread, own in by_thread.items():
+            at = take(starved, own)
+            for name, spans in calls.get(thread, {}).items():
+                found[name] += total(spans.covered(take(gaps.start_ns, at), take(gaps.issued_ns, at)))
+        return {name: ns for name, ns in found.most_common() if ns}
+
+    @property
+    def contradicted(self) -> int:
+        """How many gaps end before what their kernel waited for, as the trace has it, began: nothing blocked there."""
+        return self._waiting.contradicted(self._gaps)
+
+    def each(self) -> Iterator[Gap]:
+        """The gaps by start."""
+        ran, columns = self._ran, self._gaps
+        followed = iter(ran.stages(take(columns.waiting, self._followed)))
+        stages = iter(ran.stages(self._producers))
+        for start, issued, ready, end, waiting, by in zip(*columns, strict=True):
+            stage = next(followed) if waiting != NONE else NO_STAGE
+            yield Gap(
+                start_ns=start,
+                issued_ns=issued,
+                ready_ns=ready,
+                end_ns=end,
+                waiting=None if waiting == NONE else ran.names[ran.name[waiting]],
+                waiting_stage=stage,
+                waiting_start_ns=None if waiting == NONE else ran.start_ns[waiting],
+                launched=waiting != NONE and ran.issued_ns[waiting] != NO_LAUNCH,
+                producer=self._producer(by, next(stages)) if ready > issued else None,
+                producer_end_ns=ran.end_ns[by] if ready > issued else None,
+            )
+
+    def _producer(self, by: int, stage: str) -> Producer:
+        ran = self._ran
+        return Producer(KINDS[ran.kind[by]], ran.names[ran.name[by]], stage, ran.streams[ran.stream[by]])
+
+    def producers(self) -> Sequence[Blocked]:
+        """What blocked what, the largest first."""
+        ran, stages = self._ran, self._ran.stages(self._producers)
+        numbers = {stage: number for number, stage in enumerate(dict.fromkeys(stages))}
+        known = tuple(numbers)
+        found = sums_by(
+            lambda kind, name, stage, waiting: (KINDS[kind], ran.names[name], known[stage], ran.names[waiting]),
+            self._blocked_ns,
+            take(ran.kind, self._producers),
+            take(ran.name, self._producers),
+            array("q", [numbers[stage] for stage in stages]),
+            take(ran.name, take(self._gaps.waiting, self._blocked)),
+        )
+        return sorted((Blocked(*key, *each) for key, each in found.items()), key=lambda b: (-b.ns, b))
+
+
+@kept
+def _synchronising(track: RankTrack) -> Mapping[int, Mapping[str, Intervals]]:
+    """When each thread of the rank's process stood in which call that waits for the GPU."""
+    calls = (track.around.all_calls(SYNCHRONISING_CALLS) or {}).get(track.rank.process.global_pid, ())
+    waits = grouped(((call.thread, name), call) for call in calls if (name := waiting_call(call.name)))
+    found: dict[int, dict[str, Intervals]] = {}
+    for (thread, name), own in waits.items():
+        found.setdefault(thread, {})[name] = Intervals.of((call.start_ns, call.end_ns) for call in own)
+    return found
+
+
+@kept
+def budget_of(window: RankWindow) -> Budget:
+    """The budget of a window. Raises NoRows where it has none, and says why."""
+    return Budget(window)

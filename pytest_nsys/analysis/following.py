@@ -1,0 +1,48 @@
+"""What ran after a time, until compute came next? Read in steps, each longer than the one before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from pytest_nsys.analysis.trace_kernels import LONGEST_NS, TraceKernels
+from pytest_nsys.core.columns import exceeds, take, where_not
+from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.model import Interval, Kernels, Lane, Trace
+
+_SHORTEST_NS, _LONGER = 1_000_000, 8
+
+
+def until_compute(trace: Trace, convention: Convention, spans: Mapping[Lane, Interval]) -> TraceKernels:
+    """What started on each lane after its span, at least until a compute kernel that takes time, or to the end.
+
+    The first look ahead is an eighth of the span long.
+    """
+    reach = {lane: max((high - low) // _LONGER, _SHORTEST_NS) for lane, (low, high) in spans.items()}
+    found: dict[Lane, Kernels] = {}
+    read: dict[Lane, Interval | None] = {}
+    while reach:
+        ahead = {lane: (spans[lane][1], min(spans[lane][1] + own, LONGEST_NS)) for lane, own in reach.items()}
+        new = {lane: _after(own, ahead[lane][0]) for lane, own in trace.kernels(dict(ahead)).items()}
+        found.update(new)
+        read.update(ahead)
+        step = TraceKernels(trace, convention, new)
+        short = {lane: end for lane, (_, end) in ahead.items() if not _computes(step, lane) and end < LONGEST_NS}
+        more = trace.work_after(short) if short else ()
+        reach = {lane: reach[lane] * _LONGER for lane in short if lane in more}
+    after = TraceKernels(trace, convention, found, on_gpu=read)
+    if after.transfers is not None:
+        after.transfers = {lane: _after(own, spans[lane][1]) for lane, own in after.transfers.items()}
+    return after
+
+
+def _after(kernels: Kernels, moment: int) -> Kernels:
+    return kernels.take(range(bisect_right(kernels.start_ns, moment), len(kernels)))
+
+
+def _computes(step: TraceKernels, lane: Lane) -> bool:
+    kernels = step.kernels.get(lane)
+    if kernels is None or not len(kernels):
+        return False
+    own = where_not(step.communicating(lane)[0])
+    return exceeds(take(kernels.end_ns, own), take(kernels.start_ns, own))

@@ -1,0 +1,141 @@
+"""When was there no compute, which kernel ended it, when was that one issued, and for what did it wait?
+
+All windows of a rank are questions to one table of its operations. A gap ends with the compute kernel that starts next,
+also after the window; kernels that take no time end and begin none.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.analysis.dependencies import Dependencies
+from pytest_nsys.analysis.device import device_around
+from pytest_nsys.analysis.operations import NONE, Operations
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.core.columns import (
+    Column,
+    earlier,
+    equal,
+    later,
+    minus,
+    places,
+    spread,
+    take,
+    where,
+    where_not,
+)
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import NO_LAUNCH, Stream
+
+_NEVER = (1 << 63) - 1
+_LONG_AGO = NO_LAUNCH
+
+
+class Gaps(NamedTuple):
+    """Times without compute, by start: launch-starved until ``issued_ns``, blocked until ``ready_ns``,
+    dependency-stalled until ``end_ns``. ``waiting`` and ``producer`` are operations, NONE for none: a gap without the
+    former is the last of the run.
+    """
+
+    start_ns: Column
+    issued_ns: Column
+    ready_ns: Column
+    end_ns: Column
+    waiting: Column
+    producer: Column
+
+
+class Waiting:
+    """What compute of a rank waited for, around all of its windows."""
+
+    def __init__(self, track: RankTrack) -> None:
+        found, own = track.around.stream_waits, track.rank.lane
+        all_waits = () if found is None else found.get(own.global_pid, ())
+        waits = [wait for wait in all_waits if own.device in (None, wait.stream.device)]
+        self.recorded = found is not None
+        self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
+        self._waits = all_waits if self.joined else ()
+        self.compute, until = device_around(track).compute, track.until_ns
+        after = until is not None and not self.compute.covered_ns(until - 1, until)
+        self.operations = Operations(track, after=after, others=bool(self._waits))
+        self._followers = self.operations.compute + array("q", [NONE])
+        self._starts_ns = take(self.operations.start_ns, self.operations.compute) + array("q", [_NEVER])
+
+    @cached_property
+    def _dependencies(self) -> Mapping[int, int]:
+        return Dependencies(self.operations, self._waits).producer if self._waits else {}
+
+    def gaps(self, low: int, high: int) -> Gaps:
+        """The gaps of [low, high)."""
+        starts, ends = self._without_compute(low, high)
+        waiting = self._next(ends)
+        issued = earlier(ends, later(starts, take(self.operations.issued_ns, waiting)))
+        if waiting and waiting[-1] == NONE:
+            issued[-1] = ends[-1]
+        until, producer = self._producers(waiting)
+        return Gaps(starts, issued, earlier(ends, later(issued, until)), ends, waiting, producer)
+
+    def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
+        first, after = bisect_right(self.compute.ends, low), bisect_left(self.compute.starts, high)
+        starts = array("q", [low]) + self.compute.ends[first:after]
+        ends = self.compute.starts[first:after] + array("q", [high])
+        some = range(ends[0] <= starts[0], len(ends) - (ends[-1] <= starts[-1]))  # only the outermost can be none
+        return take(starts, some), take(ends, some)
+
+    def _next(self, ends: Column) -> Column:
+        """The compute kernel that starts first at or after each end, of several the one that was launched first."""
+        at = places(self._starts_ns, minus(ends, array("q", [1]) * len(ends)))
+        found = take(self._followers, at)
+        together = minus(places(self._starts_ns, take(self._starts_ns, at)), at)
+        for i in where_not(equal(together, 1)):
+            found[i] = min(self._followers[at[i] : at[i] + together[i]], key=self._launch_order)
+        return found
+
+    def _launch_order(self, kernel: int) -> tuple[int, Stream, int]:
+        """Without a launch row it is the last."""
+        ran = self.operations
+        launch = ran.kernel_launch_ns[kernel]
+        return _NEVER if launch == NO_LAUNCH else launch, ran.streams[ran.stream[kernel]], ran.correlation[kernel]
+
+    def _producers(self, waiting: Column) -> tuple[Column, Column]:
+        """(end, operation) of what each kernel waited for, _LONG_AGO and NONE where there is nothing.
+
+        What starts after the kernel that should have waited for it did not hold it back.
+        """
+        ran = self.operations
+        before = take(ran.before, waiting)
+        known = where_not(equal(before, NONE))
+        own = take(known, where(take(ran.kind, take(before, known))))
+        producers = take(before, own)
+        until = spread(own, take(ran.end_ns, producers), len(waiting), _LONG_AGO)
+        producer = spread(own, producers, len(waiting), NONE)
+        for i in self._with_waits(waiting):
+            other = self._dependencies[waiting[i]]
+            if ran.end_ns[other] > until[i] and ran.start_ns[other] < ran.start_ns[waiting[i]]:
+                until[i], producer[i] = ran.end_ns[other], other
+        return until, producer
+
+    def _with_waits(self, waiting: Column) -> Column:
+        """Which of the kernels waited for another stream."""
+        if not self._dependencies:
+            return array("q")
+        flags = bytearray(len(self.operations))
+        for consumer in self._dependencies:
+            flags[consumer] = 1
+        return where(take(flags, waiting))
+
+    def contradicted(self, gaps: Gaps) -> int:
+        """How many of the gaps end before what their kernel should have waited for began."""
+        ran = self.operations
+        waiting = [gaps.waiting[i] for i in self._with_waits(gaps.waiting)]
+        return sum(ran.start_ns[self._dependencies[kernel]] >= ran.start_ns[kernel] for kernel in waiting)
+
+
+@kept
+def waiting_around(track: RankTrack) -> Waiting:
+    """What compute of a rank waited for wherever its track was read."""
+    return Waiting(track)

@@ -1,0 +1,154 @@
+"""All that ran on the GPU of a rank around its windows, until compute came next, as one table: kernels and transfers.
+
+An operation is known by its index. The rank's own come first, then those of other devices of the process, which its
+kernels may have waited for.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+from pytest_nsys.analysis.rank_track import RankTrack, or_start
+from pytest_nsys.analysis.trace_kernels import TraceKernels
+from pytest_nsys.core.columns import Column, equal, members, minus, order, places, spread, take, where, where_not
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, Lane, Stream
+from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID
+
+OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_COMPUTE = range(5)
+KINDS = ("", "collective", "copy", "memset", "compute")
+"""What each kind of operation is called as a producer, which compute of the rank itself never is."""
+
+NONE = -1
+"""The index of no operation."""
+
+
+_TRANSFERS = {COPY_ID: COPY, MEMSET_ID: MEMSET}
+
+
+class _Part(NamedTuple):
+    """Kernels, or transfers, of one lane; ``calls`` reads which calls launched them."""
+
+    around: TraceKernels
+    lane: Lane
+    work: Kernels
+    kinds: Column
+    transfers: bool
+    calls: Callable[[], Mapping[Lane, LaunchCalls]]
+
+
+class Operations:
+    """The table of one rank, of which the first ``own`` are its own. ``after``: with what followed its windows;
+    ``others``: with the work of other devices.
+    """
+
+    def __init__(self, track: RankTrack, *, after: bool, others: bool) -> None:
+        own = track.rank.lane
+        lanes = [own]
+        if others:
+            lanes += sorted(lane for lane in track.around.kernels if lane != own and lane.global_pid == own.global_pid)
+        read = [track.around, *([track.after] if after else ())]
+        self._parts = [part for lane in lanes for around in read for part in _parts(around, lane, lane == own)]
+        self.own = sum(len(part.work) for part in self._parts if part.lane == own)
+        self._firsts = array("q", accumulate((len(part.work) for part in self._parts), initial=0))
+        numbers = {stream: i for i, stream in enumerate(dict.fromkeys(s for p in self._parts for s in p.work.streams))}
+        self.streams: Sequence[Stream] = tuple(numbers)
+        self.names = {number: name for part in self._parts for number, name in part.work.names.items()}
+        self.start_ns = self._joined(lambda part: part.work.start_ns)
+        self.end_ns = self._joined(lambda part: part.work.end_ns)
+        self.name = self._joined(lambda part: part.work.name)
+        self.correlation = self._joined(lambda part: part.work.correlation)
+        self.kind = self._joined(lambda part: part.kinds)
+        self.graph_node = bytearray().join(part.work.graph_node for part in self._parts)
+        self.stream = self._joined(
+            lambda part: take(array("q", [numbers[stream] for stream in part.work.streams]), part.work.stream)
+        )
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def _joined(self, column: Callable[[_Part], Column]) -> Column:
+        found = array("q")
+        for part in self._parts:
+            own = column(part)
+            found += own if own.typecode == "q" else array("q", own)
+        return found
+
+    @cached_property
+    def compute(self) -> Column:
+        """The rank's compute kernels that take time, by start."""
+        own = where(equal(self.kind, OWN_COMPUTE))
+        return take(own, where(minus(take(self.end_ns, own), take(self.start_ns, own))))
+
+    @cached_property
+    def before(self) -> Column:
+        """Of each operation the one that started before it on its stream, NONE where it is the first, or on none."""
+        by_stream = order(self.stream, self.start_ns, self.end_ns)
+        found = spread(by_stream, by_stream[:1] + by_stream[:-1], len(self), NONE)
+        firsts = where(minus(take(self.stream, found), self.stream))
+        for i in (*by_stream[:1], *firsts, *self._on_no_stream()):
+            found[i] = NONE
+        return found
+
+    def _on_no_stream(self) -> Iterator[int]:
+        for number, stream in enumerate(self.streams):
+            if stream.number == NO_STREAM:
+                yield from where(equal(self.stream, number))
+
+    @cached_property
+    def launch_ns(self) -> Column:
+        """When the call began that launched each operation, NO_LAUNCH where there is none."""
+        return self._joined(lambda part: part.calls()[part.lane].start_ns)
+
+    @cached_property
+    def kernel_launch_ns(self) -> Column:
+        """The same, without a look at transfers, which have none."""
+        return self._of_kernels(lambda calls: calls.start_ns)
+
+    @cached_property
+    def issued_ns(self) -> Column:
+        """When the call ended that launched each kernel, NO_LAUNCH where there is none, and of transfers."""
+        return self._of_kernels(lambda calls: calls.end_ns)
+
+    @cached_property
+    def thread(self) -> Column:
+        """The thread that launched each kernel; of no meaning where nothing says who did."""
+        return self._of_kernels(lambda calls: calls.thread)
+
+    def _of_kernels(self, column: Callable[[LaunchCalls], Column]) -> Column:
+        def of(part: _Part) -> Column:
+            nothing = array("q", [NO_LAUNCH]) * len(part.work)
+            return nothing if part.transfers else column(part.calls()[part.lane])
+
+        return self._joined(of)
+
+    def stages(self, operations: Column) -> list[str]:
+        """What some operations were launched for."""
+        found = [NO_STAGE] * len(operations)
+        for number, own in enumerate(members(places(self._firsts, operations), len(self._firsts) + 1)):
+            if own:
+                part, first = self._parts[number - 1], self._firsts[number - 1]
+                at = array("q", [operations[i] - first for i in own])
+                times = or_start(take(part.calls()[part.lane].start_ns, at), take(part.work.start_ns, at))
+                codes, known = part.around.saying(part.lane.global_pid).at(times).contexts
+                for i, code in zip(own, codes, strict=True):
+                    found[i] = known[code][0]
+        return found
+
+
+def _parts(around: TraceKernels, lane: Lane, own: bool) -> Iterator[_Part]:
+    kernels = around.kernels.get(lane)
+    if kernels is not None and len(kernels):
+        compute, communicating = OWN_COMPUTE if own else OTHER_COMPUTE, where(around.communicating(lane)[0])
+        kinds = spread(communicating, array("q", [COLLECTIVE]) * len(communicating), len(kernels), compute)
+        yield _Part(around, lane, kernels, kinds, False, lambda: around.launch_calls)
+    transfers = (around.transfers or {}).get(lane)
+    if transfers is not None:
+        transfers = transfers.take(where_not(equal(transfers.name, GRAPH_ID)))
+        kinds = array("q", [_TRANSFERS[name] for name in transfers.name])
+        yield _Part(around, lane, transfers, kinds, True, lambda: around.transfer_calls)
