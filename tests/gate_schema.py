@@ -9,15 +9,49 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind
+from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.core.units import BARE, COUNT, HASH, RATES, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS, SOURCE
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
 from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.sentences import MAX_LENGTH
+from tests.gate_completions import (
+    AGGREGATES,
+    AXES,
+    CONVENTIONS,
+    DIMENSIONS,
+    FILE,
+    MAPPINGS,
+    NAMES,
+    SENTENCES,
+    TOLERANCES,
+    WAIVER,
+    WINDOWS,
+    offered,
+    snippets,
+)
+from tests.gate_patterns import (
+    ABSOLUTE,
+    ANY_EARLY,
+    ANY_REQUIREMENT,
+    METRIC,
+    NAMED,
+    QUANTITY,
+    SENTENCE,
+    SHARE,
+    UNITS,
+    alone,
+    early,
+    metric_name,
+    of_unit,
+    requirement,
+)
 
+ID = "urn:pytest-nsys:gate-file:1"
 PATH = SOURCE.with_name("gate_file.schema.json")
 
 
@@ -38,6 +72,16 @@ def _whole(least: int, digits: str = "[0-9]*", **more: Any) -> dict[str, Any]:
     return {"type": ["integer", "string"], "minimum": least, "pattern": pattern, **more}
 
 
+def _written(pattern: str, error: str, *more: str) -> dict[str, Any]:
+    """Text of a pattern, or of another type; editors say the ``error`` of both."""
+    return {
+        "type": ["string", *more] if more else "string",
+        "pattern": pattern,
+        "patternErrorMessage": error,
+        "errorMessage": error,
+    }
+
+
 def _or_off(*choices: Mapping[str, Any]) -> dict[str, Any]:
     return {"anyOf": [{"enum": [False, "off", "Off", "OFF"]}, *choices]}
 
@@ -55,6 +99,25 @@ def _by_name(value: Mapping[str, Any], *reserved: str) -> dict[str, Any]:
     return {"type": "object", "minProperties": 1, "additionalProperties": value, **names}
 
 
+def _named(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping by dimensions, whose usual names are offered; mesh axes are others."""
+    own = {name: {"description": about, **value} for name, about in {**DIMENSIONS, **AXES}.items()}
+    return {**_by_name(value), "properties": own}
+
+
+def _or_text(words: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any]:
+    """Words that are offered, and other text, which is not."""
+    return {"anyOf": [words, text]}
+
+
+def _limit(unit: str) -> dict[str, Any]:
+    return _written(requirement(unit), f"no limit for this metric: {IN_UNIT[unit]}")
+
+
+def _early(unit: str) -> dict[str, Any]:
+    return _written(early(unit), f"no constant limit for this metric: {IN_UNIT[unit]}")
+
+
 def _needs(*keys: str) -> dict[str, Any]:
     return {"required": list(keys)}
 
@@ -62,6 +125,18 @@ def _needs(*keys: str) -> dict[str, Any]:
 def _without(*keys: str) -> dict[str, Any]:
     return {"not": {"anyOf": [_needs(key) for key in keys]}}
 
+
+NO_METRIC = "no metric: `pytest-nsys metrics` lists them"
+IN_UNIT: Mapping[str, str] = {
+    TIME: "it is a time: < 2ms, or <= baseline + 5%",
+    RATIO: "it is a ratio: >= 60%, or >= baseline - 3pp",
+    COUNT: "it is a count: <= 10, or <= baseline + 2",
+    BARE: "it is a number: <= 1.1, or <= baseline + 5%",
+    HASH: "it is a fingerprint: == baseline",
+    SIZE: "it is a size: <= 2GiB, or <= baseline + 5%",
+    **{rate: f"it is a rate: >= 3{rate}, or >= baseline - 5%" for rate in RATES},
+}
+"""What is said of a limit that does not fit metrics of a unit."""
 
 _OWN_TOLERANCE = {"baseline": {"type": "object", "anyOf": [_needs("rel"), _needs("abs")]}}
 _ASSERTION = {
@@ -72,6 +147,15 @@ _ASSERTION = {
         {**_needs("metric", "baseline"), **_without("assert", "require")},
     ],
     "allOf": [
+        *(
+            {
+                "if": {**_needs("metric"), "properties": {"metric": _text(metric_name(names)), "balance": False}},
+                "then": {"properties": {"require": _limit(unit), "warn": _early(unit)}},
+            }
+            for unit in UNITS
+            if (names := of_unit(unit))
+        ),
+        {"if": _needs("metric", "balance"), "then": {"properties": {"require": _limit(BARE), "warn": _early(BARE)}}},
         *({"not": _needs(*keys)} for keys in (("across", "balance"), ("fail_after", "xfail"))),
         {"not": _needs("fail_after", "inconclusive")},
         {"not": {**_needs("tolerance", "baseline"), "properties": _OWN_TOLERANCE}},
@@ -88,6 +172,7 @@ HELP: Mapping[str, str] = {
     "kernels": "Which kernels are in the window. contained: those that start and end inside it. clipped: all that "
     "touch it, cut at its edges. launched: those that were launched inside it.",
     "quantity": "A number, with its unit where it has one: 5%, 50us, 3pp, 2.",
+    "metric": "Name of a metric; `pytest-nsys metrics` lists them.",
     "number": "A whole number from 0 on.",
     "size": "A whole number from 1 on.",
     "runs": f"A whole number from 1 to {MAX_RUNS}.",
@@ -100,6 +185,11 @@ HELP: Mapping[str, str] = {
 
 WORDS: Mapping[str, str] = {
     "window": "word, index, mapping or pattern",
+    "text": "text",
+    "sentence": "sentence",
+    "metric": "name of a metric",
+    "axis": "mesh axis",
+    **dict.fromkeys(("limit", "early_limit"), "comparison and limit"),
     **dict.fromkeys(("quantity", "share"), "amount"),
     "amounts": "amount or list",
     **dict.fromkeys(("number", "size", "runs"), "whole number"),
@@ -113,23 +203,36 @@ WORDS: Mapping[str, str] = {
 }
 """What the docs call a kind of which its schema does not tell."""
 
+_EMPTY = "text is missing here"
+TEXT: Mapping[str, Any] = {
+    "if": {"type": ["object", "array", "null"]},
+    "then": {"type": "string", "errorMessage": _EMPTY},
+    "pattern": r"\S",
+    "patternErrorMessage": _EMPTY,
+}
+"""Anything written as one word or more: true is text, too. Were it a type, editors would offer it everywhere."""
+
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "version": {"enum": [1, "1"]},
-    "text": {"type": ["string", "number", "boolean"], "pattern": r"\S"},
+    "text": TEXT,
     "texts": _one_or_some(_of("text")),
     "text_read_by_hand": _of("text"),
     "line": _of("text"),
     "convention": {"anyOf": [_of("built_in"), {"keys": "convention"}]},
-    "built_in": _choice(BUILT_IN),
+    "built_in": offered(CONVENTIONS),
     "window": {
-        "anyOf": [{"type": ["string", "integer", "boolean"], "minimum": 0, "pattern": r"\S"}, {"keys": "window"}]
+        "anyOf": [
+            offered(WINDOWS),
+            {**TEXT, "minimum": 0, "multipleOf": 1},
+            {"keys": "window"},
+        ]
     },
     "span": _choice(Span),
     "kernels": _choice(KernelsMode),
-    "tolerance": {"anyOf": [_choice([NOISE]), {"keys": "tolerance"}]},
-    "quantity": {"type": ["string", "number"], "pattern": r"\S", "minimum": 0},
-    "share": _of("quantity"),
-    "amounts": _one_or_some(_of("quantity")),
+    "tolerance": {"anyOf": [_choice([NOISE]), {"keys": "tolerance"}], "defaultSnippets": snippets(TOLERANCES)},
+    "quantity": {**_written(alone(QUANTITY), "no amount such as 3ms, 60% or 2", "number"), "minimum": 0},
+    "share": _written(alone(SHARE), "no share of the baseline, such as 5%"),
+    "amounts": _one_or_some({**_written(alone(ABSOLUTE), "no amount such as 50us, 1pp or 2", "number"), "minimum": 0}),
     "comparable_on": {**_some(_choice(FIELDS)), "uniqueItems": True},
     "run": {
         "keys": "run",
@@ -140,8 +243,22 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "pipeline": {"keys": "pipeline"},
     "quality": {"keys": "quality"},
     "allow_missing": _by_name(_one_or_some(_of("number"))),
-    "assertions": _some({"anyOf": [_of("text"), _ASSERTION]}),
-    "waivers": _some({"keys": "waiver"}),
+    "assertions": _some({"anyOf": [_of("sentence"), _ASSERTION], "defaultSnippets": snippets([*SENTENCES, *MAPPINGS])}),
+    "sentence": {
+        "type": "string",
+        "maxLength": MAX_LENGTH,
+        "if": {"pattern": NAMED},
+        "then": _written(
+            SENTENCE,
+            "no sentence such as 'stage3 overlap >= 60%': METRIC, a comparison, and a limit in the metric's unit",
+        ),
+        "else": _written(NAMED, "names no metric: `pytest-nsys metrics` lists them"),
+    },
+    "metric": _or_text({**offered(NAMES), "errorMessage": NO_METRIC}, _written(METRIC, NO_METRIC)),
+    "axis": _or_text(offered(AXES), _of("text")),
+    "limit": _written(ANY_REQUIREMENT, "no limit such as >= 60%, < 2ms or below baseline plus tolerance"),
+    "early_limit": _written(ANY_EARLY, "no constant limit such as >= 70%"),
+    "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
     "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
     "copies": _one_or_some(_choice(CopyKind)),
     "families": {"anyOf": [_choice(TABLES), _by_name(_one_or_some(_of("text")), OTHER)]},
@@ -160,9 +277,9 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "flag": {"enum": [True, False, "true", "false"]},
     "severity": _choice(Severity),
     "reaction": _choice(["pass", "fail"]),
-    "labels": _by_name(_one_or_some(_of("text"))),
-    "for": _by_name(_some(_of("text"))),
-    "across": _by_name(_text("(median|mean|max|min|sum|p[1-9][0-9]?)")),
+    "labels": _named(_of("texts")),
+    "for": _named(_of("list_of_texts")),
+    "across": _named(_of("aggregate")),
     "marks": _some({**_text("[A-Za-z][A-Za-z0-9_]*"), "not": {"pattern": rf"^\s*({'|'.join(FORBIDDEN_MARKS)})\s*$"}}),
     "baseline": {
         "anyOf": [
@@ -172,6 +289,13 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What editors check of each kind. ``{"keys": SECTION}`` stands for a mapping of the table, and what is added to it."""
+
+
+PARTS: Mapping[str, Mapping[str, Any]] = {
+    "list_of_texts": _some(_of("text")),
+    "aggregate": _or_text(_choice(AGGREGATES), _text("(median|mean|max|min|sum|p[1-9][0-9]?)")),
+}
+"""Parts of kinds."""
 
 
 def words(kind: str) -> str:
@@ -202,19 +326,20 @@ def schema() -> dict[str, Any]:
     """The schema of gate files."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": ID,
         "title": "pytest-nsys gate file",
         "description": "What must stay true of a profiled training step (*.nsys.yaml).",
-        **_expanded({"keys": "file"}),
+        **_expanded({"keys": "file", "defaultSnippets": snippets([FILE])}),
         "$defs": {
             name: ({"description": HELP[name]} if name in HELP else {}) | _expanded(kind)
-            for name, kind in SCHEMAS.items()
+            for name, kind in {**SCHEMAS, **PARTS}.items()
         },
     }
 
 
 def schema_text() -> str:
     """The schema as its file holds it."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _help(text: str, kind: str) -> str:

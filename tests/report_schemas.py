@@ -15,21 +15,22 @@ from pytest_nsys.reports.comparison.json_report import Comparison
 from pytest_nsys.reports.session.json_report import Report
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMAS: Mapping[Path, tuple[type[Struct], str]] = {
-    Path(session.__file__).with_name("report.schema.json"): (Report, "Report of pytest-nsys, format 1"),
+SCHEMAS: Mapping[Path, tuple[type[Struct], str, str]] = {
+    Path(session.__file__).with_name("report.schema.json"): (
+        *(Report, "urn:pytest-nsys:report:1", "Report of pytest-nsys, format 1"),
+    ),
     Path(comparison.__file__).with_name("comparison.schema.json"): (
-        Comparison,
-        "What pytest-nsys compare --format json prints",
+        *(Comparison, "urn:pytest-nsys:comparison:1", "What pytest-nsys compare --format json prints"),
     ),
 }
 
 
-def schema_text(shape: type[Struct], title: str) -> str:
+def schema_text(shape: type[Struct], name: str, title: str) -> str:
     """The JSON Schema of a shape, as it is checked in."""
     (top,), parts = schema_components([shape], ref_template="#/$defs/{name}")
     own: dict[str, Any] = parts.pop(top["$ref"].rpartition("/")[2])
     about = {"description": " ".join(own.pop("description").split())}
-    whole = {"$schema": DRAFT, "title": title, **about, **own, "$defs": dict(sorted(parts.items()))}
+    whole = {"$schema": DRAFT, "$id": name, "title": title, **about, **own, "$defs": dict(sorted(parts.items()))}
     return json.dumps({**whole, "title": title}, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -23,6 +23,7 @@ from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.record import Record
+from tests.gates.test_gate_file_schema import validates
 from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention_yaml, pages, rewritten, steady
 from tests.support.quick_python import quick_python
 
@@ -244,7 +245,9 @@ def _load(code: str, folder: Path) -> GateFile | None:
     else:
         code += "" if "version" in content else "version: 1\n"
         code += "" if "assertions" in content else "assertions: [no syncs]\n"
-    return loads_gate_file(code, path=folder / "example.nsys.yaml")
+    gate = loads_gate_file(code, path=folder / "example.nsys.yaml")
+    assert validates(code) == ""
+    return gate
 
 
 @pytest.mark.parametrize(("code", "mistaken"), [*_examples()])

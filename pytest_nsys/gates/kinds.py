@@ -375,7 +375,7 @@ KINDS: Mapping[str, Read | None] = {
     "version": _one(_version, "a whole number from 0 on"),
     "text": _one(str.strip),
     "texts": lambda reader, node, key: reader.texts(node, key) or None,
-    "text_read_by_hand": None,
+    **dict.fromkeys(("text_read_by_hand", "sentence", "metric", "axis", "limit", "early_limit")),
     "convention": None,
     "built_in": read_name,
     "window": _window,

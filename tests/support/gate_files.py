@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pytest_nsys.core.errors import GateFileError
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, Tolerance
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.sentences import parse_sentence
+from tests.gate_patterns import NAMED, SENTENCE
 
 PATH = Path("gates.nsys.yaml")
 
@@ -32,7 +34,10 @@ def mistakes(content: str | bytes) -> list[str]:
 
 
 def asked(text: str, axes: Collection[str] = (), tolerance: Tolerance | None = None) -> Assertion:
-    """What a sentence asks for where the mesh has these axes and the file this tolerance."""
+    """What a sentence asks for where the mesh has these axes and the file this tolerance. Editors accept it, too."""
     run = dict.fromkeys(axes, 2)
     gate = GateFile(PATH, (), BUILT_IN["generic"], run=run, tolerance=tolerance)
-    return parse_sentence(text, gate, Location(PATH, 1, 1))
+    found = parse_sentence(text, gate, Location(PATH, 1, 1))
+    assert re.search(NAMED, text), text
+    assert re.search(SENTENCE, text), text
+    return found

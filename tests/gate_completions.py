@@ -1,0 +1,154 @@
+"""What does an editor offer where a gate file is typed, and what does it say of each? Names, words and snippets.
+
+A snippet is written into the file with its ``${1:…}`` as places to go through; its body is what a gate file may hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
+
+CONVENTIONS: Mapping[str, str] = {
+    "pithtrain": "DualPipeV of PithTrain: chunks of forward and backward, stages stage1_f … stage5_b.",
+    "generic": "Kernels and ranges of any program. Give it an anchor.",
+    "kineto": "torch.profiler: the steps that it marks (ProfilerStep#%).",
+    "torchtitan": "TorchTitan: FSDP and pipeline-parallel ranges as stages and purposes.",
+    "jax": "JAX and XLA: the steps that the profiler marks.",
+}
+WINDOWS: Mapping[str, str] = {
+    MEDIAN: "The anchor in the middle of all anchors (default).",
+    RUN: "Everything that was recorded.",
+    STEADY: "The middle half of the anchors; each row is the median over its windows.",
+    "first": "The first anchor.",
+    "last": "The last anchor.",
+}
+DIMENSIONS: Mapping[str, str] = {
+    "rank": "Number of a rank.",
+    "stage": "Stage of the convention, such as stage3_f: exact, a prefix before _, or a glob.",
+    "stream": "Number of a stream.",
+    "purpose": "What a communication stream is for, such as ep_a2a.",
+    "quantile": "p50, p90 or p99.",
+    "block": "Pattern under blocks:.",
+    "call": "Name of a call that makes the CPU wait, such as cudaStreamSynchronize.",
+    "kernel": "Short name of a kernel.",
+    "group": "Process group.",
+    "collective": "Kind of collective, such as AllReduce.",
+    "family": "Family of kernels, such as gemm.",
+}
+AXES: Mapping[str, str] = {
+    "pp": "Pipeline parallel.",
+    "dp": "Data parallel.",
+    "cp": "Context parallel.",
+    "ep": "Expert parallel.",
+    "tp": "Tensor parallel.",
+}
+"""Mesh axes that are often there; any other name may be one, too."""
+
+AGGREGATES = ("median", "mean", "max", "min", "sum", "p50", "p90", "p99")
+"""The words of ``across:``; any percentile is one, too."""
+
+
+def about(metric: Metric) -> str:
+    """A metric in one text."""
+    better = f", {metric.better} is better" if metric.better else ""
+    return f"In {metric.unit}{better}. {' '.join(metric.summary.replace('``', '`').split())}"
+
+
+NAMES: Mapping[str, str] = {metric.name: about(metric) for metric in METRICS.values()}
+
+
+def offered(words: Mapping[str, str]) -> dict[str, Any]:
+    """The only words of a key, each with what is said of it."""
+    return {"enum": [*words], "enumDescriptions": [*words.values()]}
+
+
+class Snippet(NamedTuple):
+    """``body`` is text, or a mapping whose keys and values are written so."""
+
+    label: str
+    about: str
+    body: Any
+
+
+SENTENCES = (
+    Snippet("a ratio at least …", "Judges every row of a stage.", "${1:stage3} ${2:overlap} >= ${3:60%}"),
+    Snippet("a time at most …", "Judges every row.", "${1:window_ns} <= ${2:20ms}"),
+    Snippet(
+        "no slower than the baseline",
+        "With the tolerance of this file.",
+        "${1:exposed_ns} below baseline plus tolerance",
+    ),
+    Snippet(
+        "no slower than the baseline by …",
+        "The larger of a share and an amount.",
+        "${1:window_ns} below baseline plus max(${2:5%}, ${3:100us})",
+    ),
+    Snippet("no …", "A time or a count that is zero in every row.", "no ${1:mixed comm streams}"),
+    Snippet("no new kernels", "Every kernel is in the baseline, too.", "no new kernels"),
+    Snippet("a median over all rows", "One value of many.", "median ${1:overlap} >= ${2:60%}"),
+    Snippet(
+        "a balance", "Maximum over minimum across a mesh axis.", "balance of ${1:compute_ns} across ${2:pp} <= ${3:1.1}"
+    ),
+    Snippet(
+        "a percentile of the step", "p50, p90 or p99 of the period.", "${1:p50} period_ns below baseline plus ${2:5%}"
+    ),
+)
+"""Sentences for the list of assertions."""
+
+MAPPINGS = (
+    Snippet(
+        "a sentence with a name",
+        "id names the test; where selects rows.",
+        {"id": "${1:dispatch is hidden}", "assert": "${2:overlap >= 60%}", "where": {"${3:stage}": "${4:stage2_f}"}},
+    ),
+    Snippet(
+        "one test for each stage",
+        "for makes a test of each value.",
+        {
+            "id": "${1:exposure}",
+            "assert": "${2:exposed_ns <= 2ms}",
+            "for": {"stage": ["${3:stage2_f}", "${4:stage4_f}"]},
+        },
+    ),
+    Snippet(
+        "metric and limit",
+        "A metric with keys instead of a sentence.",
+        {"metric": "${1:exposed_ns}", "across": {"${2:rank}": "${3:max}"}, "require": "${4:<= 2ms}"},
+    ),
+    Snippet(
+        "the last runs of the history",
+        "Holds rows against the median of runs in --nsys-history.",
+        {"metric": "${1:window_ns}", "baseline": {"history": "${2:10}", "branch": "${3:main}", "rel": "${4:5%}"}},
+    ),
+)
+"""Longer entries of the list of assertions."""
+
+WAIVER = Snippet(
+    "a waiver",
+    "Rows that may stay outside their limit until a day.",
+    {
+        "assertion": "${1:name of the assertion}",
+        "where": {"${2:stage}": "${3:stage2_f}"},
+        "ceiling": "${4:3ms}",
+        "expires": "${5:2027-01-31}",
+        "reason": "${6:why}",
+    },
+)
+FILE = Snippet(
+    "a gate file",
+    "What a gate file needs.",
+    {"version": "1", "trace": "${1:run.sqlite}", "assertions": ["${2:no mixed comm streams}"]},
+)
+TOLERANCES = (
+    Snippet("a share or an amount", "The larger of both counts.", {"rel": "${1:5%}", "abs": "${2:50us}"}),
+    Snippet("a share", "Where no baseline is 0.", {"rel": "${1:5%}"}),
+)
+"""Two, because an editor writes a single one behind the key at once, and indents it wrongly in a list."""
+
+
+def snippets(some: Iterable[Snippet]) -> list[dict[str, Any]]:
+    """As editors read them."""
+    return [{"label": each.label, "description": each.about, "body": each.body} for each in some]

@@ -1,0 +1,149 @@
+"""How are sentences, limits and amounts written, as expressions that an editor checks?
+
+They follow the grammar of ``pytest_nsys.gates``, and let through what they do not know: what the loader accepts each of
+them accepts. Every expression means the same in Python and in JavaScript.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.units import (
+    BARE,
+    COUNT,
+    HASH,
+    RATIO,
+    TIME,
+    WRITTEN_UNITS,
+    Quantity,
+    UnitMistake,
+    absolute_amount,
+    absolute_amounts,
+    limit_value,
+    parse_quantity,
+)
+from pytest_nsys.gates.assertion import Unmatched
+from pytest_nsys.gates.limits import COMPARISONS
+
+_NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
+_ANY = r"[\s\S]*"
+
+
+_BLANK = r"\s+"
+_MAYBE = r"\s*"
+_SAME = r"\s*=="
+_BLANKS = r"(?:_|\s+)"
+
+
+def one_of(texts: Iterable[str]) -> str:
+    """An expression for each of these texts, a blank of which may be any."""
+    return f"(?:{'|'.join(_BLANK.join(map(re.escape, text.split())) for text in texts)})"
+
+
+def alone(pattern: str) -> str:
+    """The expression of a text that is nothing else."""
+    return rf"^\s*{pattern}\s*$"
+
+
+def amount(units: Iterable[str]) -> str:
+    """A number in one of these units; the empty one is none."""
+    some = [*units]
+    micro = ["[µμ]s"] if "us" in some else []
+    named = "|".join([*map(re.escape, filter(None, some)), *micro])
+    unit = rf"\s*(?:{named})" if named else ""
+    return f"{_NUMBER}(?:{unit})?" if "" in some else _NUMBER + unit
+
+
+def _fitting(fits: Callable[[Quantity], object]) -> list[str]:
+    """The units whose amounts are taken."""
+    found = []
+    for unit in ("", *WRITTEN_UNITS):
+        try:
+            fits(parse_quantity(f"1{unit}"))
+            found.append(unit)
+        except UnitMistake:
+            continue
+    return found
+
+
+QUANTITY = amount(("", *WRITTEN_UNITS))
+SHARE = amount([RATIO])
+ABSOLUTE = amount(_fitting(absolute_amounts))
+
+
+def metric_name(names: Iterable[str]) -> str:
+    """The name of a metric, in which blanks may stand for underscores; the longest first."""
+    longest_first = sorted(names, key=lambda name: (-len(name), name))
+    return f"(?:{'|'.join(name.replace('_', _BLANKS) for name in longest_first)})"
+
+
+_SIGNS = [text for text in COMPARISONS if not text[0].isalpha()]
+_WORDS = [text for text in COMPARISONS if text[0].isalpha()]
+_BY_LENGTH = sorted(_SIGNS, key=len, reverse=True)
+_COMPARED = rf"(?:{one_of(_BY_LENGTH)}|{one_of(_WORDS)}\b)"
+_BEHIND = rf"(?:\s*{one_of(_BY_LENGTH)}|\s+{one_of(_WORDS)}\b)"
+"""A comparison, and one behind a metric."""
+
+
+def _from_baseline(unit: str) -> str:
+    """A baseline, with a tolerance for values of this unit where one may be."""
+    if unit == HASH:
+        return "baseline"
+    part = amount([RATIO, *_fitting(lambda quantity: absolute_amount(quantity, unit, ""))])
+    of_two = rf"max\s*\(\s*{part}\s*,\s*{part}\s*\)"
+    return rf"baseline(?:\s*(?:\+|-|plus\b|minus\b)\s*(?:noise|tolerance|{of_two}|{part}))?"
+
+
+def _constant(unit: str) -> str:
+    return amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
+
+
+def _limit(unit: str) -> str:
+    return _from_baseline(unit) if unit == HASH else f"(?:{_from_baseline(unit)}|{_constant(unit)})"
+
+
+def _compared(unit: str, how: str) -> str:
+    """A comparison and its limit; fingerprints are the same or not."""
+    return f"{_SAME if unit == HASH else how}{_MAYBE}{_limit(unit)}"
+
+
+UNITS = tuple(dict.fromkeys((*(str(metric.unit) for metric in METRICS.values()), BARE)))
+
+
+def of_unit(unit: str) -> list[str]:
+    """The metrics whose values are in this unit."""
+    return [metric.name for metric in METRICS.values() if metric.unit == unit]
+
+
+def requirement(unit: str) -> str:
+    """What stands behind ``require:`` for values of this unit."""
+    return alone(_compared(unit, _COMPARED))
+
+
+def early(unit: str) -> str:
+    """What stands behind ``warn:`` for values of this unit."""
+    return alone(rf"{_COMPARED}\s*{_constant(unit)}")
+
+
+ANY_REQUIREMENT = alone(f"(?:{'|'.join(_compared(unit, _COMPARED) for unit in UNITS)})")
+ANY_EARLY = alone(rf"{_COMPARED}\s*{QUANTITY}")
+
+
+def _sentences() -> list[str]:
+    zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), *(rf"{word}\s+kernels" for word in Unmatched)]
+    balance = rf"balance\s+(?:of\s+)?{metric_name(METRICS)}\s+across\s+[^\s<>=]+"
+    found = [rf"no\s+(?:{_ANY}\s)?(?:{'|'.join(zero)})", rf"(?:{_ANY}\s)?{balance}{_compared(BARE, _BEHIND)}"]
+    for unit in UNITS:
+        if names := of_unit(unit):
+            subject = rf"(?:{_ANY}\s)?{metric_name(names)}(?:\s+of\s{_ANY}?)?"
+            found.append(subject + _compared(unit, _BEHIND))
+    return found
+
+
+NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|no\s)"
+"""What every sentence has in it."""
+
+SENTENCE = alone(f"(?:{'|'.join(_sentences())})")
+METRIC = alone(metric_name(METRICS))
