@@ -25,7 +25,7 @@ WINDOWS: Mapping[str, str] = {
     "first": "The first anchor.",
     "last": "The last anchor.",
 }
-DIMENSIONS: Mapping[str, str] = {
+_DIMENSIONS = {
     "rank": "Number of a rank.",
     "stage": "Stage of the convention, such as stage3_f: exact, a prefix before _, or a glob.",
     "stream": "Number of a stream.",
@@ -37,6 +37,10 @@ DIMENSIONS: Mapping[str, str] = {
     "group": "Process group.",
     "collective": "Kind of collective, such as AllReduce.",
     "family": "Family of kernels, such as gemm.",
+    "producer": "What compute waited for: collective, copy, memset or compute.",
+}
+DIMENSIONS: Mapping[str, str] = {
+    name: _DIMENSIONS.get(name, f"A {name}.") for metric in METRICS.values() for name in metric.dimensions
 }
 AXES: Mapping[str, str] = {
     "pp": "Pipeline parallel.",

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.core.units import BARE, COUNT, HASH, RATES, RATIO, SIZE, TIME
+from pytest_nsys.core.units import BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS, SOURCE
@@ -111,11 +111,11 @@ def _or_text(words: Mapping[str, Any], text: Mapping[str, Any]) -> dict[str, Any
 
 
 def _limit(unit: str) -> dict[str, Any]:
-    return _written(requirement(unit), f"no limit for this metric: {IN_UNIT[unit]}")
+    return _written(requirement(unit), f"no limit for this metric: {_in_unit(unit)}")
 
 
 def _early(unit: str) -> dict[str, Any]:
-    return _written(early(unit), f"no constant limit for this metric: {IN_UNIT[unit]}")
+    return _written(early(unit), f"no constant limit for this metric: {_in_unit(unit)}")
 
 
 def _needs(*keys: str) -> dict[str, Any]:
@@ -134,9 +134,13 @@ IN_UNIT: Mapping[str, str] = {
     BARE: "it is a number: <= 1.1, or <= baseline + 5%",
     HASH: "it is a fingerprint: == baseline",
     SIZE: "it is a size: <= 2GiB, or <= baseline + 5%",
-    **{rate: f"it is a rate: >= 3{rate}, or >= baseline - 5%" for rate in RATES},
 }
-"""What is said of a limit that does not fit metrics of a unit."""
+"""What is said of a limit that does not fit metrics of a unit, where it takes others than its own."""
+
+
+def _in_unit(unit: str) -> str:
+    return IN_UNIT.get(unit, f"it is in {unit}: >= 3{unit}, or >= baseline - 5%")
+
 
 _OWN_TOLERANCE = {"baseline": {"type": "object", "anyOf": [_needs("rel"), _needs("abs")]}}
 _ASSERTION = {

@@ -244,7 +244,7 @@ def test_everything_is_offered() -> None:
     assert {*WINDOWS} == {*WORDS}
     assert {*DIMENSIONS} == {dimension for metric in METRICS.values() for dimension in metric.dimensions}
     assert all(map(aggregate_word, AGGREGATES))
-    assert {*UNITS} == {*IN_UNIT}
+    assert {*IN_UNIT} <= {*UNITS}
     assert gate_patterns.METRIC.count("|") >= len(METRICS) - 1
 
 
