@@ -44,6 +44,7 @@ COMMANDS = {
     "window": ("primitives", "The window that each rank is measured in."),
     "streams": ("primitives", "What each stream did in the window, and what it is for."),
     "overlap": ("primitives", "How well each stage hides its communication."),
+    "budget": ("budget", "What holds the step back: launches, producers and stalls, and how much each could win."),
     "kernels": ("kernels", "Time and launches of each family of kernels, per GPU and step."),
     "pipeline": ("pipeline", "How well the two stages of a pipeline overlap."),
     "collectives": ("kernels", "Bytes, bandwidth and waits of the collectives, by rank, process group and kind."),

@@ -8,7 +8,7 @@ decimals become fractions, print alone rounds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -157,6 +157,28 @@ def format_value(value: Value, unit: str = TIME, more_digits: int = 0) -> str:
         return _format_scaled(value, {unit: BYTES[unit] for unit in (SIZE, "kB", "MB", "GB")}, 4 + more_digits)
     text = _decimal(value, 3 + more_digits, thousands=" " if unit in RATES else "")
     return text if unit in (COUNT, BARE) else f"{text} {unit}"
+
+
+def table_unit(times_ns: Iterable[Value]) -> str:
+    """The unit in which a table writes all of its times: the largest that the greatest of them fills."""
+    greatest = max((abs(Fraction(time)) for time in times_ns), default=0)
+    return next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if greatest >= scale), TIME)
+
+
+def in_unit(time_ns: Value, unit: str) -> str:
+    """A time in a table of that unit, without it: ``1.02``."""
+    return three_digits(Fraction(time_ns) / NANOSECONDS[unit])
+
+
+def three_digits(value: Value) -> str:
+    """``value`` with three significant digits and at most three decimals: ``1240``, ``74.6``, ``0.012``, ``<0.001``."""
+    size = abs(Fraction(value))
+    if not size:
+        return "0"
+    sign = "-" if value < 0 else ""
+    decimals = 3 if size < 1 else next((d for d in (2, 1) if round(size, d) < 10 ** (3 - d)), 0)
+    rounded = round(size, decimals)
+    return f"{sign}{float(rounded):.{decimals}f}" if rounded else f"{sign}<0.001"
 
 
 def format_apart(a: Value, b: Value, unit: str) -> tuple[str, str]:

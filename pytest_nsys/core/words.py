@@ -48,6 +48,15 @@ def printable(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def exists_in(text: str, encoding: str) -> bool:
+    """Whether an encoding, as that of a terminal, has every character of ``text``."""
+    try:
+        text.encode(encoding)
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
 def folders_up(here: Path, root: Path | None = None) -> tuple[Path, ...]:
     """``here`` and the folders above it, up to ``root`` or the repository's top, whichever is higher."""
     up = (here, *here.parents)

@@ -20,6 +20,7 @@ from pytest_nsys.samples.schema import (
     CUDA_EVENT,
     CURRENT,
     KERNEL,
+    MEMCPY,
     NVTX,
     PROCESSES,
     RUNTIME,
@@ -209,6 +210,25 @@ class Process:
             correlationId=number,
             nameId=self.trace.strings.id_of(name),
         )
+        return number
+
+    def memcpy(
+        self,
+        start_ns: int,
+        end_ns: int,
+        *,
+        bytes: int = 4_096,
+        kind: int = 1,
+        stream: int | None = None,
+        device: int | None = None,
+        context: int | None = None,
+        launch_ns: int | None = None,
+    ) -> int:
+        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
+        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+        number = self.api("cudaMemcpyAsync_v3020", called_ns, called_ns + LAUNCH_LENGTH_NS)
+        span = self.gpu_span(start_ns, end_ns, number, stream, device, context)
+        self.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
         return number
 
     def event_record(self, call_ns: int, *, stream: int | None = None, context: int | None = None) -> int:

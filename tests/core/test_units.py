@@ -16,9 +16,12 @@ from pytest_nsys.core.units import (
     format_apart,
     format_tolerance,
     format_value,
+    in_unit,
     limit_value,
     parse_quantity,
     relative_amount,
+    table_unit,
+    three_digits,
 )
 
 
@@ -254,3 +257,39 @@ def test_two_values_that_no_digit_tells_apart_are_written_exactly() -> None:
     close = Fraction(10**30 + 1, 10**30)
     assert format_apart(5 * close, 5, "ns") == (f"{5 * close} ns", "5 ns")
     assert format_apart(close, 1, "ratio")[0] != format_apart(close, 1, "ratio")[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0"),
+        (299_848_812 / Fraction(1_000_000), "300"),
+        (Fraction(10), "10.0"),
+        (Fraction(9_996, 1_000), "10.0"),
+        (Fraction(1_023, 1_000), "1.02"),
+        (Fraction(99_95, 100), "100"),
+        (Fraction(1, 2), "0.500"),
+        (Fraction(-123, 10_000), "-0.012"),
+        (Fraction(4, 10_000), "<0.001"),
+        (4_191, "4191"),
+    ],
+)
+def test_three_digits(value: int | Fraction, said: str) -> None:
+    assert three_digits(value) == said
+
+
+@given(st.fractions(min_value=0, max_value=10**9))
+def test_three_digits_are_near_and_never_grow_a_fourth(value: Fraction) -> None:
+    said = three_digits(value)
+    if said.startswith("<"):
+        assert 0 < value < Fraction(1, 1000)
+    else:
+        assert abs(Fraction(said) - value) <= max(Fraction(1, 2000), value / 100)
+        assert len(said.replace(".", "").lstrip("0")) <= max(3, len(str(round(value))))
+
+
+def test_a_table_has_the_unit_of_its_greatest_time() -> None:
+    assert [table_unit(times) for times in ([], [0, 5], [999], [1_000, 2], [999_999], [10**6], [10**10])] == [
+        *("ns", "ns", "ns", "us", "us", "ms", "s")
+    ]
+    assert in_unit(1_023_400, "ms") == "1.02"

@@ -6,7 +6,6 @@ bytes for the same values. Text in it is somebody else's and is escaped.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +14,7 @@ from typing import Any
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, TIME, format_value
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import exists_in, printable
 from pytest_nsys.reports.page.page import template
 
 TICKS = "▁▂▃▄▅▆▇█"
@@ -53,10 +52,7 @@ def sparkline(values: Sequence[Value], encoding: str = "utf-8") -> str:
     shown = list(values[-SPARK_WIDTH:])
     if not shown:
         return ""
-    ticks = ASCII_TICKS
-    with contextlib.suppress(UnicodeError, LookupError):
-        TICKS.encode(encoding)
-        ticks = TICKS
+    ticks = TICKS if exists_in(TICKS, encoding) else ASCII_TICKS
     low, high = Fraction(min(shown)), Fraction(max(shown))
     if low == high:
         return ticks[len(ticks) // 2 - 1] * len(shown)

@@ -1,28 +1,11 @@
-"""Rows of a trace that no page of the documentation writes: copies, replays of graphs, messages of the profiler."""
+"""Rows of a trace that no page of the documentation writes: memsets, replays of graphs, messages of the profiler."""
 
 from __future__ import annotations
 
 from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
-from pytest_nsys.samples.schema import GRAPH_TRACE, MEMCPY, MEMSET, Cell
+from pytest_nsys.samples.schema import GRAPH_TRACE, MEMSET, Cell
 
-
-def memcpy(
-    gpu: Process,
-    start_ns: int,
-    end_ns: int,
-    *,
-    bytes: int = 4_096,
-    kind: int = 1,
-    stream: int | None = None,
-    device: int | None = None,
-    context: int | None = None,
-    launch_ns: int | None = None,
-) -> int:
-    """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
-    number = _called(gpu, "cudaMemcpyAsync_v3020", start_ns, launch_ns)
-    span = gpu.gpu_span(start_ns, end_ns, number, stream, device, context)
-    gpu.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
-    return number
+memcpy = Process.memcpy
 
 
 def memset(gpu: Process, start_ns: int, end_ns: int, *, stream: int | None = None, launch_ns: int | None = None) -> int:

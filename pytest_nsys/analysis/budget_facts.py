@@ -1,0 +1,182 @@
+"""The budget of one window as plain data: the parts of its time, what bounds them, and who held the compute up longest.
+
+Plain, for it leaves the process with a page, and is what a program reads as JSON.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TypedDict
+
+from pytest_nsys.analysis.blocking import Blocked, Budget, Gap
+from pytest_nsys.analysis.budget import compute_absent_ns
+from pytest_nsys.analysis.rank_window import RankWindow
+
+MOST = 3
+"""Of what is told by name."""
+
+
+class Part(enum.StrEnum):
+    """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
+
+    ``BESIDE`` is dependency-stalled while communication ran: with the blocking that is proven it is the most that
+    communication may have blocked.
+    """
+
+    COMPUTE = "compute"
+    STARVED = "launch-starved"
+    COLLECTIVE = "blocked by collective"
+    COPY = "blocked by copy"
+    MEMSET = "blocked by memset"
+    ELSEWHERE = "blocked by compute"
+    BESIDE = "dependency-stalled, communication runs"
+    STALLED = "dependency-stalled"
+
+
+BLOCKED: Mapping[str, Part] = {
+    "collective": Part.COLLECTIVE,
+    "copy": Part.COPY,
+    "memset": Part.MEMSET,
+    "compute": Part.ELSEWHERE,
+}
+"""By the kind of the producer."""
+
+
+class Blocking(TypedDict):
+    """For how long one producer held up one kind of kernel, and in how many gaps."""
+
+    kind: str
+    name: str
+    stage: str
+    waiting: str
+    ns: int
+    gaps: int
+
+
+class Before(TypedDict):
+    """For how long kernels of one name and stage were launched too late, or did not start though nothing is known to
+    have blocked them, and in how many gaps. ``part`` is that of :class:`Part`.
+    """
+
+    part: str
+    waiting: str
+    stage: str
+    ns: int
+    gaps: int
+
+
+class BudgetFacts(TypedDict):
+    """The budget of one window of one rank. Times are ns; None: the trace does not say, or nothing communicates.
+
+    ``at_least``: more may have been blocked, for not every edge is known, or the copies are not. ``contradicted`` gaps
+    end before what their kernel waited for began. ``producers`` and ``before`` are the largest.
+    """
+
+    window_ns: int
+    device_busy_ns: int | None
+    device_idle_ns: int | None
+    compute_busy_ns: int
+    compute_absent_ns: int
+    comm_alone_ns: int | None
+    launch_starved_ns: int
+    tail_ns: int
+    in_syncs: dict[str, int]
+    blocking_ns: dict[str, int]
+    blocking_comm_ns: dict[str, int]
+    blocking_comm_max_ns: int
+    dependency_stalled_ns: int
+    at_least: bool
+    gaps: int
+    gaps_without_launch: int
+    graph_gaps: int
+    contradicted: int
+    waits_recorded: bool
+    waits: int
+    waits_joined: int
+    producers: list[Blocking]
+    before: list[Before]
+
+
+def facts_of(budget: Budget) -> BudgetFacts:
+    """The budget as plain data."""
+    return BudgetFacts(
+        window_ns=budget.window_ns,
+        device_busy_ns=budget.device_busy_ns,
+        device_idle_ns=budget.device_idle_ns,
+        compute_busy_ns=budget.compute_busy_ns,
+        compute_absent_ns=budget.compute_absent_ns,
+        comm_alone_ns=budget.comm_alone_ns,
+        launch_starved_ns=budget.launch_starved_ns,
+        tail_ns=budget.tail_ns,
+        in_syncs=dict(budget.in_syncs),
+        blocking_ns={kind: budget.blocking_ns.get(kind, 0) for kind in BLOCKED},
+        blocking_comm_ns=dict(budget.blocking_comm_ns),
+        blocking_comm_max_ns=budget.blocking_comm_max_ns,
+        dependency_stalled_ns=budget.dependency_stalled_ns,
+        at_least=budget.lower_bound or budget.device_busy_ns is None,
+        gaps=budget.gaps,
+        gaps_without_launch=budget.gaps_without_launch,
+        graph_gaps=budget.graph_gaps,
+        contradicted=budget.contradicted,
+        waits_recorded=budget.waits_recorded,
+        waits=budget.waits,
+        waits_joined=budget.waits_joined,
+        producers=[_blocking(each) for each in budget.producers()[:MOST]],
+        before=_before(budget.each())[:MOST],
+    )
+
+
+def _blocking(each: Blocked) -> Blocking:
+    return Blocking(
+        kind=each.kind,
+        name=each.name,
+        stage=each.stage,
+        waiting=each.waiting,
+        ns=each.ns,
+        gaps=each.gaps,
+    )
+
+
+def _before(gaps: Iterable[Gap]) -> list[Before]:
+    """What the parts of gaps that no producer explains lay before, the longest first."""
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for gap in gaps:
+        for part, ns in ((Part.STARVED, gap.issued_ns - gap.start_ns), (Part.STALLED, gap.end_ns - gap.ready_ns)):
+            if ns and gap.waiting is not None:
+                key = (part.value, gap.waiting, gap.waiting_stage)
+                time, number = found.get(key, (0, 0))
+                found[key] = (time + ns, number + 1)
+    longest = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+    return [Before(part=p, waiting=w, stage=s, ns=ns, gaps=n) for (p, w, s), (ns, n) in longest]
+
+
+def parts_of(facts: BudgetFacts) -> dict[Part, int]:
+    """The parts by time, in the order in which they are shown; those that are no time at all, too."""
+    blocked = {part: facts["blocking_ns"][kind] for kind, part in BLOCKED.items()}
+    beside = facts["blocking_comm_max_ns"] - blocked[Part.COLLECTIVE]
+    return {
+        Part.COMPUTE: facts["compute_busy_ns"],
+        Part.STARVED: facts["launch_starved_ns"],
+        **blocked,
+        Part.BESIDE: beside,
+        Part.STALLED: facts["dependency_stalled_ns"] - beside,
+    }
+
+
+def ceiling(part_ns: int, window_ns: int) -> Fraction | None:
+    """By which share throughput would rise if the part were gone and nothing came in its place: no forecast.
+
+    None where the part is the whole window.
+    """
+    return Fraction(part_ns, window_ns - part_ns) if part_ns < window_ns else None
+
+
+def window_of_several(windows: Sequence[RankWindow]) -> RankWindow:
+    """Of several windows of a rank the one whose budget is shown: with the lower median of ``compute_absent_ns``.
+
+    Raises NoRows where one of them has no budget.
+    """
+    ordered = sorted(windows, key=lambda window: next(iter(compute_absent_ns(window))).value)
+    return ordered[(len(windows) - 1) // 2]

@@ -1,0 +1,222 @@
+"""How does the budget of a window read: as a table, as one bar, and as a sentence for each producer?
+
+A table has one unit. What is a bound is marked as one: without all edges, blocking is at least, and what nothing
+explains is at most, what is shown; communication has both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+from pytest_nsys.analysis.budget_facts import BLOCKED, Before, Blocking, BudgetFacts, Part, ceiling, parts_of
+from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.exact import exact
+from pytest_nsys.core.units import in_unit, table_unit, three_digits
+from pytest_nsys.core.words import counted, exists_in, printable
+from pytest_nsys.reports.tables import Column, Format, Row, number, numbers, ratios, texts
+
+WIDTH = 60
+"""Of the bar of the longest window, in characters."""
+
+GLYPHS: Mapping[Part, tuple[str, str]] = {
+    Part.COMPUTE: ("█", "#"),
+    Part.STARVED: ("·", "."),
+    **dict.fromkeys(BLOCKED.values(), ("▓", "X")),
+    Part.BESIDE: ("▒", "x"),
+    Part.STALLED: ("░", "-"),
+}
+"""How a part is drawn in a terminal, and where its encoding has no blocks."""
+
+LEGEND = (
+    (Part.COMPUTE, "compute"),
+    (Part.STARVED, "launch-starved"),
+    (Part.COLLECTIVE, "blocked by a producer"),
+    (Part.BESIDE, Part.BESIDE.value),
+    (Part.STALLED, Part.STALLED.value),
+)
+
+CEILING = (
+    "ceiling: how much throughput could rise if the part were gone, R / (T - R) of the window T; "
+    "it is a bound and no forecast"
+)
+
+EXACT = (*numbers("rank"), *texts("part", "bound"), *numbers("time_ns"), *ratios("share", "ceiling"))
+WITHOUT = "without compute"
+AT_LEAST, AT_MOST = "at least", "at most"
+_SIGNS = {"": "", AT_LEAST: ">= ", AT_MOST: "<= "}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table of a budget. ``won_back``: it is time without compute, which has a ceiling."""
+
+    part: str
+    ns: int
+    bound: str = ""
+    won_back: bool = True
+
+
+def lines_of(facts: BudgetFacts) -> Iterator[Line]:
+    """The table of one budget, the parts of the window first; a producer that blocked for no time has no line."""
+    least, most = (AT_LEAST, AT_MOST) if facts["at_least"] else ("", "")
+    yield Line("window", facts["window_ns"], won_back=False)
+    yield Line(Part.COMPUTE, facts["compute_busy_ns"], won_back=False)
+    yield Line(WITHOUT, facts["compute_absent_ns"])
+    yield Line(Part.STARVED, facts["launch_starved_ns"])
+    of_it = {"after the last kernel": facts["tail_ns"], **_in_calls(facts["in_syncs"])}
+    yield from (Line(f"{Part.STARVED}: {what}", ns) for what, ns in of_it.items() if ns)
+    for kind, part in BLOCKED.items():
+        ns = facts["blocking_ns"][kind]
+        if part is Part.COLLECTIVE and facts["blocking_comm_max_ns"]:
+            yield Line(part, ns, AT_LEAST)
+            yield Line(part, facts["blocking_comm_max_ns"], AT_MOST)
+        elif ns:
+            yield Line(part, ns, least)
+    yield Line(Part.STALLED, facts["dependency_stalled_ns"], most)
+    beside = (("communication alone", facts["comm_alone_ns"]), ("device idle", facts["device_idle_ns"]))
+    yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
+
+
+def _in_calls(in_syncs: Mapping[str, int]) -> dict[str, int]:
+    return {f"in {printable(name, 60)}": ns for name, ns in in_syncs.items()}
+
+
+@dataclass(frozen=True)
+class BudgetReport:
+    """The budgets of some ranks, each with its number."""
+
+    budgets: Mapping[int, BudgetFacts]
+
+    @cached_property
+    def unit(self) -> str:
+        return table_unit(facts["window_ns"] for facts in self.budgets.values())
+
+    def table(self, format: Format) -> tuple[Sequence[Column], list[Row]]:
+        """A line for each part of each rank: exact for programs, three digits in one unit for people."""
+        each = [(rank, facts["window_ns"], line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
+        if format in (Format.JSON, Format.CSV):
+            return EXACT, [_exact(*one) for one in each]
+        columns = (*numbers("rank"), *texts("part"), number(f"time ({self.unit})"), *numbers("share", "ceiling"))
+        return columns, [self._shown(*one) for one in each]
+
+    def _shown(self, rank: int, window_ns: int, line: Line) -> Row:
+        above = ceiling(line.ns, window_ns) if line.won_back else None
+        return (
+            rank,
+            line.part,
+            _SIGNS[line.bound] + in_unit(line.ns, self.unit),
+            percent(Fraction(line.ns, window_ns)),
+            None if above is None else f"+{percent(above)}",
+        )
+
+    def json_rows(self) -> list[Mapping[str, object]]:
+        """Each budget to the nanosecond, with the ceilings of its parts."""
+        return [{"rank": rank, **facts, "ceilings": _ceilings(facts)} for rank, facts in self.budgets.items()]
+
+    def bars(self, encoding: str) -> Iterator[list[tuple[Part | None, str]]]:
+        """A line for each rank, and one for the legend, as texts by the part that they draw."""
+        ascii_only = not exists_in("".join(drawn for drawn, _ in GLYPHS.values()), encoding)
+        longest = max(facts["window_ns"] for facts in self.budgets.values())
+        digits = max(len(str(rank)) for rank in self.budgets)
+        for rank, facts in self.budgets.items():
+            cells = shared_out(parts_of(facts), max(1, WIDTH * facts["window_ns"] // longest))
+            drawn = [(part, GLYPHS[part][ascii_only] * count) for part, count in cells.items()]
+            room = " " * (WIDTH - sum(cells.values()))
+            yield [
+                (None, f"rank {rank:<{digits}}  "),
+                *drawn,
+                (None, f"{room}  {in_unit(facts['window_ns'], self.unit)} {self.unit}"),
+            ]
+        yield [pair for part, what in LEGEND for pair in ((part, GLYPHS[part][ascii_only]), (None, f" {what}  "))]
+
+    def producers(self) -> Iterator[str]:
+        """Sentences of the largest producers of each rank, and of what waited longest for none."""
+        for rank, facts in self.budgets.items():
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.unit))
+
+    def notes(self) -> Iterator[str]:
+        """What bounds these figures."""
+        yield CEILING
+        yield from bounds_words(self.budgets.values())
+
+
+def _exact(rank: int, window_ns: int, line: Line) -> Row:
+    above = ceiling(line.ns, window_ns) if line.won_back else None
+    share = exact(Fraction(line.ns, window_ns))
+    return (rank, line.part, line.bound, line.ns, share, None if above is None else exact(above))
+
+
+def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
+    """By part of the time without compute, and of all of it."""
+    window_ns = facts["window_ns"]
+    lost = {part.value: ns for part, ns in parts_of(facts).items() if part is not Part.COMPUTE}
+    found = {what: ceiling(ns, window_ns) for what, ns in {**lost, WITHOUT: facts["compute_absent_ns"]}.items()}
+    return {what: None if above is None else float(above) for what, above in found.items()}
+
+
+def percent(share: Fraction) -> str:
+    """``74.6%``."""
+    return f"{three_digits(100 * share)}%"
+
+
+def producer_words(each: Blocking, unit: str) -> str:
+    """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``."""
+    return f"{_kernel(each, 'name')} blocks {printable(each['waiting'], 80)} {_for_how_long(each, unit)}"
+
+
+def _kernel(each: Blocking | Before, name: Literal["name", "waiting"]) -> str:
+    stage = f"{printable(each['stage'], 60)} " if each["stage"] != NO_STAGE else ""
+    return f"{stage}{printable(str(each.get(name)), 80)}"
+
+
+def _for_how_long(each: Blocking | Before, unit: str) -> str:
+    return f"for {in_unit(each['ns'], unit)} {unit} in {counted(each['gaps'], 'gap')}"
+
+
+def held_up(facts: BudgetFacts, unit: str) -> list[str]:
+    """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
+    late = (f"{each['part']} before {_kernel(each, 'waiting')} {_for_how_long(each, unit)}" for each in facts["before"])
+    return [*(producer_words(each, unit) for each in facts["producers"]), *late]
+
+
+def bounds_words(budgets: Iterable[BudgetFacts]) -> Iterator[str]:
+    """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
+    found = list(budgets)
+
+    def total(
+        name: Literal["gaps", "gaps_without_launch", "graph_gaps", "contradicted", "waits", "waits_joined"],
+    ) -> int:
+        return sum(facts[name] for facts in found)
+
+    missing = total("waits") - total("waits_joined")
+    why = {
+        "no stream wait is recorded, so a producer is known on the kernel's own stream alone": any(
+            not facts["waits_recorded"] for facts in found
+        ),
+        f"{missing} of {counted(total('waits'), 'stream wait')} have no event record": missing > 0,
+        "the trace does not say when copies and memsets ran": any(facts["device_busy_ns"] is None for facts in found),
+    }
+    bounds = "blocking is a lower bound, and dependency-stalled an upper one"
+    yield from (f"{bounds}: {what}" for what, holds in why.items() if holds)
+    told = {
+        "end in a kernel without a launch row: they count as issued at once": total("gaps_without_launch"),
+        "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded": total("graph_gaps"),
+        "end before what their kernel waited for began, as the trace has it: nothing blocked there": total(
+            "contradicted"
+        ),
+    }
+    yield from (f"{n} of {counted(total('gaps'), 'gap')} {what}" for what, n in told.items() if n)
+
+
+def shared_out(parts: Mapping[Part, int], cells: int) -> dict[Part, int]:
+    """So many cells by the lengths of the parts, what is left over by largest remainder."""
+    whole = sum(parts.values())
+    found = {part: ns * cells // whole for part, ns in parts.items()}
+    most = sorted(parts, key=lambda part: parts[part] * cells % whole, reverse=True)
+    for part in most[: cells - sum(found.values())]:
+        found[part] += 1
+    return found
