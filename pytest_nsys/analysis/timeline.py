@@ -6,16 +6,21 @@ taken together; the totals of a lane are always of all of its kernels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypedDict
+from operator import attrgetter
+from typing import Literal, NamedTuple, TypedDict
 
+from pytest_nsys.analysis.blocking import budget_of
+from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
+from pytest_nsys.analysis.timeline_gaps import TimelineGaps, gaps_of, in_cells, parts_of_gaps
 from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.core.model import Interval, stream_labels
+from pytest_nsys.core.model import NO_KERNELS, Interval, Stream, stream_labels
 from pytest_nsys.core.words import counted, printable
 
 MANY_KERNELS = 1_000
@@ -24,21 +29,28 @@ MANY_KERNELS = 1_000
 CELLS = 1_000
 """What is shorter than the window by this factor, and as near to its neighbour, is too short to be told apart."""
 
+GAP_CELLS = 500
+"""The same of gaps: of each class that starts in a cell there is one."""
+
 MOST_STAGED = 100_000
 """Of more kernels only those that communicate are asked for their stage: it takes a read of every launch."""
 
 LONGEST_NAME = 120
 
 
+LaneKind = Literal["compute", "communication", "copies"]
+
+
 class TimelineLane(TypedDict):
-    """One stream. ``starts`` to ``barriers`` are parallel, by start; ``count`` is how many kernels a bar stands for.
+    """One stream, or the copies and memsets of all; ``kind``: what runs on it. ``starts`` to ``barriers`` are parallel,
+    by start; ``count`` is how many kernels a bar stands for.
 
     ``exposed`` are (start, end); ``names`` and ``stages`` index those of the timeline.
     """
 
     name: str
     purpose: str
-    computes: bool
+    kind: LaneKind
     kernels: int
     busy_ns: int
     exposed_ns: int
@@ -53,7 +65,10 @@ class TimelineLane(TypedDict):
 
 
 class Timeline(TypedDict):
-    """One window. ``bands`` are (start, length, stage): what the compute in it was launched for."""
+    """One window. ``bands`` are (start, length, stage): what the compute in it was launched for.
+
+    ``budget`` is None where it has none, and ``budget_why`` says why; ``gaps`` are the times without compute.
+    """
 
     rank: int
     place: str
@@ -66,6 +81,9 @@ class Timeline(TypedDict):
     stages: list[str]
     bands: list[list[int]]
     lanes: list[TimelineLane]
+    budget: BudgetFacts | None
+    budget_why: str
+    gaps: TimelineGaps | None
 
 
 class NamedStream(NamedTuple):
@@ -123,7 +141,12 @@ def timeline_of(w: RankWindow) -> Timeline:
     nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
     gaps = grouped((i, (start - w.start_ns, end - w.start_ns)) for i, (start, end) in exposed_parts(w))
     bands = [[start, end - start, stages(stage)] for start, end, stage in _bands(w)]
-    lanes = [_lane(w, named, w.by_stream[named.use.stream], gaps, (names, stages)) for named in in_order(w.streams)]
+    streams = in_order(w.streams)
+    lanes = [_lane(w, named, w.by_stream[named.use.stream], gaps, (names, stages)) for named in streams]
+    numbers = {named.use.stream: number for number, named in enumerate(streams)}
+    copies = len(lanes)
+    lanes += _copies(w, (names, stages))
+    facts, why, idle = _budget(w, numbers, copies, (names, stages))
     return Timeline(
         rank=w.rank.number,
         place=" ".join(f"{axis}={at}" for axis, at in w.rank.coordinates.items()),
@@ -136,7 +159,24 @@ def timeline_of(w: RankWindow) -> Timeline:
         stages=list(stages.numbers),
         bands=bands,
         lanes=lanes,
+        budget=facts,
+        budget_why=why,
+        gaps=idle,
     )
+
+
+def _budget(
+    w: RankWindow, lanes: Mapping[Stream, int], copies: int, words: tuple[_Words, _Words]
+) -> tuple[BudgetFacts | None, str, TimelineGaps | None]:
+    """The budget of the window and its gaps, or why there are none."""
+    try:
+        budget = budget_of(w)
+    except NoRows as nothing:
+        return None, printable(str(nothing), 400), None
+    parts = list(parts_of_gaps(budget))
+    if len(parts) > MANY_KERNELS:
+        parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
+    return facts_of(budget), "", gaps_of(w, parts, lanes, copies, words)
 
 
 def _lane(
@@ -150,13 +190,22 @@ def _lane(
     if len(w) > MANY_KERNELS:
         bars = list(_together(bars, w.length_ns // CELLS))
     use = named.use
+    lane = _drawn(named.name, use.purpose, "compute" if named.computes else "communication", bars, words)
+    lane["kernels"], lane["busy_ns"] = len(members), use.communication_ns + use.compute_ns
+    lane["exposed_ns"] = total(take(w.exposed_ns, members))
+    lane["exposed"] = [[*span] for span in Intervals.of(gap for i in members for gap in gaps.get(i, ()))]
+    return lane
+
+
+def _drawn(name: str, purpose: str, kind: LaneKind, bars: Sequence[_Bar], words: tuple[_Words, _Words]) -> TimelineLane:
+    """A lane of bars, of which nothing is exposed; none of them overlaps another."""
     return TimelineLane(
-        name=named.name,
-        purpose=printable(use.purpose),
-        computes=named.computes,
-        kernels=len(members),
-        busy_ns=use.communication_ns + use.compute_ns,
-        exposed_ns=total(take(w.exposed_ns, members)),
+        name=name,
+        purpose=printable(purpose),
+        kind=kind,
+        kernels=sum(bar.kernels for bar in bars),
+        busy_ns=sum(bar.end - bar.start for bar in bars),
+        exposed_ns=0,
         starts=[bar.start for bar in bars],
         lengths=[bar.end - bar.start for bar in bars],
         counts=[bar.kernels for bar in bars],
@@ -164,8 +213,27 @@ def _lane(
         stages=[words[1](bar.stage) for bar in bars],
         exposed_each=[bar.exposed for bar in bars],
         barriers=[int(bar.barrier) for bar in bars],
-        exposed=[[*span] for span in Intervals.of(gap for i in members for gap in gaps.get(i, ()))],
+        exposed=[],
     )
+
+
+def _copies(w: RankWindow, words: tuple[_Words, _Words]) -> Iterator[TimelineLane]:
+    """The copies and memsets that ran in the window, whatever their stream, as one lane; nothing where none did."""
+    some = w.track.on_gpu.transfers or NO_KERNELS
+    own = [i for i in range(len(some)) if some.start_ns[i] < w.end_ns and some.end_ns[i] > w.start_ns]
+    if not own:
+        return
+    cut = some.take(own).cut(w.start_ns, w.end_ns)
+    bars = [
+        _Bar(start - w.start_ns, end - w.start_ns, 1, cut.names[name], NO_STAGE, 0, False)
+        for start, end, name in zip(cut.start_ns, cut.end_ns, cut.name, strict=True)
+    ]
+    busy_ns = sum(bar.end - bar.start for bar in bars)
+    if len(bars) > MANY_KERNELS:
+        bars = list(_together(bars, w.length_ns // CELLS, attrgetter("name"), "short transfer"))
+    lane = _drawn("copies", "memsets too", "copies", bars, words)
+    lane["busy_ns"] = busy_ns
+    yield lane
 
 
 def _bars(w: RankWindow, members: Sequence[int]) -> list[_Bar]:
@@ -188,30 +256,35 @@ def _stage(w: RankWindow, i: int) -> str:
     return w.context(i)[0] if w.communicates[i] or len(w) <= MOST_STAGED else NO_STAGE
 
 
-def _together(bars: Sequence[_Bar], cell_ns: int) -> Iterator[_Bar]:
-    """Neighbours that are too short to be told apart as one bar; of one kind, barrier or not."""
+def _together(
+    bars: Sequence[_Bar],
+    cell_ns: int,
+    kind: Callable[[_Bar], object] = attrgetter("barrier"),
+    noun: str = "short kernel",
+) -> Iterator[_Bar]:
+    """Neighbours of one ``kind`` that are too short to be told apart as one bar."""
     group: list[_Bar] = []
     for bar in bars:
         short = bar.end - bar.start < cell_ns
-        if group and not (short and bar.start - group[-1].end < cell_ns and bar.barrier == group[-1].barrier):
-            yield _one(group)
+        if group and not (short and bar.start - group[-1].end < cell_ns and kind(bar) == kind(group[-1])):
+            yield _one(group, noun)
             group = []
         if short:
             group.append(bar)
         else:
             yield bar
     if group:
-        yield _one(group)
+        yield _one(group, noun)
 
 
-def _one(group: Sequence[_Bar]) -> _Bar:
+def _one(group: Sequence[_Bar], noun: str) -> _Bar:
     if len(group) == 1:
         return group[0]
     stages = {bar.stage for bar in group}
     return group[0]._replace(
         end=max(bar.end for bar in group),
         kernels=len(group),
-        name=counted(len(group), "short kernel"),
+        name=counted(len(group), noun),
         stage=stages.pop() if len(stages) == 1 else NO_STAGE,
         exposed=sum(bar.exposed for bar in group),
     )

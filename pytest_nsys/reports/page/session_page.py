@@ -15,9 +15,10 @@ from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
+from pytest_nsys.reports.page.budget_view import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
-from pytest_nsys.reports.page.timeline_view import COLUMNS, Drawn, percent, timeline_view
+from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view
 from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of

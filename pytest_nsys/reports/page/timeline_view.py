@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
+from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
 from pytest_nsys.core.units import NANOSECONDS, format_value
 from pytest_nsys.core.words import counted
+from pytest_nsys.reports.page.budget_view import Drawn, Sides, budget_view, css, percent
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:
@@ -31,13 +34,11 @@ LEAST_LABELLED = Fraction(7, 100)
 
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
-Drawn = dict[str, Any]
-
 
 def timeline_view(picture: Picture, number: int) -> Drawn:
     """The picture of one rank, base above head, or ``why`` there is none."""
     head = picture["head"]
-    found = [(name, one) for name, one in (("base", picture["base"]), ("head", head)) if one is not None]
+    found: Sides = [(name, one) for name, one in (("base", picture["base"]), ("head", head)) if one is not None]
     named = found if len(found) > 1 else [("", one) for _, one in found]
     place = f" ({head['place']})" if head is not None and head["place"] else ""
     title = f"rank {picture['rank']}{place}"
@@ -54,8 +55,14 @@ def timeline_view(picture: Picture, number: int) -> Drawn:
         "sides": sides,
         "ticks": [*_ticks(length)],
         "has_barriers": any(any(lane["barriers"]) for lane in lanes),
+        "has_copies": any(lane["kind"] == "copies" for lane in lanes),
+        "has_gaps": any(one["gaps"] and one["gaps"]["starts"] for _, one in named),
         "has_exposed": any(lane["exposed"] for lane in lanes),
         "data": {"length": length, "sides": [_data(name, one) for name, one in named]},
+        "budget": budget_view(named, title),
+        "budget_why": [
+            f" of {name}: {why}" if name else f": {why}" for name, one in named if (why := one["budget_why"])
+        ],
         "why": picture["why"] or ("" if named else "its window was not kept"),
         "note": f"{together} short kernels are drawn together with their neighbours" if together else "",
     }
@@ -70,6 +77,7 @@ def _side(name: str, one: Timeline, length: int, stages: Sequence[str]) -> Drawn
     return {
         "name": name,
         "about": f"{about} ({one['measured']})",
+        "gaps": _gaps(one["gaps"]) if one["gaps"] else None,
         "lanes": [*map(_lane, one["lanes"])],
         "bands": [(f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())],
         "labels": [
@@ -84,13 +92,14 @@ def _lane(lane: TimelineLane) -> Drawn:
     """One lane: the paths by class, and what it amounts to in words and in numbers."""
     spans = list(zip(lane["starts"], lane["lengths"], lane["barriers"], strict=True))
     drawn = (
-        ("compute" if lane["computes"] else "communication", _path((s[:2] for s in spans if not s[2]), *BODY)),
+        (lane["kind"], _path((s[:2] for s in spans if not s[2]), *BODY)),
         ("barrier", _path((s[:2] for s in spans if s[2]), 0, HEIGHT)),
         ("exposed", _path(((start, end - start) for start, end in lane["exposed"]), 0, HEIGHT)),
     )
     name, purpose, busy = lane["name"], lane["purpose"], format_value(lane["busy_ns"], "ns")
-    exposed = "" if lane["computes"] else format_value(lane["exposed_ns"], "ns")
-    said = f"{name}, {purpose}: {counted(lane['kernels'], 'kernel')}, busy {busy}"
+    exposed = format_value(lane["exposed_ns"], "ns") if lane["kind"] == "communication" else ""
+    noun = "transfer" if lane["kind"] == "copies" else "kernel"
+    said = f"{name}, {purpose}: {counted(lane['kernels'], noun)}, busy {busy}"
     return {
         "name": name,
         "kind": purpose,
@@ -100,14 +109,25 @@ def _lane(lane: TimelineLane) -> Drawn:
     }
 
 
+SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.STALLED: (6, 8)}
+"""Top and height of a part of a gap; what was blocked is as high as the lane."""
+
+
+def _gaps(gaps: TimelineGaps) -> Drawn:
+    """The times without compute: a path for each class."""
+    together, alone = sum(gaps["counts"].values()), len(gaps["starts"]) - len(gaps["counts"])
+    spans: dict[Part, list[tuple[int, int]]] = {}
+    for start, length, part in zip(gaps["starts"], gaps["lengths"], gaps["parts"], strict=True):
+        spans.setdefault(PARTS[part], []).append((start, length))
+    return {
+        "paths": [(css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items())],
+        "said": f"without compute: {counted(together + alone, 'part')} of gaps",
+    }
+
+
 def _path(spans: Iterable[tuple[int, int]], top: int, height: int) -> str:
     """Rectangles as one path; absolute starts, for floats add up."""
     return "".join(f"M{start} {top}h{length}v{height}h-{length}z" for start, length in spans)
-
-
-def percent(share: Fraction) -> str:
-    """``12.5%``."""
-    return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"
 
 
 def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
@@ -127,18 +147,38 @@ def _ticks(length: int) -> Iterator[tuple[str, str, str]]:
 def _data(name: str, one: Timeline) -> Drawn:
     """What hovering shows."""
     lanes = [_lane_data(lane) for lane in one["lanes"]]
-    return {"name": name, "names": one["names"], "stages": one["stages"], "bands": one["bands"], "lanes": lanes}
+    idle = _gap_data(one["gaps"]) if one["gaps"] else None
+    lists = {"names": one["names"], "stages": one["stages"], "bands": one["bands"]}
+    return {"name": name, **lists, "lanes": lanes, "gaps": idle}
 
 
 def _lane_data(lane: TimelineLane) -> Drawn:
     starts = lane["starts"]
     return {
         "name": f"{lane['name']}, {lane['purpose']}",
-        "c": int(lane["computes"]),
-        "s": [start - before for before, start in zip([0, *starts], starts, strict=False)],  # differences are short
+        "c": int(lane["kind"] != "communication"),
+        "s": differences(starts),
         "d": lane["lengths"],
         "n": lane["names"],
         "g": lane["stages"],
-        "x": [] if lane["computes"] else lane["exposed_each"],
+        "x": lane["exposed_each"] if lane["kind"] == "communication" else [],
         "b": [i for i, barrier in enumerate(lane["barriers"]) if barrier],
     }
+
+
+def _gap_data(gaps: TimelineGaps) -> Drawn:
+    return {
+        "name": "without compute",
+        "kinds": [part.value for part in PARTS],
+        "s": differences(gaps["starts"]),
+        "d": gaps["lengths"],
+        "k": gaps["parts"],
+        "m": gaps["counts"],
+        "w": gaps["waits"],
+        "a": gaps["arrows"],
+    }
+
+
+def differences(starts: Sequence[int]) -> list[int]:
+    """Each start minus the one before: they are short."""
+    return [start - before for before, start in zip([0, *starts], starts, strict=False)]

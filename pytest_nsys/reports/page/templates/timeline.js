@@ -40,8 +40,11 @@
       this.readout = figure.querySelector(".readout");
       this.said = this.readout.textContent;
       this.axis = figure.querySelector(".axis");
-      this.lanes = this.data.sides.flatMap((side) => side.lanes.map((lane) => ({ lane, side, at: this.starts(lane) })));
-      figure.querySelectorAll("svg.lane").forEach((svg, i) => { this.lanes[i].svg = svg; });
+      this.lanes = this.data.sides.flatMap((side) => {
+        const known = (side.gaps ? [side.gaps] : []).concat(side.lanes);
+        return known.map((lane) => ({ lane, side, at: this.starts(lane) }));
+      });
+      figure.querySelectorAll("svg.lane, svg.gaps").forEach((svg, i) => { this.lanes[i].svg = svg; });
       this.bands = [...figure.querySelectorAll("svg.bands")];
       this.reset();
       this.listen();
@@ -144,7 +147,7 @@
     step(lanes, kernels) {
       const now = this.shown;
       if (!now) {
-        const own = this.lanes.find((each) => each.at.length);
+        const own = this.lanes.find(({ at, lane }) => at.length && !lane.k);
         return this.show(own && (this.find(own, this.from, 0) || this.next(own)));
       }
       if (kernels) {
@@ -165,6 +168,7 @@
     show(found) {
       this.shown = found;
       if (this.mark) this.mark.remove();
+      this.arrow(null);
       if (!found) { this.readout.textContent = this.said; return; }
       const { own: { lane, side, svg, at }, i } = found;
       const start = at[i], length = lane.d[i], end = start + length;
@@ -175,11 +179,46 @@
       this.mark = make("path", { class: "mark" });
       svg.append(this.mark);
       this.outline();
-      const words = [side.names[lane.n[i]], side.stages[lane.g[i]], lane.name, `starts at ${time(start)}`, `lasts ${time(length)}`];
+      const when = [lane.name, `starts at ${time(start)}`, `lasts ${time(length)}`];
+      const words = lane.k ? this.why(lane, side, i).concat(when) : [side.names[lane.n[i]], side.stages[lane.g[i]], ...when];
       if (side.name) words.unshift(side.name);
-      if (lane.b.includes(i)) words.push("barrier: in line with compute");
+      if (lane.k) this.arrow(this.shown);
+      else if (lane.b.includes(i)) words.push("barrier: in line with compute");
       else if (!lane.c) words.push(lane.x[i] ? `${time(lane.x[i])} exposed (${grouped(lane.x[i], 0)} ns)` : "hidden");
       this.readout.textContent = words.join(" · ");
+    }
+
+    why(lane, side, i) {
+      const named = (name, stage) => side.names[name] + (stage < 0 || side.stages[stage] === "none" ? "" : ` (${side.stages[stage]})`);
+      const kind = lane.kinds[lane.k[i]];
+      if (lane.m[i]) return [kind, `${lane.m[i]} short gaps together`];
+      const [waiting, stage, producer, producerStage] = lane.w[i];
+      const words = producer < 0 ? [kind] : [`${kind}: ${named(producer, producerStage)}`];
+      return words.concat(waiting < 0 ? "no compute follows" : `before ${named(waiting, stage)}`);
+    }
+
+    // From the end of the producer to the start of the kernel that waited, over the lanes.
+    arrow(found) {
+      if (this.arrowed) this.arrowed.remove();
+      this.arrowed = null;
+      const ends = found && found.own.lane.a && found.own.lane.a[found.i];
+      if (!ends) return;
+      const own = this.lanes.filter(({ side, lane }) => side === found.own.side && !lane.k);
+      const whole = this.plot.getBoundingClientRect(), box = this.box;
+      const point = (n, ns) => {
+        const { top, height } = own[n].svg.getBoundingClientRect();
+        const x = box.left - whole.left + ((ns - this.from) / this.span) * box.width;
+        return [Math.min(Math.max(x, box.left - whole.left), box.right - whole.left), top - whole.top + height / 2];
+      };
+      const [x1, y1] = point(ends[0], ends[1]), [x2, y2] = point(ends[2], ends[3]);
+      const over = y1 === y2 ? y1 - 18 : (y1 + y2) / 2, down = y1 > y2 ? -1 : 1;
+      this.arrowed = make("svg", { class: "arrow", "aria-hidden": "true" });
+      this.arrowed.append(
+        make("circle", { class: "tip", cx: x1, cy: y1, r: 3 }),
+        make("path", { class: "shaft", d: `M${x1} ${y1}C${x1} ${over} ${x2} ${over} ${x2} ${y2 - 7 * down}` }),
+        make("path", { class: "tip", d: `M${x2} ${y2}l-5 ${-9 * down}h10z` }),
+      );
+      this.plot.append(this.arrowed);
     }
 
     outline() {
@@ -194,6 +233,7 @@
       const view = `${this.from} 0 ${this.span} 20`;
       for (const { svg } of this.lanes) svg.setAttribute("viewBox", view);
       if (this.mark) this.outline();
+      if (this.arrowed) this.arrow(this.shown);
       this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
       this.ticks();
     }

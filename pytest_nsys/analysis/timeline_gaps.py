@@ -1,0 +1,106 @@
+"""The times without compute of one window as plain data to draw: each part by its class, and who waited for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypedDict
+
+from pytest_nsys.analysis.blocking import Budget, Gap
+from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.model import Stream
+
+PARTS = tuple(Part)
+NOBODY = -1
+Numbered = Callable[[str], int]
+"""The number of a text among those of the timeline."""
+
+
+class TimelineGaps(TypedDict):
+    """Parallel columns, by start; ``parts`` index ``PARTS``. By the index of one that stands for several: ``counts``;
+    of one that stands for itself: ``waits``, as (waiting kernel, its stage, producer, its stage), by the names and the
+    stages of the timeline, -1 for nobody, and ``arrows``, as (lane of the producer, its end, lane of who waited, its
+    start), where both are drawn.
+    """
+
+    starts: list[int]
+    lengths: list[int]
+    parts: list[int]
+    counts: dict[int, int]
+    waits: dict[int, list[int]]
+    arrows: dict[int, list[int]]
+
+
+class GapPart(NamedTuple):
+    """One part of a gap, or ``number`` of one class that are too short to be told apart, which have no one ``gap``."""
+
+    start: int
+    end: int
+    part: Part
+    number: int = 1
+    gap: Gap | None = None
+
+
+def parts_of_gaps(budget: Budget) -> Iterator[GapPart]:
+    """The parts of each gap that are any time, by start."""
+    for gap in budget.each():
+        blocked = Part.STALLED if gap.producer is None else BLOCKED[gap.producer.kind]
+        edges = (gap.start_ns, gap.issued_ns, gap.ready_ns, gap.end_ns)
+        for start, end, part in zip(edges, edges[1:], (Part.STARVED, blocked, Part.STALLED), strict=False):
+            if end > start:
+                yield GapPart(start, end, part, gap=gap)
+
+
+def in_cells(parts: Iterable[GapPart], cell_ns: int) -> Iterator[GapPart]:
+    """Of many parts those shorter than a cell as one for each class that starts in it, which takes as long as they did
+    together and lies where they lay: no class is drawn for longer than it was.
+    """
+    for _, near in groupby(parts, lambda part: part.start // cell_ns):
+        cell = list(near)
+        short = [part for part in cell if part.end - part.start < cell_ns]
+        if len(short) < 2:
+            yield from cell
+            continue
+        at = short[0].start
+        for kind, own in sorted(grouped((part.part, part) for part in short).items()):
+            length = sum(part.end - part.start for part in own)
+            yield GapPart(at, at + length, kind, len(own), own[0].gap if len(own) == 1 else None)
+            at += length
+        yield from cell[len(short) :]  # a longer one reaches beyond the cell: it is the last that starts here
+
+
+def gaps_of(
+    w: RankWindow, parts: Sequence[GapPart], lanes: Mapping[Stream, int], copies: int, words: tuple[Numbered, Numbered]
+) -> TimelineGaps:
+    """The parts as columns. ``lanes`` numbers the lane of each stream, ``copies`` is that of copies and memsets."""
+    own = w.kernels
+    started = {(own.start_ns[i], own.names[own.name[i]]): own.streams[own.stream[i]] for i in w.compute}
+    names, stages = words
+    known = {i: part.gap for i, part in enumerate(parts) if part.gap is not None}
+
+    def who(i: int, gap: Gap) -> Iterator[int]:
+        by = gap.producer if parts[i].part in BLOCKED.values() else None
+        waiting = None if gap.waiting is None else (gap.waiting, gap.waiting_stage)
+        for pair in (waiting, None if by is None else (by.name, by.stage)):
+            yield from (NOBODY, NOBODY) if pair is None else (names(pair[0]), stages(pair[1]))
+
+    def arrow(gap: Gap) -> list[int] | None:
+        waiting = started.get((gap.waiting_start_ns or 0, gap.waiting or ""))
+        if gap.producer is None or gap.producer_end_ns is None or gap.waiting_start_ns is None or waiting is None:
+            return None
+        begin = copies if gap.producer.kind in ("copy", "memset") else lanes.get(gap.producer.stream)
+        if begin is None:
+            return None
+        return [begin, gap.producer_end_ns - w.start_ns, lanes[waiting], gap.waiting_start_ns - w.start_ns]
+
+    blocked = {i: gap for i, gap in known.items() if parts[i].part in BLOCKED.values()}
+    return TimelineGaps(
+        starts=[part.start - w.start_ns for part in parts],
+        lengths=[part.end - part.start for part in parts],
+        parts=[PARTS.index(part.part) for part in parts],
+        counts={i: part.number for i, part in enumerate(parts) if part.number > 1},
+        waits={i: list(who(i, gap)) for i, gap in known.items()},
+        arrows={i: found for i, gap in blocked.items() if (found := arrow(gap)) is not None},
+    )

@@ -1,0 +1,100 @@
+"""How is the budget of a window drawn: a bar for each side on one scale, its parts in words, and the numbers below?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, parts_of
+from pytest_nsys.analysis.timeline import Timeline
+from pytest_nsys.core.units import in_unit, table_unit
+from pytest_nsys.reports import budget_report
+from pytest_nsys.reports.budget_report import BudgetReport, bounds_words, held_up
+from pytest_nsys.reports.tables import Format, table_of
+
+Drawn = dict[str, Any]
+Sides = Sequence[tuple[str, Timeline]]
+"""The windows of a picture with their names, which is empty where there is one."""
+
+LEAST_LABELLED = Fraction(7, 100)
+"""Of the bar that a part takes whose share is written into it."""
+
+
+def budget_view(sides: Sides, title: str) -> Drawn | None:
+    """The budget of one rank, base above head; None where no side has one, for then the page says why."""
+    known = [(name, one["budget"]) for name, one in sides if one["budget"] is not None]
+    if not known:
+        return None
+    unit = table_unit(facts["window_ns"] for _, facts in known)
+    longest = max(facts["window_ns"] for _, facts in known)
+    head = known[-1][1]
+    return {
+        "title": title,
+        "bars": [_bar(name, facts, longest, unit, title) for name, facts in known],
+        "legend": list(_legend(known, unit)),
+        "producers": held_up(head, unit),
+        "notes": [budget_report.CEILING, *bounds_words(facts for _, facts in known)],
+        "tables": [_table(name, facts) for name, facts in known],
+    }
+
+
+def css(part: Part) -> str:
+    """The class of style of a part."""
+    return f"part-{part.name.lower()}"
+
+
+def _bar(name: str, facts: BudgetFacts, longest: int, unit: str, title: str) -> Drawn:
+    """The parts of one window as rectangles, ``x`` and ``width`` in percent of the longest window."""
+    at, segments, words = 0, [], []
+    for part, ns in parts_of(facts).items():
+        if ns:
+            share = budget_report.percent(Fraction(ns, facts["window_ns"]))
+            words.append(f"{part} {in_unit(ns, unit)} {unit} ({share})")
+            segments.append(
+                {
+                    "class": css(part),
+                    "part": part.value,
+                    "ns": ns,
+                    "x": percent(Fraction(at, longest)),
+                    "width": percent(Fraction(ns, longest)),
+                    "middle": percent(Fraction(2 * at + ns, 2 * longest)),
+                    "label": share if ns >= LEAST_LABELLED * longest else "",
+                    "title": words[-1],
+                }
+            )
+        at += ns
+    return {
+        "name": name,
+        "segments": segments,
+        "whole": f"{in_unit(facts['window_ns'], unit)} {unit}",
+        "title": f"Budget of {title} {name}".rstrip(),
+        "said": ", ".join(words),
+    }
+
+
+def _legend(known: Sequence[tuple[str, BudgetFacts]], unit: str) -> Iterator[Drawn]:
+    """Each part that is any time in one of the windows, in words: what it is in each."""
+    head = known[-1][1]
+    for part in Part:
+        times = [(name, parts_of(facts)[part]) for name, facts in known]
+        most = part is Part.COLLECTIVE and any(facts["blocking_comm_max_ns"] for _, facts in known)
+        if not most and not any(ns for _, ns in times):
+            continue
+        own = parts_of(head)[part]
+        bound = "≥\u00a0" if part in BLOCKED.values() and (head["at_least"] or part is Part.COLLECTIVE) else ""
+        told = f"{bound}{in_unit(own, unit)} {unit} ({budget_report.percent(Fraction(own, head['window_ns']))})"
+        told += f", ≤\u00a0{in_unit(head['blocking_comm_max_ns'], unit)} {unit}" if most else ""
+        told += "".join(f"; {name} {in_unit(ns, unit)} {unit}" for name, ns in times[:-1])
+        yield {"class": css(part), "name": part.value, "told": told}
+
+
+def _table(name: str, facts: BudgetFacts) -> Any:
+    columns, rows = BudgetReport({0: facts}).table(Format.TABLE)
+    cells = [[str(cell) if cell is not None else "–" for cell in row[1:]] for row in rows]
+    return table_of(name or "budget", columns[1:], cells)
+
+
+def percent(share: Fraction) -> str:
+    """``12.5%``."""
+    return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"

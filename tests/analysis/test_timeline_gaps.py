@@ -1,0 +1,109 @@
+"""Are the times without compute drawn as what they were, for as long as they were, with who waited for whom?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis import timeline
+from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.timeline import Timeline, timeline_of
+from pytest_nsys.analysis.timeline_gaps import PARTS, GapPart, in_cells
+from tests.support.measure import captures
+from tests.support.one_process import OneProcess
+from tests.support.samples.odd_rows import memcpy
+
+
+def drawn(path: Path) -> Timeline:
+    with captures(path) as run:
+        (window,) = run.runs[0].measured(run.spec("median")).ranks[0]
+        return timeline_of(window)
+
+
+def waits(gpu: OneProcess) -> None:
+    """A window of 100: a late launch at 20, a barrier that blocks from 40 to 50, a copy from 60 to 66, and no more."""
+    gpu.range("step", 0, 100)
+    gpu.range("layer00.stage2_f", 11, 14)
+    gpu.kernel("gemm", 0, 10, launch_ns=-20, launch_length_ns=5)
+    gpu.kernel("late", 22, 40, launch_ns=12, launch_length_ns=8)
+    gpu.kernel("ncclDevKernel_AllReduce", 40, 50, launch_ns=13, launch_length_ns=1)
+    gpu.kernel("gemm", 51, 60, launch_ns=15, launch_length_ns=1)
+    memcpy(gpu, 60, 66, launch_ns=17)
+    gpu.kernel("gelu", 66, 90, launch_ns=18, launch_length_ns=1)
+
+
+def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -> None:
+    waits(gpu)
+    found = drawn(Path(gpu))
+    gaps = found["gaps"]
+    assert gaps is not None
+    names = [found["names"][n] if (n := gaps["waits"][i][0]) >= 0 else None for i in range(len(gaps["starts"]))]
+    shown = list(zip(gaps["starts"], gaps["lengths"], [PARTS[p] for p in gaps["parts"]], names, strict=True))
+    assert shown == [
+        (10, 10, Part.STARVED, "late"),
+        (20, 2, Part.STALLED, "late"),
+        (40, 10, Part.COLLECTIVE, "gemm"),
+        (50, 1, Part.STALLED, "gemm"),
+        (60, 6, Part.COPY, "gelu"),
+        (90, 10, Part.STARVED, None),
+    ]
+    producers = {i: found["names"][own[2]] for i, own in gaps["waits"].items() if own[2] >= 0}
+    assert producers == {2: "ncclDevKernel_AllReduce", 4: "copy"}
+    assert found["stages"][gaps["waits"][0][1]] == "stage2_f"
+    assert gaps["counts"] == {}
+    assert [lane["name"] for lane in found["lanes"]] == ["stream 7", "copies"]
+    assert gaps["arrows"] == {2: [0, 50, 0, 51], 4: [1, 66, 0, 66]}
+    assert found["budget"] is not None
+    assert found["budget"]["compute_absent_ns"] == sum(gaps["lengths"])
+
+
+def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
+    gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "MANY_KERNELS", 10)
+    monkeypatch.setattr(timeline, "GAP_CELLS", 10)
+    gpu.range("step", 0, 1000)
+    for n in range(100):
+        gpu.kernel("gemm", 10 * n, 10 * n + 8, launch_ns=10 * n - 5 + n % 2 * 14)
+    found = drawn(Path(gpu))
+    gaps, budget = found["gaps"], found["budget"]
+    assert gaps is not None
+    assert budget is not None
+    assert len(gaps["starts"]) <= 20
+    time: Counter[Part] = Counter()
+    for length, part in zip(gaps["lengths"], gaps["parts"], strict=True):
+        time[PARTS[part]] += length
+    assert time == {
+        part: ns
+        for part, ns in ((Part.STARVED, budget["launch_starved_ns"]), (Part.STALLED, budget["dependency_stalled_ns"]))
+        if ns
+    }
+
+
+spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(Part))), max_size=30)
+
+
+@given(spans, st.integers(1, 25))
+def test_cells_keep_the_time_of_each_class_and_nothing_overlaps(parts: list[tuple[int, int, Part]], cell: int) -> None:
+    at, each = 0, []
+    for room, length, part in parts:
+        at += room
+        each.append(GapPart(at, at + length, part))
+        at += length
+    found = list(in_cells(each, cell))
+    before: Counter[Part] = Counter()
+    after: Counter[Part] = Counter()
+    for one in each:
+        before[one.part] += one.end - one.start
+    for one in found:
+        after[one.part] += one.end - one.start
+    assert after == before
+    assert sum(one.number for one in found) == len(each)
+    assert all(one.end <= other.start for one, other in pairwise(found))
+    assert all(one in found for one in each if one.end - one.start >= cell)
+    assert found == sorted(found, key=lambda one: one.start)
