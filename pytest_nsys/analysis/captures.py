@@ -127,7 +127,7 @@ class Captures:
     def notes(self, spec: WindowSpec, *metrics: Metric) -> tuple[Note, ...]:
         """What a person should know about the measurements of these metrics."""
         stages = any(metric.looks_up for metric in metrics)
-        streams = not metrics or any(metric.of is not Of.FAMILIES for metric in metrics)
+        streams = not metrics or any(metric.of not in (Of.FAMILIES, Of.GPU) for metric in metrics)
         found = [note for run in self.runs for note in notes_on(run, spec, stages=stages, streams=streams)]
         for about in dict.fromkeys(metric.notes for metric in metrics if metric.notes is not None):
             found += about(self.runs, spec)

@@ -21,12 +21,14 @@ from pytest_nsys.core.model import (
     Kernels,
     KernelsMode,
     Lane,
+    Memory,
     Range,
     Rank,
     Stream,
     Trace,
     TraceFacts,
 )
+from pytest_nsys.core.series import Series
 from pytest_nsys.traces.copies_as_kernels import touching_span
 
 EVERY_CALL = ("*",)
@@ -48,8 +50,8 @@ class Edges(NamedTuple):
 class RankCut:
     """The windows of one rank, and ``span_ns`` around all that is shown of it.
 
-    ``ranges`` touch the span, ``anchors`` do not. ``calls``, ``copies`` and ``transfers``, the copies and memsets that
-    ran in the windows, are None where the trace has no record of any.
+    ``ranges`` touch the span, ``anchors`` do not. ``calls``, ``copies``, ``transfers``, the copies and memsets that
+    ran in the windows, ``memory`` and ``sm_clocks`` are None where the trace has no record of any.
     """
 
     rank: Rank
@@ -60,6 +62,8 @@ class RankCut:
     calls: Sequence[Api] | None
     copies: Sequence[Copy] | None
     transfers: Kernels | None
+    memory: Memory | None
+    sm_clocks: Series | None
     facts: TraceFacts
     span_ns: Interval
 
@@ -104,13 +108,42 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
         if transfers is not None:
             transfers = touching_span(transfers, _on_gpu(windows))
             events += [*transfers.start_ns, *transfers.end_ns]
+        memory, clocks = _memory(windows), _sm_clocks(windows)
+        events += [*(memory.levels.at_ns[1:] if memory else ()), *(clocks.at_ns if clocks else ())]
         low, high = span = _hull([*_touched(windows, crossing), *events])
         ranges = around.get(rank.process.global_pid, ())
         touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
         shown = set(touching)
         elsewhere = [anchor for anchor in _anchors(run, rank, spec) if anchor not in shown]
         facts = run.facts[rank.process.trace]
-        yield RankCut(rank, windows, crossing, touching, elsewhere, called, copied, transfers, facts, span)
+        yield RankCut(
+            rank=rank,
+            windows=windows,
+            edges=crossing,
+            ranges=touching,
+            anchors=elsewhere,
+            calls=called,
+            copies=copied,
+            transfers=transfers,
+            memory=memory,
+            sm_clocks=clocks,
+            facts=facts,
+            span_ns=span,
+        )
+
+
+def _memory(windows: Sequence[RankWindow]) -> Memory | None:
+    """What was allocated when the first window begins, and what changed until the last one ends."""
+    found = windows[0].track.memory
+    own = [w.window for w in windows]
+    span = min(w.start_ns for w in own), max(w.end_ns for w in own)
+    return None if found is None else found._replace(levels=found.levels.levels(*span))
+
+
+def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:
+    """The samples from the start of the first window to the end of the last."""
+    found = windows[0].track.on_gpu.sm_clocks
+    return None if found is None else found.between(*_on_gpu(windows))
 
 
 def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:

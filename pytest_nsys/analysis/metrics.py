@@ -17,6 +17,7 @@ from pytest_nsys.analysis import (
     budget,
     causes,
     collectives,
+    gpu_state,
     kernel_families,
     overlap,
     pipeline,
@@ -41,6 +42,7 @@ class Unit(enum.StrEnum):
     GB_PER_S = "GB/s"
     TOKENS_PER_S = "tokens/s"
     SAMPLES_PER_S = "samples/s"
+    MHZ = "MHz"
     HASH = "hash"
 
 
@@ -71,6 +73,7 @@ class Of(enum.StrEnum):
     FAMILIES = "families of kernels"
     ANCHORS = "anchors alone"
     RANGES = "named ranges alone"
+    GPU = "the state of the GPU, whatever runs"
 
 
 class Need(NamedTuple):
@@ -137,7 +140,7 @@ class Metric:
     @property
     def of_kernels(self) -> bool:
         """Whether a kernel more or less makes a difference."""
-        return self.of not in (Of.ANCHORS, Of.RANGES)
+        return self.of not in (Of.ANCHORS, Of.RANGES, Of.GPU)
 
     @property
     def looks_up(self) -> frozenset[str]:
@@ -265,6 +268,25 @@ METRICS: Mapping[str, Metric] = {
         _families(kernel_families.family_ns, _NS, _LOWER, ("family",)),
         _families(kernel_families.family_launches, _COUNT, None, ("family",)),
         _families(kernel_families.total_kernel_ns, _NS, _LOWER, ()),
+        Metric(
+            gpu_state.peak_allocated_bytes,
+            Unit.BYTES,
+            _LOWER,
+            _RANK,
+            of=Of.GPU,
+            notes=gpu_state.memory_notes,
+            untouched=("sm_clock", "profiler_overhead"),
+        ),
+        Metric(gpu_state.sm_clock_mhz, Unit.MHZ, _HIGHER, _RANK, of=Of.GPU, untouched=("sm_clock",)),
+        _of_run(
+            throughput.profiler_overhead,
+            _RATIO,
+            _LOWER,
+            (),
+            least=None,
+            of=Of.ANCHORS,
+            untouched=("profiler_overhead", *_STEADY),
+        ),
         _families(kernel_families.step_minus_kernel_ns, _NS, None, (), least=None, without=_STEP_TIME),
     )
 }

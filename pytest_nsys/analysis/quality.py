@@ -11,23 +11,28 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 from typing import NamedTuple
 
 from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted, uneven_anchors
+from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.ranks import absent_ranks, clocks
 from pytest_nsys.analysis.run import Run, WindowGroup
-from pytest_nsys.analysis.throughput import Deviation, deviation
+from pytest_nsys.analysis.throughput import Deviation, deviation, profiler_overhead
 from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.units import MEGAHERTZ, format_value
 from pytest_nsys.core.words import are, counted, printable, share_of
 
 FEW_ANCHORS = 5
-AT_LEAST = frozenset({"anchors"})
+AT_LEAST = frozenset({"anchors", "sm_clock"})
 """Checks whose bound is the least that is good; of all others it is the most."""
+
+OFF = "off"
+"""In place of a bound: the check is not made."""
 
 UNTYPICAL = 5
 """A window this many MAD away from the steady median is no typical one."""
@@ -56,6 +61,8 @@ class Bounds:
     uneven_anchors: int | None = 1
     typicality: Fraction | None = None
     clocks: int | None = None
+    profiler_overhead: Fraction | None = None
+    sm_clock: Fraction | None = None
     world: int | None = None
 
     def of(self, check: str) -> Value | None:
@@ -73,35 +80,43 @@ class Request(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction) or ``1``.
+    """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction), ``1`` or
+    ``MHz``. ``value`` is None where nobody can tell it, which is worse than any bound.
 
     ``words`` say the value, ``why`` why it matters, ``remedy`` what to do about it.
     """
 
     check: str
     unit: str
-    value: Value
+    value: Value | None
     words: str
     why: str
     remedy: str
 
     def crosses(self, bound: Value) -> bool:
         """Whether the fact is worse than ``bound``: fewer anchors, more of anything else."""
+        if self.value is None:
+            return True
         return self.value < bound if self.check in AT_LEAST else self.value > bound
 
     def line(self, bound: Value) -> str:
         """The one line that tells a person of it, with the bound that lets this trace through."""
         shown = self.written(bound)
         side = "at least" if self.check in AT_LEAST else "at most"
-        setting = f"write quality: {{{self.check}: {self.written(self.value)}}} in the gate file"
+        setting = f"write quality: {{{self.check}: {self.lets_through}}} in the gate file"
         return f"trace quality: {self.words} (bound: {side} {shown}): {self.why}; {self.remedy}, or {setting}"
 
+    @property
+    def lets_through(self) -> str:
+        """The bound that this fact does not cross, as a gate file has it."""
+        return OFF if self.value is None else self.written(self.value)
+
     def written(self, value: Value) -> str:
-        """A bound as a gate file has it; a fraction is rounded up, so that it lets the value through."""
-        scaled = Fraction(value) * (100 if self.unit == "%" else 1)
-        tenths = ceil(scaled * 10)
+        """A bound as a gate file has it; a fraction is rounded so that it lets the value through."""
+        scaled = Fraction(value) * (1000 if self.unit == "%" else 10)
+        tenths = floor(scaled) if self.check in AT_LEAST else ceil(scaled)
         number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
-        return number + ("%" if self.unit == "%" else "")
+        return number + (self.unit if self.unit in ("%", MEGAHERTZ) else "")
 
 
 class Subject(NamedTuple):
@@ -147,8 +162,8 @@ def doubts(subject: Subject, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
             yield fact, bound
 
 
-Said = tuple[Value, str, str, str]
-"""The value of a fact, its words, why it matters, and the remedy."""
+Said = tuple[Value | None, str, str, str]
+"""The value of a fact (None: nobody can tell it), its words, why it matters, and the remedy."""
 
 
 def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | None:
@@ -327,6 +342,35 @@ def _clocks(subject: Subject) -> Said:
     return number, words, why, "profile all ranks into one report"
 
 
+DISTORTED = "what was measured is not the program's, but that of the program and its profiler"
+THROTTLED = "the GPU was throttled or its clocks were set low, so every time is longer than on others"
+
+
+def _profiler_overhead(subject: Subject) -> Said:
+    """The largest of the windows."""
+    try:
+        found = [value for window in subject.group.together() for _, value in profiler_overhead(window)]
+    except NoRows as nothing:
+        words = f"nobody knows the overhead of the profiler, for {nothing}"
+        return None, words, "a distorted step would pass unseen", "measure a step without the profiler"
+    words = f"a step takes {format_value(max(found), '%')} longer under the profiler"
+    return max(found), words, DISTORTED, "trace fewer kinds of events"
+
+
+def _sm_clock(subject: Subject) -> Said:
+    """The lowest of the ranks."""
+    found: list[tuple[Value, int]] = []
+    for window in subject.group:
+        try:
+            found += [(value, window.rank.number) for _, value in sm_clock_mhz(window)]
+        except NoRows as nothing:
+            words = f"rank {window.rank.number}: nobody knows the clock of the SMs, for {nothing}"
+            return None, words, "a throttled GPU would pass unseen", "sample GPU metrics"
+    clock, number = min(found)
+    words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ)} (median of the window)"
+    return clock, words, THROTTLED, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)"
+
+
 class Check(NamedTuple):
     """What measures a fact, and its unit. ``of_ranges``: also for a metric to which no kernel makes a difference."""
 
@@ -349,4 +393,6 @@ CHECKS: Mapping[str, Check] = {
     "uneven_anchors": Check(_uneven_anchors),
     "typicality": Check(_typicality, "1"),
     "clocks": Check(_clocks),
+    "profiler_overhead": Check(_profiler_overhead, "%"),
+    "sm_clock": Check(_sm_clock, MEGAHERTZ),
 }

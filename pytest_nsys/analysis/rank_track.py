@@ -31,9 +31,11 @@ from pytest_nsys.core.model import (
     Copy,
     Interval,
     Kernels,
+    Memory,
     Range,
     Rank,
 )
+from pytest_nsys.core.series import Series, summed
 from pytest_nsys.core.workload import Workload
 
 if TYPE_CHECKING:
@@ -89,6 +91,21 @@ class RankTrack:
         """The copies and memsets around the windows; None where the trace does not say when they ran."""
         found = self.around.transfers
         return None if found is None else found.get(self.rank.lane, NO_KERNELS)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """What the rank had allocated, on all of its devices; None where the trace has no record of it."""
+        if (found := self.around.memory) is None:
+            return None
+        lane = self.rank.lane
+        own = [m for at, m in found.items() if at.global_pid == lane.global_pid and lane.device in (None, at.device)]
+        return Memory(summed([m.levels for m in own]), sum(m.earlier for m in own))
+
+    @property
+    def sm_clocks(self) -> Series | None:
+        """Samples of the SM clock around the windows, in Hz; None where the trace has no record of any."""
+        found = self.around.sm_clocks
+        return None if found is None else found.get(self.rank.lane, Series.of(()))
 
     @cached_property
     def _communicating(self) -> tuple[Flags, ByName]:

@@ -6,14 +6,14 @@ A step is the period of an anchor: the file's own counter of steps may count oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import RunWindow
+from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import periods, span_lengths, steady_indices
 from pytest_nsys.core.conventions import PARTS_OF_A_STEP
 from pytest_nsys.core.errors import NoRows
@@ -93,6 +93,8 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
 
 SECOND_NS = 1_000_000_000
 
+STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file"
+
 
 def iteration_ns(window: RunWindow) -> Iterator[Row]:
     """Length of a step of the slowest rank: the median period of its steady anchors, or its window over ``steps``."""
@@ -123,15 +125,35 @@ def batch_words(workload: Workload) -> str:
     return ", ".join(said)
 
 
-def _iteration_ns(window: RunWindow) -> Value:
-    lengths = [_step_ns(own, window.run.workload) for _, own in sorted(window.by_rank.items())]
+def profiler_overhead(window: RunWindow) -> Iterator[Row]:
+    """How much longer a step takes under the profiler: p50 period of the slowest rank / step time without it − 1.
+
+    Where ``steps`` says how many steps a window holds, its length over them is the step.
+    """
+    without = unprofiled_step_ns(window.run)
+    if without is None:
+        raise NoRows(f"nobody says how long a step takes without it: {STATE_UNPROFILED}")
+    yield Row((), exact(Fraction(_iteration_ns(window, _p50)) / Fraction(without) - 1))
+
+
+def unprofiled_step_ns(run: Run) -> Value | None:
+    """How long a step takes without the profiler, as far as anybody says."""
+    return run.workload.step_time_ns
+
+
+def _p50(values: Sequence[Value]) -> Value:
+    return percentile(values, 50)
+
+
+def _iteration_ns(window: RunWindow, middle: Callable[[Sequence[Value]], Value] = median) -> Value:
+    lengths = [_step_ns(own, window.run.workload, middle) for _, own in sorted(window.by_rank.items())]
     longest = max(lengths)
     if not longest:
         raise NoRows("the steps have no length")
     return longest
 
 
-def _step_ns(window: RankWindow, workload: Workload) -> Value:
+def _step_ns(window: RankWindow, workload: Workload, middle: Callable[[Sequence[Value]], Value]) -> Value:
     if workload.steps is not None:
         return exact(Fraction(window.length_ns, workload.steps))
     if (window.spec.anchor or window.track.convention.anchor) in PARTS_OF_A_STEP:
@@ -145,7 +167,7 @@ def _step_ns(window: RankWindow, workload: Workload) -> Value:
             f"rank {window.rank.number} has {counted(len(window.anchors), 'anchor')}, and it takes two to see how long "
             "a step is: trace more steps, or state how many the window holds: workload: {steps: N}"
         )
-    return median(steady)
+    return middle(steady)
 
 
 def samples_of(window: RunWindow) -> int:

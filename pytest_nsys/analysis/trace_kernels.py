@@ -19,9 +19,10 @@ from pytest_nsys.core.columns import Column, Flags, bounds, distinct, innermost,
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Range, Trace, TraceFacts
+from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Memory, Range, Trace, TraceFacts
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.core.series import Series
 
 Context = tuple[str, str | None]
 """(stage, purpose); the purpose is None where the convention names none."""
@@ -162,6 +163,16 @@ class TraceKernels:
     def transfers(self) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets that touch that time; None where the trace does not say when they ran."""
         return self.trace.transfers(self._on_gpu)
+
+    @cached_property
+    def memory(self) -> Mapping[Lane, Memory] | None:
+        """What was allocated on each device; None where the trace has no record of it."""
+        return self.trace.memory()
+
+    @cached_property
+    def sm_clocks(self) -> Mapping[Lane, Series] | None:
+        """Samples of the SM clock in that time, in Hz; None where the trace has no record of any."""
+        return self.trace.sm_clocks(self._on_gpu)
 
     @cached_property
     def collectives(self) -> Mapping[Lane, Mapping[int, Collective]] | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.core.columns import take, within
+from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import printable
 
 if TYPE_CHECKING:
@@ -250,7 +251,8 @@ class TraceFacts(NamedTuple):
     say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
     ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
     ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
-    ``to_see_sizes``: how to capture the sizes of collectives. ``started_ns``: when it began, in ns since 1970 (UTC).
+    ``to_see_sizes``, ``to_see_memory``, ``to_see_clocks``: how to capture the sizes of collectives, what is allocated,
+    the clock of the SMs. ``started_ns``: when it began, in ns since 1970 (UTC).
     ``files``: how many files of the profiler are in it.
     ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     """
@@ -265,6 +267,8 @@ class TraceFacts(NamedTuple):
     to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
     to_see_ranges: str = "capture with --trace=cuda,nvtx and mark the step with NVTX"
     to_see_sizes: str = "this format has no record of the sizes of collectives"
+    to_see_memory: str = "this format has no record of memory"
+    to_see_clocks: str = "this format has no record of clocks"
     started_ns: int | None = None
     files: int = 1
     counts_gpus: bool = False
@@ -289,6 +293,15 @@ class Copy(NamedTuple):
     source: str
     target: str
     launch_ns: int
+
+
+class Memory(NamedTuple):
+    """What was allocated on a device, in bytes: ``levels``, each of which holds until the next. ``earlier`` counts
+    frees of memory that was allocated before the recording began: then the levels lack it, and what else was there.
+    """
+
+    levels: Series
+    earlier: int = 0
 
 
 class Collective(NamedTuple):
@@ -404,6 +417,16 @@ class Trace(Protocol):
         """What kept the GPU of each lane busy and touches its span (None: all of it), as kernels that are called
         ``copy``, ``memset`` and, of CUDA graphs that were traced whole, ``graph``. None where the format or its version
         does not say when and where they ran.
+        """
+        ...
+
+    def memory(self) -> Mapping[Lane, Memory] | None:
+        """What each process had allocated on each device; None where the trace has no record of it."""
+        ...
+
+    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
+        """Samples of the clock of the SMs of each lane, in Hz, around its span (None: all of them). None where the
+        trace has no record of any.
         """
         ...
 

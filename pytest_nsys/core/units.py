@@ -29,7 +29,8 @@ MICRO = re.compile("[\u00b5\u03bc]s")
 """Microseconds in either of Unicode's letters, for ``us``."""
 
 POINTS = "pp"
-RATES = ("GB/s", "tokens/s", "samples/s")
+MEGAHERTZ = "MHz"
+RATES = ("GB/s", "tokens/s", "samples/s", MEGAHERTZ)
 
 SIZE = "bytes"
 BYTES: Mapping[str, int] = {

@@ -221,7 +221,7 @@ def with_bounds(choice: Choice, run: Run) -> Choice:
     metric = replace(METRICS["exposed_ns"], dimensions=("rank", "stage", "purpose"))
     quality: dict[str, str] = {}
     for fact, _ in doubts(Subject(run, group, metric), Bounds()):
-        quality[fact.check] = fact.written(fact.value)
+        quality[fact.check] = fact.lets_through
         choice = choice.because("quality", f"{fact.check}: {printable(fact.words, 120)}; better {fact.remedy}.")
     counts = [len(track.anchors) for track in group.tracks.values() if track.anchors]
     if "anchors" not in quality and choice.window != RUN and min(counts, default=FEW_ANCHORS) < FEW_ANCHORS:

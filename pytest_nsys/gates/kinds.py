@@ -12,13 +12,20 @@ from typing import Any
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.quality import OFF, Bounds
 from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
 from pytest_nsys.core.model import KernelsMode, Label, Span
-from pytest_nsys.core.units import NANOSECONDS, UnitMistake, absolute_amounts, parse_quantity, relative_amount
+from pytest_nsys.core.units import (
+    MEGAHERTZ,
+    NANOSECONDS,
+    UnitMistake,
+    absolute_amounts,
+    parse_quantity,
+    relative_amount,
+)
 from pytest_nsys.core.words import no_command, printable
 from pytest_nsys.core.workload import TwoStages
 from pytest_nsys.gates.assertion import AllowMissing, Severity, Tolerance
@@ -31,7 +38,6 @@ VERSION = 1
 MAX_RUNS = 9999
 """Most runs of the history that a median is taken of, that stay out of it, or that are bad before one fails."""
 
-OFF = "off"
 FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
 SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
 """Keys that an ``assert:`` sentence stands for: they cannot stand beside it."""
@@ -160,8 +166,8 @@ def _number(text: str, unit: str = "", most: int | None = None) -> Fraction | No
     return None
 
 
-def _share(text: str) -> Fraction | None:
-    percent = _number(text, "%", 100)
+def _share(text: str, most: int | None = 100) -> Fraction | None:
+    percent = _number(text, "%", most)
     return None if percent is None else percent / 100
 
 
@@ -394,6 +400,8 @@ KINDS: Mapping[str, Read | None] = {
     "count_or_off": _bound(lambda text: _whole_number(text, 0), "a whole number from 0 on"),
     "least_or_off": _bound(lambda text: _whole_number(text, 1), "a whole number from 1 on"),
     "share_or_off": _bound(_share, "a share, as in 10%"),
+    "overhead_or_off": _bound(lambda text: _share(text, None), "a share of the step, as in 10%"),
+    "clock_or_off": _bound(lambda text: _amount(text, (MEGAHERTZ,)), "a clock, as in 1500MHz"),
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
     "assertions": None,
     "waivers": None,

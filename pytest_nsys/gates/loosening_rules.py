@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
-from pytest_nsys.analysis.quality import AT_LEAST, Bounds
+from pytest_nsys.analysis.quality import AT_LEAST, CHECKS, OFF, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.units import COUNT, RATIO, format_tolerance, format_value, written_value
+from pytest_nsys.core.units import format_tolerance, format_value, written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import (
     Aggregate,
@@ -33,8 +33,6 @@ from pytest_nsys.gates.assertion import (
     Waiver,
 )
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.kinds import OFF
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
 SHOWN_TEXT = 120
@@ -141,11 +139,10 @@ def lack_more(was: AllowMissing, now: AllowMissing) -> bool:
 
 def bounds(was: Bounds, now: Bounds, _: Sides) -> Iterator[Change]:
     """A doubt that is borne now and was not before."""
-    for name, key in KEYS["quality"].items():
+    for name, check in CHECKS.items():
         old, new, way = was.of(name), now.of(name), -1 if name in AT_LEAST else 1
         if old is not None and (new is None or way * new > way * old):
-            percent = key.kind == "share_or_off"
-            texts = (OFF if b is None else written_value(Fraction(b), RATIO if percent else COUNT) for b in (old, new))
+            texts = (OFF if b is None else written_value(Fraction(b), check.unit) for b in (old, new))
             yield Change(ChangeKind.LOOSENED, f"quality {name}", *texts)
 
 

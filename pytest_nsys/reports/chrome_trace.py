@@ -37,11 +37,14 @@ from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
 from pytest_nsys.traces.chrome.cut_process import (
     CALL,
+    CLOCK,
     COLLECTIVE,
     COPY,
+    COUNTER,
     GRAPH_NODE,
     KERNEL,
     MACHINE_BITS,
+    MEMORY,
     RANGE,
     TRANSFER,
 )
@@ -79,6 +82,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
             about.append(_about(side, one, pid, base_ns, numbered) | {"clock": clocks.index(_clock(one))})
             events += _names(side.side, one, pid, len(about), numbered)
             events += _events(numbered, pid, base_ns, arrows)
+            events += _counters(one, pid, base_ns)
     first = sides[-1]
     convention = first.run.convention
     # Of the whole run: they tell its convention from that of runs without known libraries.
@@ -161,6 +165,9 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "calls": one.calls is not None,
         "copies": one.copies is not None,
         "transfers": one.transfers is not None,
+        "memory": one.memory is not None,
+        "earlier": one.memory.earlier if one.memory else 0,
+        "clocks": one.sm_clocks is not None,
         "collectives": any(w.track.collectives is not None for w in one.windows),
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
         "on_gpu": one.edges.span_ns,
@@ -204,6 +211,17 @@ def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: I
             elif span.category == KERNEL and "launch_ns" in span.args:
                 number = next(waiting[span.args["launch_ns"]])
                 yield _timed(event("f", "ac2g", "ac2g", tid, span.start_ns, id=number, bp="e"))
+
+
+def _counters(one: RankCut, pid: int, base_ns: int) -> Iterator[str]:
+    """What was allocated and how fast the SMs ran, as curves; the level at the start of a window begins with what is
+    shown.
+    """
+    shown = {MEMORY: one.memory and one.memory.levels, CLOCK: one.sm_clocks}
+    for name, series in shown.items():
+        for at, value in zip(*series, strict=True) if series else ():
+            time = max(at, one.span_ns[0]) - base_ns
+            yield _timed({"ph": COUNTER, "name": name, "pid": pid, "tid": 0, "ts": time, "args": {"value": value}})
 
 
 def _timed(event: Mapping[str, Json]) -> str:

@@ -79,7 +79,7 @@ class TraceBuilder:
     def gpu(self, model: str, *, process: Process | None = None, device: int = 0) -> int:
         """A GPU of the machine, or with ``process`` the one that it knows as ``device``; returns its id."""
         number = next(self._gpus)
-        self.insert("TARGET_INFO_GPU", id=number, name=model, cuDevice=number)
+        self.insert("TARGET_INFO_GPU", id=number, name=model, cuDevice=number, pwGpuId=number)
         if process is not None:
             self.insert("TARGET_INFO_CUDA_DEVICE", gpuId=number, cudaId=device, pid=process.pid)
         return number

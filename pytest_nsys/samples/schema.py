@@ -30,6 +30,8 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 CUDA_EVENT = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+MEMORY_USAGE = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+GPU_METRICS, GPU_METRIC_NAMES = "GPU_METRICS", "TARGET_INFO_GPU_METRICS"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
 PROCESSES = "PROCESSES"
@@ -118,6 +120,14 @@ TABLES: Mapping[str, TableSchema] = {
         "timestamp=0 deviceId!=0 contextId!=1 greenContextId streamId!=7 correlationId globalPid eventId!=0 eventSyncId"
     ),
     GRAPH_TRACE: _table(_GPU_SPAN + "graphId!=1 graphExecId!=1", order="start"),
+    MEMORY_USAGE: _table(
+        "start! globalPid! deviceId!=0 contextId!=1 address! pc!=0 bytes! memKind!=2 memoryOperationType!=0 "
+        "name:TEXT correlationId streamId localMemoryPoolAddress localMemoryPoolReleaseThreshold localMemoryPoolSize "
+        "localMemoryPoolUtilizedSize importedMemoryPoolAddress importedMemoryPoolProcessId",
+        order="start",
+    ),
+    GPU_METRIC_NAMES: _table("typeId! sourceId!=0 typeName:TEXT!='' metricId! metricName:TEXT!"),
+    GPU_METRICS: _table("rawTimestamp timestamp typeId metricId value", order="timestamp"),
     NVTX: _table(
         "start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId domainId "
         "uint64Value int64Value doubleValue:REAL uint32Value int32Value floatValue:REAL jsonTextId "
@@ -128,6 +138,8 @@ TABLES: Mapping[str, TableSchema] = {
     "ENUM_NSYS_EVENT_CLASS": _table(_ENUM),
     "ENUM_CUDA_MEMCPY_OPER": _table(_ENUM),
     SYNC_TYPES: _table(_ENUM),
+    "ENUM_CUDA_MEM_KIND": _table(_ENUM),
+    "ENUM_CUDA_DEV_MEM_EVENT_OPER": _table(_ENUM),
 }
 """In the order in which a file holds them."""
 

@@ -14,7 +14,7 @@ from pytest_nsys.core.exact import percentile
 from pytest_nsys.core.families import NVIDIA, zero_filled
 from pytest_nsys.core.model import Value
 from pytest_nsys.samples.builder import TraceBuilder
-from tests.support.measure import OF_SIZES, STEP, captures, notes, rows
+from tests.support.measure import OF_SIZES, OF_THE_GPU, STEP, captures, notes, rows
 from tests.support.one_process import OneProcess
 
 NCCL = "ncclDevKernel_SendRecv"
@@ -45,7 +45,7 @@ def timeline(gpu: OneProcess) -> OneProcess:
 
 
 STAGES = ("none", "stage2_f", "stage4_f")
-SPEEDS = (Unit.GB_PER_S, Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S)
+SPEEDS = (Unit.GB_PER_S, Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.MHZ)
 ZEROS: dict[object, Value] = {(0, purpose): 0 for purpose in STEP.purpose_names}
 
 # stream 28 is exposed in [140, 160) and [300, 310), stream 32 in [200, 210) and [250, 270).
@@ -117,6 +117,8 @@ EXPECTED: dict[str, dict[object, Value]] = {
     "collective_count": {(0, "unknown", "AllReduce"): 1, (0, "unknown", "SendRecv"): 4},
     "collective_time_ns": {(0, "unknown", "AllReduce"): 30, (0, "unknown", "SendRecv"): 60 + 10 + 40 + 20},
     **{metric: {} for metric in OF_SIZES},  # no kernel has a record of its size
+    **{metric: {} for metric in OF_THE_GPU},  # nothing is recorded of it
+    "profiler_overhead": {},  # nobody states the step time
     "iteration_ns": {},
     "samples_per_s": {},
     "tokens_per_s": {},

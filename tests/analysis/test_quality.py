@@ -14,11 +14,13 @@ from pytest_nsys.analysis.quality import Request, tells_of_loss
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import GOES_ON, TraceError
 from pytest_nsys.core.model import KernelsMode, Note
+from pytest_nsys.core.workload import Workload
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import ANCHOR, MS, Edit, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, DUALPIPE_RUNS
+from tests.support.samples.gpu_state import sm_clock
 from tests.support.samples.odd_rows import diagnostic, graph_trace
 
 PITHTRAIN = BUILT_IN["pithtrain"]
@@ -26,6 +28,8 @@ LABEL = "rank={rank}; pp={rank}/4 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
 ALIKE = "rank={rank}; pp=0/1 dp=0/1 cp=0/1 ep={rank}/{ranks}; mbs=1 seq=2048"
 MIDDLE = 40 * MS + 1_000
 """Start of the median window of the trace that the tests share."""
+STATED = Workload(steps=1, step_time_ns=12 * MS)
+"""A window of it has 15 ms."""
 
 
 def doubts(
@@ -36,11 +40,12 @@ def doubts(
     window: str = "median",
     kernels: KernelsMode | None = None,
     convention: Convention = PITHTRAIN,
+    workload: Workload | None = STATED,
 ) -> list[str]:
     """The lines on a trace's quality under the bounds that a gate file states."""
     bounds = f"quality: {{{quality}}}\n" if quality else ""
     gate = loaded(f"version: 1\n{bounds}assertions: [overlap >= 60%]")
-    with captures(trace, convention=convention) as run:
+    with captures(trace, convention=convention, workload=workload) as run:
         try:
             run.measure(Request(metric, run.spec(window, None, kernels), gate.quality))
         except TraceError as error:
@@ -99,6 +104,16 @@ def more_anchors(number: int, *, ranks: int, work: bool) -> Edit:
                 process.range(ANCHOR.format(k), begin, begin + 15 * MS)
                 if work:
                     process.kernel("gemm", begin + MS, begin + 2 * MS)
+
+    return edit
+
+
+def clocked(*megahertz: float) -> Edit:
+    """The clock of each rank's GPU, all the time."""
+
+    def edit(trace: TraceBuilder, _: list[Process]) -> None:
+        for gpu, clock in enumerate(megahertz):
+            sm_clock(trace, *((MS * at, round(clock * 1_000_000)) for at in range(100)), gpu=gpu)
 
     return edit
 
@@ -217,6 +232,30 @@ CASES: dict[str, Case] = {
         "{unknown_communication: 18.2%} in the gate file",
         "overlap",
     ),
+    "an overhead": (
+        {},
+        "profiler_overhead: 24.9%",
+        "trace quality: a step takes 25.0% longer under the profiler (bound: at most 24.9%): what was measured is not "
+        "the program's, but that of the program and its profiler; trace fewer kinds of events, or write quality: "
+        "{profiler_overhead: 25%} in the gate file",
+        "overlap",
+    ),
+    "a throttled GPU": (
+        {"edit": clocked(1980, 1_499.99)},
+        "sm_clock: 1500MHz",
+        "trace quality: rank 1: the SMs ran at 1 499.99 MHz (median of the window) (bound: at least 1500MHz): the GPU "
+        "was throttled or its clocks were set low, so every time is longer than on others; let the GPU cool, or lock "
+        "its clocks (nvidia-smi --lock-gpu-clocks), or write quality: {sm_clock: 1499.9MHz} in the gate file",
+        "overlap",
+    ),
+    "a clock that nobody knows": (
+        {"edit": clocked(1980)},
+        "sm_clock: 1500MHz",
+        "trace quality: rank 1: nobody knows the clock of the SMs, for no sample of the clock lies in the window: "
+        "sample more often (--gpu-metrics-frequency) (bound: at least 1500MHz): a throttled GPU would pass unseen; "
+        "sample GPU metrics, or write quality: {sm_clock: off} in the gate file",
+        "window_ns",
+    ),
     "several clocks": (
         {"edit": two_machines, "label": LABEL.replace("/4", "/3")},
         "clocks: 1",
@@ -243,6 +282,18 @@ STRICT = (
     "missing_ranks: 0, unlaunched: 0%, unstaged: 0%, unclassified: 0%, unknown_communication: 0%, whole_graphs: 0, "
     "dropped: 0, diagnostics: 0, anchors: 5, empty_anchors: 0%, uneven_anchors: 0, typicality: 0, clocks: 1"
 )
+
+
+def test_an_overhead_that_nobody_knows(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "run.sqlite")
+    line = (
+        "trace quality: nobody knows the overhead of the profiler, for nobody says how long a step takes without it: "
+        "state workload: {step_time: 412ms} in the gate file (bound: at most 10%): a distorted step would pass unseen; "
+        "measure a step without the profiler, or write quality: {profiler_overhead: off} in the gate file"
+    )
+    assert doubts(path, "overlap", "profiler_overhead: 10%", workload=None) == [line]
+    assert doubts(path, "profiler_overhead", "profiler_overhead: 10%") == []
+    assert doubts(path, "peak_allocated_bytes", "profiler_overhead: 10%, sm_clock: 1500MHz") == []
 
 
 @pytest.mark.parametrize("quality", ["", STRICT])
@@ -407,6 +458,9 @@ def test_what_tells_of_a_loss(text: str, loss: bool) -> None:
         ("{anchor: 3}", "unknown key 'anchor' (did you mean 'anchors'?)"),
         ("{anchors: few}", "anchors is a whole number from 1 on, or off, not 'few'"),
         ("{unlaunched: 0.1}", "unlaunched is a share, as in 10%, or off, not '0.1'"),
+        ("{sm_clock: 1500}", "sm_clock is a clock, as in 1500MHz, or off, not '1500'"),
+        ("{sm_clock: 0MHz}", "sm_clock is a clock, as in 1500MHz, or off, not '0MHz'"),
+        ("{profiler_overhead: 0.1}", "profiler_overhead is a share of the step, as in 10%, or off, not '0.1'"),
         ("{typicality: 5%}", "typicality is a number of MAD, as in 5, or off, not '5%'"),
     ],
 )

@@ -39,6 +39,7 @@ from pytest_nsys.core.units import (
         ("0.1", Fraction(1, 10), ""),
         ("12 GB/s", 12, "GB/s"),
         ("9tokens/s", 9, "tokens/s"),
+        ("1500MHz", 1500, "MHz"),
     ],
 )
 def test_quantities_are_exact(text: str, value: Fraction, unit: str) -> None:
@@ -60,7 +61,10 @@ def test_quantities_are_exact(text: str, value: Fraction, unit: str) -> None:
         ("-5ms", "a quantity is never negative: '-5ms'"),
         ("2msec", "unknown unit 'msec' (did you mean 'ms'?)"),
         ("2e3", "unknown unit 'e3'"),
-        ("3 furlongs", "unknown unit 'furlongs' (units are ns, us, ms, s, %, pp, GB/s, tokens/s, samples/s, bytes"),
+        (
+            "3 furlongs",
+            "unknown unit 'furlongs' (units are ns, us, ms, s, %, pp, GB/s, tokens/s, samples/s, MHz, bytes",
+        ),
     ],
 )
 def test_what_is_no_quantity_says_so(text: str, what: str) -> None:
@@ -180,6 +184,7 @@ def test_abs_refuses_percent_and_other_units() -> None:
         (Fraction(11, 10), "1", "1.1"),
         (Fraction(10, 9), "1", "1.111"),
         (3, "GB/s", "3 GB/s"),
+        (Fraction(3961, 2), "MHz", "1 980.5 MHz"),
         (Fraction(25_000, 2), "tokens/s", "12 500 tokens/s"),
         (Fraction(4, 3), "GB/s", "1.333 GB/s"),
         (255, "hash", "ff"),
@@ -244,6 +249,7 @@ def test_different_values_never_print_alike(a: Fraction, b: Fraction, unit: str)
         (Fraction(0), Fraction(999), "ns", "999ns"),
         (Fraction(0), Fraction(1, 2), "ns", "0.5ns"),
         (Fraction(0), Fraction(2), "GB/s", "2GB/s"),
+        (Fraction(0), Fraction(15), "MHz", "15MHz"),
         (Fraction(0), Fraction(2), "bytes", "2bytes"),
     ],
 )

@@ -48,10 +48,10 @@ def chrome(path: Path) -> Chrome:
     assert len(set(processes.values())) == len(processes)
     assert len({tid for _, tid in lanes}) == len(lanes)  # viewers take threads of one number for one
     for event in events:
-        assert event["ph"] in "XsfM"
+        assert event["ph"] in "XsfMC"
         assert event["pid"] in processes
         assert event["pid"] > 0
-        assert event["ph"] == "M" or (event["pid"], event["tid"]) in lanes
+        assert event["ph"] in "MC" or (event["pid"], event["tid"]) in lanes
         if event["ph"] != "M":
             assert nanoseconds(event["ts"]) >= 0
     _check_nesting(events)

@@ -24,6 +24,7 @@ from pytest_nsys.samples.schema import MEMCPY
 from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
 from tests.support.samples.formats import Format
+from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import raw
 from tests.support.samples.two_stages import ANCHOR, TwoStageShape, write_two_stages
@@ -39,6 +40,9 @@ WORKLOAD = Workload(
     pipeline=TwoStages(("encode",), ("decode",), 1),
     blocks=("decode",),
 )
+STEP_TIMES = {"step/uneven.sqlite": 14_000_003}
+"""Of which trace it is stated how long a step takes without the profiler."""
+
 VIEWS: tuple[dict[str, Any], ...] = (
     *({"window": window} for window in ("median", "first", "last", "steady", "run", "1")),
     *({"kernels": kernels} for kernels in ("clipped", "launched")),
@@ -52,7 +56,9 @@ Figures = dict[str, dict[str, dict[str, str]]]
 
 
 def uneven(trace: TraceBuilder, processes: Sequence[Process]) -> None:
-    """A rank that is late for a sum, compute among the communication, and a copy of pageable memory."""
+    """A rank that is late for a sum, compute among the communication, a copy of pageable memory, and what was recorded
+    of the GPUs.
+    """
     nccl = NcclRanges(trace)
     for rank, process in enumerate(processes):
         nccl.communicator(process, 7, ranks=len(processes), rank=rank)
@@ -64,6 +70,11 @@ def uneven(trace: TraceBuilder, processes: Sequence[Process]) -> None:
         copy = {"start": 53 * MS, "end": 54 * MS, "bytes": 4, "copyKind": 1, "srcKind": 0, "dstKind": 2}
         number = process.api("cudaMemcpyAsync_v3020", 52 * MS, 53 * MS)
         raw(process, MEMCPY, **copy, deviceId=0, contextId=1, streamId=7, correlationId=number)
+        allocate(process, 5, 1_000_003, address=1)
+        for at in (44, 64):
+            allocate(process, at * MS, 3_001 + rank + at, address=2)
+            free(process, (at + 2) * MS, 3_001 + rank + at, address=2)
+        sm_clock(trace, *((7_000_001 * k, 1_980_000_001 - 1_003 * k) for k in range(12)), gpu=rank)
 
 
 def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:
@@ -84,7 +95,8 @@ def figures() -> Figures:
     found: Figures = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, path, convention in traces(Path(folder)):
-            with open_run(path, convention=convention, workload=WORKLOAD) as run:
+            workload = WORKLOAD._replace(step_time_ns=STEP_TIMES.get(name))
+            with open_run(path, convention=convention, workload=workload) as run:
                 for view in VIEWS:
                     of_view = found[" ".join([name, *view.values()])] = {}
                     for metric in METRICS:

@@ -32,6 +32,9 @@ OF_SIZES = (
 )
 """Metrics of what a trace records of its collectives: see test_collectives.py."""
 
+OF_THE_GPU = ("peak_allocated_bytes", "sm_clock_mhz")
+"""Metrics of what few traces record of the GPU itself: see test_gpu_state.py."""
+
 
 @contextmanager
 def captures(
@@ -85,6 +88,21 @@ def notes(
         for metric in metrics:
             run.rows(METRICS[metric], spec)
         return [note.text for note in run.notes(spec, *(METRICS[metric] for metric in metrics))]
+
+
+def why(
+    trace: os.PathLike[str],
+    metric: str,
+    *,
+    convention: Convention = STEP,
+    window: str = "median",
+    workload: Workload | None = None,
+) -> str:
+    """Why a metric has no row."""
+    with captures(trace, convention=convention, workload=workload) as run:
+        table = run.rows(METRICS[metric], run.spec(window))
+    assert table.rows == ()
+    return table.without
 
 
 def _key(labels: tuple[Label, ...]) -> Label | tuple[Label, ...]:

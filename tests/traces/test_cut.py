@@ -29,6 +29,7 @@ from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
 from tests.support.reference_data import DUALPIPE, REAL
+from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
 from tests.support.samples.odd_rows import memcpy
 
 NCCL = "ncclDevKernel_SendRecv"
@@ -117,6 +118,10 @@ def nsys(folder: Path) -> Path:
             gpu.kernel("node", at + 7_100, at + 7_200, stream=31, correlation=graph, graph_node=4)
             gpu.kernel("_ZN4f", at + 7_300, at + 7_400, stream=31, demangled="void ns::f<int>(T)", launch_ns=at + 450)
             memcpy(gpu, at + 7_500, at + 7_600, launch_ns=at + 500)
+            allocate(gpu, at + 50, 1_000 * number + rank, address=number)
+            allocate(gpu, at + 60, 500, address=99)
+            free(gpu, at + 70, 500, address=99)
+        sm_clock(trace, *((3_001 * k, 1_500_000_000 + 7 * k) for k in range(40)), gpu=rank)
     return trace.write(folder / "run.sqlite")
 
 
@@ -128,6 +133,8 @@ def kineto(folder: Path) -> Path:
         trace.range(f"ProfilerStep#{number}", at - 17, at + 10_050)
         put_step(trace, at, number)
         trace.kernel("ncclDevKernel_AllGather", at + 8_750, at + 8_800, stream=30, launch_ns=at + 2_080, **COLLECTIVE)
+        torch_memory(trace, at + 5_000, 4_000_000_000 + number, number - 7)
+        torch_memory(trace, at + 5_100, 3_000_000_000 + number, -1_000_000_000)
         place = {"device": 0, "stream": 7}
         trace.event("gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", at + 9_000, at + 9_100, pid=0, args=place)
         late = place | {"correlation": trace.api("cudaMemcpyAsync", at + 4_400)}  # called in the window, done after it
@@ -230,6 +237,19 @@ def test_lanes_of_a_rank(tmp_path: Path) -> None:
         "thread 101",
         "thread 900",
     ]
+
+
+def test_memory_and_clocks_are_curves(tmp_path: Path) -> None:
+    """From what was allocated when the window begins on; the fourth of seven steps begins at 46 900."""
+    shown = chrome(cut(nsys(tmp_path), "--rank=1"))
+    curves: dict[str, list[tuple[int, int]]] = {}
+    for event in shown.events:
+        if event["ph"] == "C":
+            curves.setdefault(event["name"], []).append((nanoseconds(event["ts"]), event["args"]["value"]))
+    held = [1_000 * number + 1 for number in range(4)]
+    memory = [(46_900, sum(held[:3])), (46_950, sum(held)), (46_960, sum(held) + 500), (46_970, sum(held))]
+    assert curves["allocated bytes"] == memory
+    assert curves["SM clock in Hz"] == [(3_001 * k, 1_500_000_000 + 7 * k) for k in range(16, 19)]
 
 
 def test_kernels_say_what_is_known_of_them(tmp_path: Path) -> None:

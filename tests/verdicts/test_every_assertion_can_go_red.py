@@ -14,6 +14,7 @@ from pytest_nsys import judge, open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project, write_trace
+from tests.support.samples.gpu_state import allocate, free, sm_clock
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import memcpy, raw
 
@@ -233,7 +234,33 @@ METRIC_CASES = {
     "pageable_copies": Reds("no pageable copies", {"edit": copied}, {}),
 }
 
+
+def allocated(mebibytes: int) -> Trace:
+    """1 GiB from the start on, and so much more for a moment of the median window."""
+
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        for process in processes:
+            allocate(process, 500, 1 << 30, address=1)
+            allocate(process, 50 * MS, mebibytes << 20, address=2)
+            free(process, 51 * MS, mebibytes << 20, address=2)
+
+    return {"edit": edit}
+
+
+def clocked(*megahertz: int) -> Trace:
+    """The clock of each rank's GPU all the time."""
+
+    def edit(trace: TraceBuilder, _: list[Process]) -> None:
+        for gpu, clock in enumerate(megahertz):
+            sm_clock(trace, *((MS * at, clock * 1_000_000) for at in range(100)), gpu=gpu)
+
+    return {"edit": edit}
+
+
 METRIC_CASES |= {
+    "peak_allocated_bytes": Reds("peak_allocated_bytes <= 1.25GiB", allocated(257), allocated(256)),
+    "sm_clock_mhz": Reds("sm_clock_mhz >= 1500MHz", clocked(1980, 1499), clocked(1980, 1500)),
+    "profiler_overhead": Reds("profiler_overhead <= 25%", LONGER, {}, "workload: {steps: 1, step_time: 12ms}\n"),
     "family_ns": Reds("family_ns of gemm <= 1.6ms", added(("gemm", 7, 5_000, 5_010)), {}),
     "family_launches": Reds("gemm family_launches == 2", added(("gemm", 7, 5_000, 5_010)), {}),
     "total_kernel_ns": Reds("total_kernel_ns <= 3.6ms", added(("tiny", 7, 5_000, 5_010)), {}),

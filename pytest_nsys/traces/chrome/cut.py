@@ -16,8 +16,9 @@ from typing import TypeVar
 import msgspec
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
-from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Range, Setup, TraceFacts
+from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Memory, Range, Setup, TraceFacts
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut_process import About, CutEvent, CutRank
 from pytest_nsys.traces.chrome.json_stream import EventStream
@@ -213,6 +214,14 @@ class CutTrace:
     def transfers(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Kernels] | None:
         """The copies and memsets of each lane that touch its span; None where the trace does not say when they ran."""
         return self._of_all(lambda rank: rank.transfers(spans)) if self._recorded("transfers") else None
+
+    def memory(self) -> Mapping[Lane, Memory] | None:
+        """What each rank had allocated; None where the trace has no record of it."""
+        return self._of_all(lambda rank: rank.memory()) if self._recorded("memory") else None
+
+    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
+        """Samples of the SM clock of each rank; None where the trace has no record of any."""
+        return self._of_all(lambda rank: rank.sm_clocks(spans)) if self._recorded("clocks") else None
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """For each kernel what its trace recorded of it as a collective; None where that records no sizes."""

@@ -21,9 +21,11 @@ from pytest_nsys.core.model import (
     Interval,
     Kernels,
     Lane,
+    Memory,
     Setup,
 )
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.series import Series
 from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import Written
 from pytest_nsys.traces.chrome.kineto import CollectiveArgs, Kineto
@@ -37,6 +39,10 @@ KERNEL, CALL, RANGE, COPY = "kernel", "cuda_runtime", "user_annotation", "gpu_me
 """Categories of the events that are read back, as torch.profiler calls them."""
 TRANSFER = "transfer"
 """And of copies and memsets by the time for which they kept the GPU busy; a copy is there by its launch."""
+COUNTER = "C"
+"""Phase of an event that shows a number from its time on."""
+MEMORY, CLOCK = "allocated bytes", "SM clock in Hz"
+"""Counters, by name."""
 GRAPH_NODE = "graph node id"
 MACHINE_BITS = 48
 """Where a serialised process id names the machine: ranks whose clocks have nothing in common differ there."""
@@ -58,6 +64,7 @@ class Args(CollectiveArgs, frozen=True):
     end_ns: int | UnsetType | None = UNSET
     source: str = ""
     target: str = ""
+    value: int = 0
 
 
 _WRITTEN = dict(zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True))
@@ -114,6 +121,9 @@ class AboutRank(msgspec.Struct, frozen=True):
     windows: list[Interval]
     anchors: list[tuple[int, int | None, int, str]]
     transfers: bool = False
+    memory: bool = False
+    earlier: int = 0
+    clocks: bool = False
 
 
 class About(msgspec.Struct, frozen=True):
@@ -142,12 +152,15 @@ class CutContent(Content):
         self._launches: dict[int, int] = {}
         self._calls: dict[int, int] = {}
         self.copies: list[Copy] = []
+        self.counters: dict[str, list[tuple[int, int]]] = {MEMORY: [], CLOCK: []}
         self.collectives: dict[tuple[int, int, tuple[int, int, int]], Collective] = {}
         for start, end, thread, name in about.anchors:
             self.columns.put_range(start, _end(end), thread, name)
 
     def add(self, event: CutEvent) -> None:
-        """A kernel, call, range or copy of the process; any other event is passed over."""
+        """A kernel, call, range, copy or counter of the process; any other event is passed over."""
+        if event.ph == COUNTER and event.name in self.counters:
+            self.counters[event.name].append((self.about.base_ns + nanoseconds(event.ts), event.args.value))
         if event.ph != "X" or event.cat not in (KERNEL, CALL, RANGE, COPY, TRANSFER):
             return
         args, name = event.args, event.name
@@ -244,6 +257,16 @@ class CutRank(Kineto):
             if lane in (place, Lane(place.global_pid, None))
         }
         return together(copies, counted)
+
+    def memory(self) -> Mapping[Lane, Memory]:
+        """What the rank had allocated in the windows."""
+        levels = Series.of(self.content.counters[MEMORY])
+        return {Lane(self.content.global_pid, None): Memory(levels, self.about.earlier)}
+
+    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series]:
+        """Samples of the SM clock in the windows."""
+        samples = Series.of(self.content.counters[CLOCK])
+        return {lane: samples for lane in spans if lane.global_pid == self.content.global_pid}
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]]:
         """For each kernel what its trace recorded of it as a collective."""

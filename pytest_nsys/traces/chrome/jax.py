@@ -251,6 +251,8 @@ class Jax(Kineto):
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
+            to_see_memory="a trace of JAX has no record of memory",
+            to_see_clocks="a trace of JAX has no record of clocks",
             counts_gpus=True,
             started_ns=self._started(),
         )
@@ -266,6 +268,9 @@ class Jax(Kineto):
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> None:
         """None: XProf writes no sizes."""
+
+    def memory(self) -> None:
+        """None: XProf writes no levels of memory."""
 
     def setups(self) -> Mapping[int, Setup]:
         """None: nothing in the file names a rank."""

@@ -31,12 +31,14 @@ from pytest_nsys.core.model import (
     Interval,
     Kernels,
     Lane,
+    Memory,
     Range,
     Setup,
     Stream,
     TraceFacts,
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
+from pytest_nsys.core.series import Series
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto_columns import CALL, WAIT
 from pytest_nsys.traces.chrome.kineto_content import (
@@ -50,6 +52,7 @@ from pytest_nsys.traces.chrome.kineto_content import (
 )
 from pytest_nsys.traces.chrome.kineto_events import KERNELS, nanoseconds
 from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
+from pytest_nsys.traces.chrome.kineto_memory import TO_SEE_MEMORY, read_memory
 from pytest_nsys.traces.chrome.kineto_waits import stream_waits
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, told_apart, touching_span
 
@@ -131,6 +134,7 @@ TO_SEE_SIZES = (
     "the kernels have no argument 'Collective name', which torch.profiler writes since torch 2.2 where "
     "ProfilerActivity.CPU is on"
 )
+TO_SEE_CLOCKS = "torch.profiler samples no clocks: capture with nsys and --gpu-metrics-devices=all"
 TO_SEE_RANGES = "profile with ProfilerActivity.CPU, call prof.step(), and mark the step with record_function"
 
 
@@ -144,6 +148,7 @@ class Kineto:
         """Let go what was read; reading on reads it again."""
         self.__dict__.pop("_content", None)
         self.__dict__.pop("_collectives", None)
+        self.__dict__.pop("_memory", None)
 
     @cached_property
     def _content(self) -> Content:
@@ -152,6 +157,10 @@ class Kineto:
     @cached_property
     def _collectives(self) -> Mapping[KernelKey, Collective]:
         return read_collectives(self.path)
+
+    @cached_property
+    def _memory(self) -> Mapping[int, Memory]:
+        return read_memory(self.path)
 
     def facts(self) -> TraceFacts:
         """Version, GPU models, the profiler's own messages, and what became of the last step."""
@@ -167,6 +176,8 @@ class Kineto:
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
             to_see_sizes=TO_SEE_SIZES,
+            to_see_memory=TO_SEE_MEMORY,
+            to_see_clocks=TO_SEE_CLOCKS,
             started_ns=content.started_ns,
         )
 
@@ -346,3 +357,11 @@ class Kineto:
                 if transfers := merged([some for some in own if len(some)]):
                     found[lane] = transfers
         return found
+
+    def memory(self) -> Mapping[Lane, Memory] | None:
+        """What was allocated on each device; None where no event says it."""
+        return {Lane(self._content.global_pid, device): own for device, own in self._memory.items()} or None
+
+    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:  # noqa: ARG002
+        """None: torch.profiler samples no clocks."""
+        return None

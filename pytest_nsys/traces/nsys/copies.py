@@ -17,7 +17,8 @@ from pytest_nsys.traces.copies_as_kernels import (
     kinds_to_read,
     touching_span,
 )
-from pytest_nsys.traces.nsys.columns import check_text, check_whole, read_kernels
+from pytest_nsys.traces.nsys.columns import check_whole, read_kernels
+from pytest_nsys.traces.nsys.enums import labels
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     MEMCPY,
@@ -59,7 +60,7 @@ def read_copies(file: SqliteFile, spans: Mapping[Lane, Interval]) -> Mapping[Lan
         return {}
     if not file.has(MEMCPY, *_COLUMNS):
         return None
-    kinds, launches = _kinds(file), _launches(file, spans)
+    kinds, launches = labels(file, KINDS_TABLE, KINDS), _launches(file, spans)
     first = min(low for low, _ in spans.values())
     found: dict[Lane, list[Copy]] = {}
     rows = file.scan(", ".join(_COLUMNS), MEMCPY, within("start", low=first))
@@ -90,14 +91,6 @@ def _launches(file: SqliteFile, spans: Mapping[Lane, Interval]) -> dict[tuple[in
         key = (tid & ~THREAD_BITS, correlation)
         found[key] = min(start, found.get(key, start))
     return found
-
-
-def _kinds(file: SqliteFile) -> dict[object, str]:
-    if file.has(KINDS_TABLE, "id", "label"):
-        return {
-            number: check_text(label).lower() for number, label in file.rows(f"SELECT id, label FROM {KINDS_TABLE}")
-        }
-    return dict(enumerate(KINDS))
 
 
 def read_as_kernels(file: SqliteFile, kinds: Sequence[str]) -> dict[Lane, Kernels]:

@@ -20,13 +20,14 @@ from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.nsys.export_cache import Export, Wanted, find_export, write_export
 
-WRITTEN_AS = "2"
+WRITTEN_AS = "3"
 """Version of what is written: raise it where that changes."""
 
 ROWS_AT_ONCE = 50_000
 TABLES = re.compile(
     r"CUPTI_\w+|NVTX_\w+|DYNAMIC_NVTX\w+|ENUM_\w+|StringIds|ThreadNames|PROCESSES|DIAGNOSTIC_EVENT|ANALYSIS_DETAILS"
-    r"|META_DATA_EXPORT|TARGET_INFO_(?:GPU|CUDA_DEVICE|SESSION_START_TIME)"
+    r"|META_DATA_EXPORT|TARGET_INFO_(?:GPU|GPU_METRICS|CUDA_DEVICE|SESSION_START_TIME)"
+    r"|CUDA_GPU_MEMORY_USAGE_EVENTS|GPU_METRICS"
 )
 """What is taken over: never the tables that hold the user's environment."""
 

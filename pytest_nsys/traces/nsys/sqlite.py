@@ -27,11 +27,13 @@ from pytest_nsys.core.model import (
     Interval,
     Kernels,
     Lane,
+    Memory,
     Range,
     Setup,
     TraceFacts,
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
+from pytest_nsys.core.series import Series
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
@@ -45,7 +47,9 @@ from pytest_nsys.traces.nsys.columns import (
     texts_of,
 )
 from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
+from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
 from pytest_nsys.traces.nsys.launches import launch_calls, launches
+from pytest_nsys.traces.nsys.memory import MEMORY, read_memory, to_see_memory
 from pytest_nsys.traces.nsys.ranges import RANGE_EVENTS, read_around
 from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
@@ -122,6 +126,8 @@ class NsysSqlite:
             session_ns=max(lengths) if lengths and all(lengths) else None,
             notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
             to_see_sizes=TO_SEE_SIZES,
+            to_see_memory=to_see_memory(self._file),
+            to_see_clocks=to_see_clocks(self._file),
             started_ns=min(filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), default=None),
         )
 
@@ -429,3 +435,13 @@ class NsysSqlite:
                 return None
             found = together(found, part)
         return found
+
+    def memory(self) -> Mapping[Lane, Memory] | None:
+        """What each process had allocated on each device; None where the trace was captured without memory events."""
+        with self._damage(MEMORY):
+            return read_memory(self._file)
+
+    def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series] | None:
+        """Samples of the SM clock of each lane around its span, in Hz; None where GPU metrics were not sampled."""
+        with self._damage(SAMPLES):
+            return read_sm_clocks(self._file, spans)
