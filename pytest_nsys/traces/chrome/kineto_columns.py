@@ -13,6 +13,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, OPEN_END_NS, Stream
 from pytest_nsys.core.operations import Place
@@ -101,8 +102,7 @@ class Columns:
             elif category in KERNELS:
                 self._add_all(self._add_kernels, some)
             elif category in TRANSFER_KINDS:
-                for event in some:
-                    self._add_transfer(event, TRANSFER_KINDS[category])
+                self._add_all(self._add_transfers, some)
             elif category in SYNCS:
                 for event in some:
                     self._add_wait(event)
@@ -120,6 +120,30 @@ class Columns:
     # -- column by column
 
     def _add_kernels(self, events: Sequence[Any]) -> None:
+        names = [event.name for event in events]
+        if "" in names:
+            raise ValueError("no name")
+        nodes, numbers = bytes([bool(event.args.graph_node) for event in events]), self.names
+        start, end, correlation, place = self._on_gpu(events, self.places)
+        self.kernel_start.extend(start)
+        self.kernel_end.extend(end)
+        self.kernel_correlation.extend(correlation)
+        self.kernel_place.extend(place)
+        self.kernel_name.fromlist([numbers[name] for name in names])
+        self.graph_node.extend(nodes)
+
+    def _add_transfers(self, events: Sequence[Any]) -> None:
+        kind, numbers = TRANSFER_KINDS[events[0].cat], self.names
+        start, end, correlation, place = self._on_gpu(events, self.transfer_places)
+        self.transfer_start.extend(start)
+        self.transfer_end.extend(end)
+        self.transfer_correlation.extend(correlation)
+        self.transfer_place.extend(place)
+        self.transfer_kind.extend(array("q", [kind]) * len(events))
+        self.transfer_name.fromlist([numbers[str(event.name)] for event in events])
+
+    def _on_gpu(self, events: Sequence[Any], numbers: Places) -> tuple[Column, Column, Column, Column]:
+        """Start, end, correlation and place of each."""
         _only_complete(events)
         args = [event.args for event in events]
         starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
@@ -128,19 +152,9 @@ class Columns:
         for device, context, stream in different:
             if not all(type(n) is int and NO_LAUNCH < n < OPEN_END_NS for n in (device, context or 0, stream)):
                 raise ValueError("a lane to be worked out")
-        names = [event.name for event in events]
-        if "" in names:
-            raise ValueError("no name")
-        ends, correlations = _ends(starts, lengths), _correlations(args)
-        column, numbers = array("q", starts), self.names
-        nodes = bytes([bool(each.graph_node) for each in args])
-        lanes = {(d, c, s): self.places[d, c or 0, s] for d, c, s in different}
-        self.kernel_start.extend(column)
-        self.kernel_end.extend(ends)
-        self.kernel_correlation.extend(correlations)
-        self.kernel_place.fromlist([lanes[place] for place in places])
-        self.kernel_name.fromlist([numbers[name] for name in names])
-        self.graph_node.extend(nodes)
+        ends, correlations, column = _ends(starts, lengths), _correlations(args), array("q", starts)
+        lanes = {(d, c, s): numbers[d, c or 0, s] for d, c, s in different}
+        return column, ends, correlations, array("i", [lanes[place] for place in places])
 
     def _add_calls(self, events: Sequence[Any]) -> None:
         _only_complete(events)
@@ -148,7 +162,7 @@ class Columns:
         threads = array("q", [event.tid for event in events])
         ends, column = _ends(starts, lengths), array("q", starts)
         correlations = _correlations([event.args for event in events])
-        pids, numbers = _numbers(event.pid for event in events), self.names
+        pids, numbers = _numbers({event.pid for event in events}), self.names
         names = [numbers[event.name] for event in events]
         self.call_start.extend(column)
         self.call_end.extend(ends)
@@ -162,7 +176,7 @@ class Columns:
         starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
         threads = array("q", [event.tid for event in events])
         ends, column = _ends(starts, lengths), array("q", starts)
-        pids, numbers = _numbers(event.pid for event in events), self.names
+        pids, numbers = _numbers({event.pid for event in events}), self.names
         names = [numbers[event.name] for event in events]
         self.range_start.extend(column)
         self.range_end.extend(ends)
@@ -180,6 +194,8 @@ class Columns:
             self._add_kernel(event)
         elif category in CALLS:
             self._add_call(event)
+        elif category in TRANSFER_KINDS:
+            self._add_transfer(event, TRANSFER_KINDS[category])
         else:
             self._add_range(event)
 
@@ -211,7 +227,7 @@ class Columns:
     def _add_transfer(self, event: Any, kind: int) -> None:
         args, what = event.args or NO_ARGS, TRANSFERS[kind]
         device, stream = _first_whole(args.device, event.pid), _first_whole(args.stream, event.tid)
-        if event.ph in POINTLESS or device is None or not -(1 << 31) <= device < 1 << 31:
+        if device is None:
             return  # it is told apart by its device, as kernels are
         start = self._time(event, what, event.ts)
         end = self._end_for_who_asks(event, what, start)
