@@ -167,9 +167,9 @@ def test_copies_are_those_of_a_known_device() -> None:
         event("gpu_memcpy", "8.000", pid=1 << 31, args={}),
         event("gpu_memcpy", "9.000", ph="i"),
     )
-    assert list(found.transfer_start) == [5_000, 6_000]
-    assert [device for device, _, _ in found.transfer_places] == [2, 3]
-    assert list(found.transfer_correlation) == [4, NO_LAUNCH]
+    assert list(found.transfer_start) == [5_000, 6_000, 8_000]
+    assert [device for device, _, _ in found.transfer_places] == [2, 3, 1 << 31]
+    assert list(found.transfer_correlation) == [4, NO_LAUNCH, NO_LAUNCH]
 
 
 @pytest.mark.parametrize(
