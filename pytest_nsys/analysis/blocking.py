@@ -88,7 +88,7 @@ class Budget:
         self.compute_absent_ns = self.window_ns - self.compute_busy_ns
         self.launch_starved_ns = total(minus(gaps.issued_ns, gaps.start_ns))
         self.dependency_stalled_ns = total(minus(gaps.end_ns, gaps.ready_ns))
-        self.gaps, self.tail_ns = len(gaps.start_ns), 0
+        self.gaps, self.tail_ns, self.contradicted = len(gaps.start_ns), 0, gaps.contradicted
         if gaps.waiting and gaps.waiting[-1] == NONE:
             self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1]
         self._followed = where_not(equal(gaps.waiting, NONE))
@@ -190,17 +190,12 @@ class Budget:
                 found[name] += total(spans.covered(take(gaps.start_ns, at), take(gaps.issued_ns, at)))
         return {name: ns for name, ns in found.most_common() if ns}
 
-    @property
-    def contradicted(self) -> int:
-        """How many gaps end before what their kernel waited for, as the trace has it, began: nothing blocked there."""
-        return self._waiting.contradicted(self._gaps)
-
     def each(self) -> Iterator[Gap]:
         """The gaps by start."""
         ran, columns = self._ran, self._gaps
         followed = iter(ran.stages(take(columns.waiting, self._followed)))
         stages = iter(ran.stages(self._producers))
-        for start, issued, ready, end, waiting, by in zip(*columns, strict=True):
+        for start, issued, ready, end, waiting, by in zip(*columns[:-1], strict=True):
             stage = next(followed) if waiting != NONE else NO_STAGE
             yield Gap(
                 start_ns=start,

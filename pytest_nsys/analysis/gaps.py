@@ -38,7 +38,8 @@ _LONG_AGO = NO_LAUNCH
 class Gaps(NamedTuple):
     """Times without compute, by start: launch-starved until ``issued_ns``, blocked until ``ready_ns``,
     dependency-stalled until ``end_ns``. ``waiting`` and ``producer`` are operations, NONE for none: a gap without the
-    former is the last of the run.
+    former is the last of the run. ``contradicted``: how many end before what their kernel waited for, as the trace has
+    it, began; nothing blocked there.
     """
 
     start_ns: Column
@@ -47,6 +48,7 @@ class Gaps(NamedTuple):
     end_ns: Column
     waiting: Column
     producer: Column
+    contradicted: int
 
 
 class Waiting:
@@ -73,11 +75,13 @@ class Waiting:
         """The gaps of [low, high)."""
         starts, ends = self._without_compute(low, high)
         waiting = self._next(ends)
-        issued = earlier(ends, later(starts, take(self.operations.issued_ns, waiting)))
-        if waiting and waiting[-1] == NONE:
-            issued[-1] = ends[-1]
-        until, producer = self._producers(waiting)
-        return Gaps(starts, issued, earlier(ends, later(issued, until)), ends, waiting, producer)
+        tail = waiting[-1:] == array("q", [NONE])
+        followed = waiting[: len(waiting) - tail]
+        issued = take(self.operations.issued_ns, followed) + array("q", [_NEVER] * tail)
+        issued = earlier(ends, later(starts, issued))
+        until, producer, contradicted = self._producers(followed)
+        ready = earlier(ends, later(issued, until + array("q", [_LONG_AGO] * tail)))
+        return Gaps(starts, issued, ready, ends, waiting, producer + array("q", [NONE] * tail), contradicted)
 
     def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
         first, after = bisect_right(self.compute.ends, low), bisect_left(self.compute.starts, high)
@@ -101,10 +105,10 @@ class Waiting:
         launch = ran.kernel_launch_ns[kernel]
         return _NEVER if launch == NO_LAUNCH else launch, ran.streams[ran.stream[kernel]], ran.correlation[kernel]
 
-    def _producers(self, waiting: Column) -> tuple[Column, Column]:
+    def _producers(self, waiting: Column) -> tuple[Column, Column, int]:
         """(end, operation) of what each kernel waited for, _LONG_AGO and NONE where there is nothing.
 
-        What starts after the kernel that should have waited for it did not hold it back.
+        What starts after the kernel that should have waited for it did not hold it back: so many contradict the trace.
         """
         ran = self.operations
         before = take(ran.before, waiting)
@@ -113,11 +117,14 @@ class Waiting:
         producers = take(before, own)
         until = spread(own, take(ran.end_ns, producers), len(waiting), _LONG_AGO)
         producer = spread(own, producers, len(waiting), NONE)
+        contradicted = 0
         for i in self._with_waits(waiting):
             other = self._dependencies[waiting[i]]
-            if ran.end_ns[other] > until[i] and ran.start_ns[other] < ran.start_ns[waiting[i]]:
+            if ran.start_ns[other] >= ran.start_ns[waiting[i]]:
+                contradicted += 1
+            elif ran.end_ns[other] > until[i]:
                 until[i], producer[i] = ran.end_ns[other], other
-        return until, producer
+        return until, producer, contradicted
 
     def _with_waits(self, waiting: Column) -> Column:
         """Which of the kernels waited for another stream."""
@@ -127,12 +134,6 @@ class Waiting:
         for consumer in self._dependencies:
             flags[consumer] = 1
         return where(take(flags, waiting))
-
-    def contradicted(self, gaps: Gaps) -> int:
-        """How many of the gaps end before what their kernel should have waited for began."""
-        ran = self.operations
-        waiting = [gaps.waiting[i] for i in self._with_waits(gaps.waiting)]
-        return sum(ran.start_ns[self._dependencies[kernel]] >= ran.start_ns[kernel] for kernel in waiting)
 
 
 @kept

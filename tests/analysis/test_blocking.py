@@ -1,0 +1,333 @@
+"""Is the time without compute split as METRICS.md, section 9, says? Held against an oracle that goes gap by gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.blocking import Budget, budget_of
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.model import KernelsMode
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.measure import captures
+
+PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+NCCL = "ncclDevKernel_SendRecv"
+
+
+# -- a small machine: a host thread that issues work, and streams that run it in order
+
+
+class Queue(NamedTuple):
+    """A stream of a device."""
+
+    device: int
+    stream: int
+
+
+class Op(NamedTuple):
+    """What ran: ``compute``, ``collective``, ``copy`` or ``memset``. Its call has a row where ``called`` is known."""
+
+    what: str
+    queue: Queue
+    start: int
+    end: int
+    called: int | None
+    returned: int
+
+
+class Record(NamedTuple):
+    """Where an event was recorded."""
+
+    queue: Queue
+    at: int
+
+
+class Wait(NamedTuple):
+    """From when on a stream waits for a record; None: the trace does not hold it."""
+
+    queue: Queue
+    at: int
+    on: Record | None
+
+
+@dataclass
+class Machine:
+    """One call after the other, each at a time of its own; ``obeys``: whether streams wait as they are told to."""
+
+    obeys: bool = True
+    now: int = 0
+    ops: list[Op] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    _ready: dict[Queue, int] = field(default_factory=dict)
+    _recorded: list[int] = field(default_factory=list)
+
+    def run(
+        self, what: str, queue: Queue, after: int = 1, takes: int = 1, slack: int = 0, length: int = 5, row: bool = True
+    ) -> None:
+        self.now += after
+        start = max(self._ready.get(queue, 0), self.now) + slack
+        called = self.now if row else None
+        self.ops.append(Op(what, queue, start, start + length, called, self.now + takes))
+        self._ready[queue] = start + max(length, 1)
+
+    def record(self, queue: Queue) -> None:
+        self.now += 1
+        self.records.append(Record(queue, self.now))
+        self._recorded.append(self._ready.get(queue, 0))
+
+    def wait(self, queue: Queue, pick: int, known: bool = True) -> None:
+        """For a record that was made, or that will be made where the machine does not obey."""
+        self.now += 1
+        if self.records:
+            pick %= len(self.records)
+            self.waits.append(Wait(queue, self.now, self.records[pick] if known else None))
+            if self.obeys:
+                self._ready[queue] = max(self._ready.get(queue, 0), self._recorded[pick])
+
+
+# -- the oracle
+
+
+class Part(NamedTuple):
+    """One gap, and what blocked."""
+
+    start: int
+    issued: int
+    ready: int
+    end: int
+    kind: str | None
+
+
+def last_before(ops: Sequence[Op], queue: Queue, moment: int) -> Op | None:
+    own = [(op.called, op) for op in ops if op.queue == queue and op.called is not None and op.called < moment]
+    return max(own)[1] if own else None
+
+
+def producers(machine: Machine, queue: Queue, moment: int) -> Iterator[tuple[Record, Op]]:
+    """What is waited for on a stream between the last operation launched there before the moment, and the moment."""
+    todo, seen = [Record(queue, moment)], set[Record]()
+    while todo:
+        queue, moment = todo.pop()
+        before = last_before(machine.ops, queue, moment)
+        since = -1 if before is None or before.called is None else before.called
+        for wait in machine.waits:
+            if wait.queue == queue and since < wait.at < moment and wait.on is not None and wait.on not in seen:
+                seen.add(wait.on)
+                todo.append(wait.on)
+                if (last := last_before(machine.ops, *wait.on)) is not None:
+                    yield wait.on, last
+
+
+def gaps(compute: Sequence[Op], low: int, high: int) -> Iterator[tuple[int, int]]:
+    busy = {tick for op in compute for tick in range(op.start, op.end)}
+    start = None
+    for tick in range(low, high + 1):
+        if tick in busy or tick == high:
+            if start is not None:
+                yield start, tick
+            start = None
+        elif start is None:
+            start = tick
+
+
+def expected(machine: Machine, device: int, low: int, high: int) -> list[Part]:
+    compute = [op for op in machine.ops if op.what == "compute" and op.queue.device == device and op.end > op.start]
+    return [part(machine, device, compute, a, b) for a, b in gaps(compute, low, high)]
+
+
+def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -> Part:
+    follows = [op for op in compute if op.start >= b]
+    if not follows:
+        return Part(a, b, b, b, None)
+    n = min(follows, key=lambda op: (op.start, op.called is None, op.called or 0))
+    issued = a if n.called is None else min(b, max(a, n.returned))
+    found: list[tuple[int, str]] = []
+    before = [op for op in machine.ops if op.queue == n.queue and (op.start, op.end) < (n.start, n.end)]
+    if before and (own := max(before, key=lambda op: (op.start, op.end))).what != "compute":
+        found.append((own.end, own.what))
+    if n.called is not None:
+        by_wait = [
+            (-op.end, record, op)
+            for record, op in producers(machine, n.queue, n.called)
+            if op.what != "compute" or op.queue.device != device
+        ]
+        if by_wait and (latest := min(by_wait)[2]).start < n.start:
+            found.append((latest.end, latest.what))
+    e, kind = max(found, key=lambda each: each[0], default=(a, None))  # the own stream's comes first
+    ready = min(b, max(issued, e))
+    return Part(a, issued, ready, b, kind if ready > issued else None)
+
+
+# -- the same as a trace
+
+
+def nsys(folder: Path, machine: Machine, windows: Sequence[tuple[int, int]]) -> Path:
+    trace = TraceBuilder()
+    gpu = trace.process()
+    for low, high in windows:
+        gpu.range("step", low, high)
+    numbers = {
+        at: gpu.event_record(at.at, stream=at.queue.stream, context=1 + at.queue.device) for at in machine.records
+    }
+    for wait in machine.waits:
+        record = None if wait.on is None else numbers[wait.on]
+        gpu.stream_wait(wait.at, record, stream=wait.queue.stream, context=1 + wait.queue.device)
+    for op in machine.ops:
+        number = gpu.api("cudaLaunchKernel_v7000", op.called or 0, op.returned) if op.called is not None else 9_999_999
+        put_on_gpu(gpu, op, number)
+    return trace.write(folder / "run.sqlite")
+
+
+def put_on_gpu(gpu: Process, op: Op, number: int) -> None:
+    place: dict[str, Any] = {"stream": op.queue.stream, "device": op.queue.device, "context": 1 + op.queue.device}
+    if op.what in NAMES:
+        gpu.kernel(NAMES[op.what], op.start, op.end, correlation=number, launch=False, **place)
+    else:
+        kind, more = ("MEMCPY", {"copyKind": 1}) if op.what == "copy" else ("MEMSET", {})
+        span = gpu.gpu_span(op.start, op.end, number, **place)
+        gpu.trace.insert(f"CUPTI_ACTIVITY_KIND_{kind}", **span, **more, bytes=4)
+
+
+NAMES = {"compute": "gemm", "collective": NCCL}
+
+
+def kineto(folder: Path, machine: Machine, windows: Sequence[tuple[int, int]]) -> Path:
+    trace = KinetoBuilder(rank=None)
+    for low, high in windows:
+        trace.range("step", low, high)
+    numbers = {record: trace.event_record(record.at, stream=record.queue.stream) for record in machine.records}
+    for wait in machine.waits:
+        trace.stream_wait(wait.at, None if wait.on is None else numbers[wait.on], stream=wait.queue.stream)
+    for op in machine.ops:
+        number = trace.api("cudaLaunchKernel", op.called, op.returned) if op.called is not None else 9_999_999
+        stream = op.queue.stream
+        if op.what in NAMES:
+            trace.kernel(NAMES[op.what], op.start, op.end, stream=stream, correlation=number)
+        else:
+            place: dict[str, Any] = {"device": 0, "context": 1, "stream": stream, "correlation": number}
+            category, name = {"copy": ("gpu_memcpy", "Memcpy HtoD"), "memset": ("gpu_memset", "Memset")}[op.what]
+            trace.event(category, name, op.start, op.end, pid=0, tid=stream, args=place)
+    return trace.write(folder / "run.json.gz")
+
+
+def budgets(path: Path, kernels: KernelsMode, window: str) -> Iterator[tuple[int, int, int, Budget | None]]:
+    """Device, bounds and budget of every window that holds kernels; None for one without."""
+    with captures(path, convention=PLAIN) as run:
+        try:
+            ranks = run.runs[0].measured(run.spec(window, None, kernels)).ranks
+        except NothingMeasured:
+            return
+        for number, windows in ranks.items():
+            for own in windows:
+                if len(own):
+                    try:
+                        yield number, own.start_ns, own.end_ns, budget_of(own)
+                    except NoRows:
+                        yield number, own.start_ns, own.end_ns, None
+
+
+def said(budget: Budget) -> list[Part]:
+    return [
+        Part(gap.start_ns, gap.issued_ns, gap.ready_ns, gap.end_ns, gap.producer.kind if gap.producer else None)
+        for gap in budget.each()
+    ]
+
+
+def check_adds_up(budget: Budget) -> None:
+    parts = said(budget)
+    assert all(gap.start < gap.end and gap.start <= gap.issued <= gap.ready <= gap.end for gap in parts)
+    assert sum(gap.end - gap.start for gap in parts) == budget.compute_absent_ns
+    blocking = sum(budget.blocking_ns.values())
+    assert budget.launch_starved_ns + blocking + budget.dependency_stalled_ns == budget.compute_absent_ns
+    collective = budget.blocking_ns.get("collective", 0)
+    assert sum(budget.blocking_comm_ns.values()) == collective
+    assert collective <= budget.blocking_comm_max_ns <= collective + budget.dependency_stalled_ns
+    assert budget.tail_ns <= budget.launch_starved_ns
+    assert sum(each.ns for each in budget.producers()) == blocking
+    assert sum(each.gaps for each in budget.producers()) == sum(gap.kind is not None for gap in parts)
+    assert None not in (budget.device_busy_ns, budget.device_idle_ns)
+
+
+QUEUES = st.builds(Queue, st.sampled_from([0, 0, 0, 1]), st.sampled_from([7, 20, 33]))
+RUNS = st.tuples(
+    st.sampled_from(["compute", "compute", "compute", "collective", "copy", "memset"]),
+    QUEUES,
+    st.integers(1, 12),
+    st.integers(1, 25),
+    st.sampled_from([0, 0, 0, 1, 9]),
+    st.sampled_from([0, 1, 3, 8, 20, 45]),
+    st.sampled_from([True, True, True, True, False]),
+)
+STEPS = st.lists(
+    st.one_of(
+        RUNS, RUNS, QUEUES, st.tuples(QUEUES, st.integers(0, 60), st.sampled_from([True, True, True, True, False]))
+    ),
+    min_size=3,
+    max_size=40,
+)
+
+
+def played(steps: Sequence[Any], *, obeys: bool = True, devices: int = 2) -> Machine:
+    machine = Machine(obeys)
+    for device in range(devices):
+        machine.run("compute", Queue(device, 7))  # by the kernels of a context its device is known
+    for step in steps:
+        if isinstance(step, Queue):
+            machine.record(step._replace(device=step.device % devices))
+        elif isinstance(step[0], Queue):
+            machine.wait(step[0]._replace(device=step[0].device % devices), *step[1:])
+        else:
+            machine.run(step[0], step[1]._replace(device=step[1].device % devices), *step[2:])
+    return machine
+
+
+MODES = [*(("steady", mode) for mode in KernelsMode), ("run", KernelsMode.CLIPPED)]
+
+
+@pytest.mark.parametrize(("write", "devices"), [(nsys, 2), (nsys, 1), (kineto, 1)])
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS, length=st.integers(5, 90))
+def test_every_gap_is_what_the_text_says(
+    tmp_path_factory: pytest.TempPathFactory, write: Any, devices: int, steps: list[Any], length: int
+) -> None:
+    machine = played(steps, devices=devices)
+    windows = [(at, at + length) for at in range(0, 4 * length, length)]
+    path = write(tmp_path_factory.mktemp("gaps"), machine, windows)
+    for window, mode in MODES:
+        for device, low, high, budget in budgets(path, mode, window):
+            parts = expected(machine, device, low, high)
+            if budget is not None:
+                assert said(budget) == parts
+                check_adds_up(budget)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS, turns=st.randoms(use_true_random=False))
+def test_waits_in_a_circle_and_producers_after_their_consumer(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], turns: Any
+) -> None:
+    machine = played(steps, obeys=False)
+    known = [wait for wait in machine.waits if wait.on is not None]
+    records = [wait.on for wait in known]
+    turns.shuffle(records)
+    waits = {wait.at: wait for wait in machine.waits}
+    waits |= {wait.at: wait._replace(on=on) for wait, on in zip(known, records, strict=True)}
+    machine.waits = list(waits.values())
+    path = nsys(tmp_path_factory.mktemp("circles"), machine, [(0, 50)])
+    for device, low, high, budget in budgets(path, KernelsMode.CLIPPED, "run"):
+        if budget is not None:
+            assert said(budget) == expected(machine, device, low, high)
+            check_adds_up(budget)
+    for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "median"):
+        if budget is not None:
+            check_adds_up(budget)
