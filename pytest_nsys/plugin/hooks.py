@@ -214,7 +214,7 @@ def pytest_runtest_makereport(
 def pytest_report_teststatus(
     report: pytest.CollectReport | pytest.TestReport, config: pytest.Config
 ) -> tuple[str, str, str] | None:
-    """Count a gate file without a trace as one skip."""
+    """Show a gate file without a trace as one skip."""
     if not hasattr(report, "nsys_not_run"):
         return None
     from pytest_nsys.plugin.not_run import status
@@ -256,7 +256,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     ref = given(config, "nsys_baseline_ref")
     if not judged and not not_run and not ref and not config.getoption("nsys_update_baselines"):
         return
-    from pytest_nsys.plugin.not_run import not_run_files, terminal_lines
+    from pytest_nsys.plugin.not_run import count_once, not_run_files, terminal_lines
     from pytest_nsys.reports.session.digest import keep
     from pytest_nsys.reports.session.summary import summary_lines
 
@@ -280,6 +280,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
         lines += session_of(config).refreshing.lines(folded=config.get_verbosity() <= 0)
     lines += terminal_lines(not_run)
+    if not_run:
+        count_once(terminalreporter.stats, config)
     if lines:
         terminalreporter.section("nsys gate")
         for line in lines:

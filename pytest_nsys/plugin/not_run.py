@@ -16,30 +16,40 @@ from pytest_nsys.outcomes import NotRun
 from pytest_nsys.plugin.session import NOT_GIVEN
 from pytest_nsys.reports.session.digest import NotRunFile, not_run_words
 
-_COUNTED = pytest.StashKey[dict[str, str]]()
-_UNCOUNTED = "", "", "NOT RUN"
-"""Category, letter and word, which is shown by -v, of a report that pytest is not to count."""
+_FIRST = pytest.StashKey[dict[str, str]]()
+_SILENT = "skipped", "", "SKIPPED"
+"""Category, letter and word, which -v shows, of a skip that stands for none of its own."""
 
 
 def hand_over(item: pytest.Item, why: NotRun, report: pytest.TestReport) -> None:
     """Have the report say which gate file was not run, also where a worker of xdist sends it, and skip at its line."""
     assertion = getattr(item, "assertion", None)
     file = "" if assertion is None else str(assertion.location.path)
-    report.nsys_not_run = {"file": file, "name": item.name, "why": str(why)}  # type: ignore[attr-defined]
-    report.longrepr = (str(item.path), (report.location[1] or 0) + 1, f"Skipped: {why}")
+    line = (report.location[1] or 0) + 1
+    report.nsys_not_run = {"file": file, "line": line, "name": item.name, "why": str(why)}  # type: ignore[attr-defined]
+    report.longrepr = (str(item.path), line, f"Skipped: {why}")
+
+
+def _counts(report: Any, config: pytest.Config) -> bool:
+    """Whether it is the first of its gate file."""
+    file = report.nsys_not_run["file"]
+    return not file or config.stash.setdefault(_FIRST, {}).setdefault(file, report.nodeid) == report.nodeid
 
 
 def status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
-    """How pytest counts a report of a test that had no trace; None as any skip."""
-    file = report.nsys_not_run["file"]
-    first = config.stash.setdefault(_COUNTED, {}).setdefault(file, report.nodeid) if file else report.nodeid
-    return None if first == report.nodeid else _UNCOUNTED
+    """How pytest shows a report of a test that had no trace; None as any skip."""
+    return None if _counts(report, config) else _SILENT
+
+
+def count_once(stats: dict[str, list[Any]], config: pytest.Config) -> None:
+    """Leave one skip of each gate file in what the terminal counts and lists."""
+    stats["skipped"] = [each for each in stats["skipped"] if not hasattr(each, "nsys_not_run") or _counts(each, config)]
 
 
 def not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
-    """The gate files that had no trace, by path, each with the names of its assertions."""
+    """The gate files that had no trace, by path, each with the names of its assertions in order."""
     found: dict[tuple[str, str], dict[str, None]] = {}
-    for told in (report.nsys_not_run for report in reports):
+    for told in sorted((report.nsys_not_run for report in reports), key=lambda told: (told["line"], told["name"])):
         if told["file"]:
             found.setdefault((told["file"], told["why"]), {})[told["name"]] = None
     return [NotRunFile(file, tuple(names), why) for (file, why), names in sorted(found.items())]

@@ -71,7 +71,14 @@ def in_force(config: pytest.Config, name: str) -> tuple[Any, Path]:
     if option := config.getoption(name):
         return option, config.invocation_params.dir
     folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    return (config.getini(name) if SETTINGS[name].ini else None) or None, folder
+    return (_ini(config, SETTINGS[name]) if SETTINGS[name].ini else None) or None, folder
+
+
+def _ini(config: pytest.Config, setting: Setting) -> Any:
+    try:
+        return config.getini(setting.name)
+    except ValueError as error:  # pytest 8 leaves it to who asks
+        raise pytest.UsageError(f"{setting.name}: {error}") from error
 
 
 def path_of(config: pytest.Config, name: str) -> Path | None:
