@@ -26,7 +26,7 @@ from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Value
+from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
 from pytest_nsys.core.words import from_here
 
 
@@ -105,7 +105,7 @@ class Captures:
 
     def stored(self, metric: Metric, rows: Mapping[tuple[Label, ...], Value]) -> Table:
         """Rows of a baseline as a gate sees them, its ranks standing where those of this run do."""
-        return replace(self._table(metric), rows=tuple(starmap(Row, rows.items())))
+        return replace(self._table(metric), rows=tuple(starmap(Row, rows.items())), patchy=metric.over_clocks)
 
     @kept
     def windows(self, spec: WindowSpec) -> tuple[UsedWindow, ...]:
@@ -219,15 +219,24 @@ def _run_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[i
         return found
     at = metric.dimensions.index("rank")
     rows = tuple(row for row in found.rows if row.labels[at] in ranks)
-    return replace(found, rows=rows, missing=tuple(lost for lost in found.missing if lost[0][at] in ranks))
+    unseen = {labels: error for labels, error in found.unseen.items() if labels[at] in ranks}
+    missing = tuple(lost for lost in found.missing if lost[0][at] in ranks)
+    return replace(found, rows=rows, missing=missing, unseen=unseen)
 
 
 def _measured(metric: Metric, window: RankWindow | RunWindow, empty: Table) -> Table:
     """The rows of one window, or why it has none."""
     try:
-        return replace(empty, rows=tuple(metric.rows(window)))
+        found = list(metric.function(window))
     except NoRows as nothing:
         return replace(empty, without=str(nothing))
+    rows = tuple(row for row in found if isinstance(row, Row))
+    unseen = dict(row for row in found if isinstance(row, Unseen))
+    without = UNSEEN if unseen and not rows else empty.without
+    return replace(empty, rows=rows, unseen=unseen, without=without)
+
+
+UNSEEN = "each value is less than it may be wrong by, for the ranks stand on several clocks"
 
 
 def _why(each: Sequence[Table], empty: Table) -> str:
@@ -244,15 +253,21 @@ def _combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table)
     for one in each:
         for labels, value in one.rows:
             values.setdefault(labels, []).append(value)
+    unseen: dict[tuple[Label, ...], Value] = {}
+    for one in each:
+        unseen |= {labels: max(error, unseen.get(labels, 0)) for labels, error in one.unseen.items()}
     rows = []
     for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
+        if labels in unseen:  # of some of them no value is known, so no median is
+            continue
         if len(found) < len(each):
             missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
         elif metric.unit is Unit.HASH and len(set(found)) > 1:
             missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")
         elif labels not in missing:
             rows.append(Row(labels, median(found)))
-    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=_why(each, empty))
+    without = _why(each, empty)
+    return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), unseen=unseen, without=without)
 
 
 def _of_one(each: Sequence[tuple[Table, Table]], of_what: str, empty: Table) -> Table:

@@ -28,7 +28,7 @@ from pytest_nsys.analysis import (
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.model import Note, Row
+from pytest_nsys.core.model import Note, Row, Unseen
 
 
 class Unit(enum.StrEnum):
@@ -98,7 +98,8 @@ Notes = Callable[[Sequence[Run], WindowSpec], Iterable[Note]]
 class Metric:
     """One measured quantity, called as its function is. ``better`` None: neither direction is an improvement by itself.
 
-    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. No value is below ``least`` or above
+    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. ``over_clocks``: it compares ranks whose
+    clocks are one only so well, so that a rank may rightly have no row. No value is below ``least`` or above
     ``greatest``, in the base of the unit; None: no such end is known. ``every_stage``: kernels without a stage count
     where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
     ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
@@ -107,7 +108,7 @@ class Metric:
     metric that this names is the lower median; empty: each row is the median of its own.
     """
 
-    function: Callable[..., Iterable[Row]]
+    function: Callable[..., Iterable[Row | Unseen]]
     unit: Unit
     better: Better | None
     dimensions: tuple[str, ...]
@@ -126,6 +127,7 @@ class Metric:
     rough: bool = False
     without: str = ""
     window_by: str = ""
+    over_clocks: bool = False
 
     @property
     def name(self) -> str:
@@ -156,7 +158,7 @@ class Metric:
 
     def rows(self, window: RankWindow | RunWindow) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
-        return list(self.function(window))
+        return [row for row in self.function(window) if isinstance(row, Row)]
 
 
 _VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline"}
@@ -193,7 +195,9 @@ _blocks = partial(
     without="no blocks are stated: blocks: […] in the gate file, or `pytest-nsys pipeline --block`",
 )
 _collective = partial(Metric, dimensions=("rank", "group", "collective"), notes=collectives.collective_notes)
-_waits = partial(_collective, unit=_NS, better=_LOWER, scope=Scope.RUN)
+_waits = partial(
+    _collective, unit=_NS, better=_LOWER, scope=Scope.RUN, definition=2, notes=straggling.wait_notes, over_clocks=True
+)
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric

@@ -96,11 +96,8 @@ def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
 
 
 def clocks(ranks: Sequence[Rank]) -> int:
-    """How many clocks the ranks stand on: one for each file and, inside a file, each machine (bits of its process ids).
-
-    Two files are two clocks even where one machine wrote both: each counts from the start of its own session.
-    """
-    return len({(rank.process.trace, rank.process.global_pid >> 48) for rank in ranks})
+    """How many clocks the ranks stand on."""
+    return len({rank.process.clock for rank in ranks})
 
 
 def _absent(ranks: Sequence[Rank], world: int) -> tuple[int, int, str]:

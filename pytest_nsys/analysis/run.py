@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.following import until_compute
@@ -179,14 +179,16 @@ class Run:
             trace.close()
 
 
-class RunWindow(NamedTuple):
+@dataclass(frozen=True)
+class RunWindow:
     """One picked window of every rank, by rank number: what a metric of the whole run is measured on.
 
-    The windows of ranks of two traces stand on two clocks.
+    The windows of ranks of two traces stand on two clocks. ``group`` is what it was picked from.
     """
 
     run: Run
     by_rank: Mapping[int, RankWindow]
+    group: WindowGroup
 
 
 class WindowGroup:
@@ -338,7 +340,8 @@ class WindowGroup:
                 raise self._without[number]
         return {number: self.ranks[number] for number in chosen}
 
-    def together(self) -> list[RunWindow]:
+    @kept
+    def together(self) -> Sequence[RunWindow]:
         """The filled windows of all ranks, the first of each, then the second, and so on.
 
         Raises NothingMeasured as :meth:`filled` does, and where the ranks have different numbers of windows.
@@ -351,6 +354,6 @@ class WindowGroup:
                 "is that of the whole run: take one window, as in window: median"
             )
         return [
-            RunWindow(self.run, {number: windows[i] for number, windows in ranks.items()})
+            RunWindow(self.run, {number: windows[i] for number, windows in ranks.items()}, self)
             for i in range(max(counts, default=0))
         ]

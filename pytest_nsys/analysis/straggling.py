@@ -1,27 +1,30 @@
 """Who waits for whom in a collective, and how long does the transfer itself take?
 
-The n-th collective of a process group is one and the same on all of its ranks. Where all ranks stand on one clock (of
-one machine, in one file), a rank waits from its own start to the start of the last; the rest is transfer. Other clocks
-are never compared: there the shortest kernel is taken for the transfer, and what another rank's takes longer for its
-wait. The straggler is the rank that waits least.
+The n-th collective of a process group is one and the same on all of its ranks. A rank waits from its own start to the
+start of the last; the rest is transfer. Where the ranks stand on several clocks these are one by the ends of what is
+matched (see :mod:`~pytest_nsys.analysis.common_clock`), and what is less than they may be apart is not known. The
+straggler is the rank that waits least.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_nsys.analysis.collectives import Labels, Transfer, on_record, transfers
+from pytest_nsys.analysis.collectives import Labels, collective_notes, transfers
+from pytest_nsys.analysis.common_clock import Agreement, common_clock
+from pytest_nsys.analysis.matching import MatchedGroup, match, matches
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
-from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.core.errors import NoRows
-from pytest_nsys.core.model import Row
-from pytest_nsys.core.words import printable
-
-SYMMETRIC = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
-"""Kinds in which every rank records the same size."""
+from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NoRows, NothingMeasured
+from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import Note, Rank, Row, Unseen
+from pytest_nsys.core.units import format_value
+from pytest_nsys.core.words import counted, printable
 
 
 class Wait(NamedTuple):
@@ -32,123 +35,108 @@ class Wait(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How one rank spent its collectives of one group and kind."""
+    """How one rank spent its collectives of one group and kind, and by how much that may be wrong."""
 
     wait_ns: int = 0
     transfer_ns: int = 0
+    error_ns: int = 0
 
     def and_(self, other: Share) -> Share:
-        return Share(self.wait_ns + other.wait_ns, self.transfer_ns + other.transfer_ns)
+        return Share(*map(sum, zip(self, other, strict=True)))
+
+    def seen(self, value_ns: int) -> int | None:
+        """A value of these collectives, None where it is less than it may be wrong by."""
+        return value_ns if value_ns >= self.error_ns else None
 
 
-class Matched(NamedTuple):
-    """The waits of a run: by rank, group and kind. ``unmatched`` says of which groups there are none, and why."""
-
-    shares: Mapping[tuple[int, str, str], Share]
-    lags_ns: Mapping[tuple[int, str, str], int]
-    unmatched: tuple[str, ...]
+Key = tuple[int, str, str]
+"""(rank, group, kind)"""
 
 
-def matched(by_rank: Mapping[int, RankWindow]) -> Matched:
+@dataclass(frozen=True)
+class Matched:
+    """The waits of a window. ``unmatched`` says of which groups there are none, and why.
+
+    ``agreements`` are of groups whose ranks stand on several clocks: of each name the worst.
+    """
+
+    shares: Mapping[Key, Share]
+    lags_ns: Mapping[Key, int]
+    unmatched: Sequence[str] = ()
+    agreements: Mapping[str, Agreement] = field(default_factory=dict)
+
+
+@kept
+def matched(window: RunWindow) -> Matched:
     """The collectives of all groups, matched over their ranks."""
-    shares: dict[tuple[int, str, str], Share] = {}
-    lags: dict[tuple[int, str, str], int] = {}
-    unmatched: list[str] = []
-    for ranks in _groups(by_rank).values():
-        names = {number: own[0].group for number, own in ranks.items()}  # a communicator has one in each process
+    shares: dict[Key, Share] = {}
+    lags: dict[Key, int] = {}
+    agreements: dict[str, Agreement] = {}
+    unmatched = [*matches(window).unmatched]
+    for group in matches(window).groups:
         try:
-            _check(ranks)
+            agreement = common_clock(window.group).agreement(group, _ranks(window))
         except ValueError as why:
-            unmatched.append(f"group {printable(next(iter(names.values())), 60)}: {why}")
+            unmatched.append(f"group {printable(group.name, 60)}: {why}")
             continue
-        own: dict[tuple[int, str], Share] = {}
-        for collective in _collectives(by_rank, ranks):
-            for number, (transfer, share) in collective.items():
-                own[number, transfer.kind] = share.and_(own.get((number, transfer.kind), Share()))
+        if agreement.clocks > 1:
+            agreements[group.name] = max(agreement, agreements.get(group.name, agreement))
+        own = _shares(window, group, agreement)
         for (number, kind), share in own.items():
-            key = (number, names[number], kind)
+            key = (number, group.ranks[number][0].group, kind)  # a communicator has a name in each process
             longest = max(other.wait_ns for (_, k), other in own.items() if k == kind)
             shares[key] = share.and_(shares.get(key, Share()))  # of another group of the same name
             lags[key] = lags.get(key, 0) + longest - share.wait_ns
-    return Matched(shares, lags, tuple(unmatched))
+    return Matched(shares, lags, unmatched, agreements)
+
+
+def _shares(window: RunWindow, group: MatchedGroup, agreement: Agreement) -> dict[tuple[int, str], Share]:
+    """By rank and kind how the ranks of a group spent its collectives; none waits longer than its kernel runs."""
+    clock, ranks = common_clock(window.group), _ranks(window)
+    found: dict[tuple[int, str], Share] = {}
+    for together, error_ns in zip(group.collectives, agreement.errors_ns, strict=True):
+        starts = [clock.rebased(ranks[number], t.start_ns) for number, t in zip(group.ranks, together, strict=True)]
+        waits = _waits(starts, [t.length_ns for t in together])
+        for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
+            share = Share(wait_ns, transfer.length_ns - wait_ns, error_ns)
+            found[number, transfer.kind] = share.and_(found.get((number, transfer.kind), Share()))
+    return found
+
+
+def _waits(starts: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    """How long each kernel of one collective runs before the last one starts."""
+    last = max(starts)
+    return [min(last - start, length) for start, length in zip(starts, lengths, strict=True)]
+
+
+def _ranks(window: RunWindow) -> Mapping[int, Rank]:
+    return {number: own.rank for number, own in window.by_rank.items()}
 
 
 def waits_over_files(by_rank: Mapping[int, RankWindow]) -> Mapping[int, Mapping[int, Wait]]:
     """By rank and kernel of its window how long it waited, and for whom, of the groups that can be matched.
 
-    Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read.
+    Empty where all ranks stand on one clock: there the starts say it, and no record of a collective need be read. This
+    explains what changed within a rank, so it stands on lengths alone, whatever the clocks: on several of them the
+    shortest kernel is taken for the transfer, and what another rank's takes longer for its wait.
     """
     found: dict[int, dict[int, Wait]] = {}
     if clocks([window.rank for window in by_rank.values()]) > 1:
-        for ranks in _groups(by_rank).values():
-            with contextlib.suppress(ValueError):  # `collectives` says why a group cannot be matched
-                _check(ranks)
-                for collective in _collectives(by_rank, ranks):
-                    last = min(collective, key=lambda number: (collective[number][1].wait_ns, number))
-                    for number, (transfer, share) in collective.items():
-                        found.setdefault(number, {})[transfer.index] = Wait(share.wait_ns, last)
+        for group in match(by_rank).groups:
+            one_clock = clocks([by_rank[number].rank for number in group.ranks]) == 1
+            for together in group.collectives:
+                lengths = [t.length_ns for t in together]
+                starts = [t.start_ns for t in together]
+                waits = _waits(starts, lengths) if one_clock else [length - min(lengths) for length in lengths]
+                _, last = min(zip(waits, group.ranks, strict=True))
+                for number, transfer, wait_ns in zip(group.ranks, together, waits, strict=True):
+                    found.setdefault(number, {})[transfer.index] = Wait(wait_ns, last)
     return found
 
 
-def _collectives(
-    by_rank: Mapping[int, RankWindow], ranks: Mapping[int, Sequence[Transfer]]
-) -> Iterator[dict[int, tuple[Transfer, Share]]]:
-    """Each collective of a group: by rank its kernel, and how the rank spent it."""
-    one_clock = clocks([by_rank[number].rank for number in ranks]) == 1
-    for together in zip(*ranks.values(), strict=True):
-        yield dict(zip(ranks, zip(together, _split(together, one_clock=one_clock), strict=True), strict=True))
-
-
-def _groups(by_rank: Mapping[int, RankWindow]) -> dict[str, dict[int, list[Transfer]]]:
-    """The collectives of each process group by rank, in the order in which they ran.
-
-    Sends and receives of more than two ranks are between different pairs, and left out.
-    """
-    found: dict[str, dict[int, list[Transfer]]] = {}
-    for number, window in sorted(by_rank.items()):
-        for transfer in on_record(window):
-            record = transfer.record
-            if record.members is None or record.group is None:
-                continue
-            if transfer.kind == "SendRecv" and record.group_size != 2:
-                continue
-            found.setdefault(record.members, {}).setdefault(number, []).append(transfer)
-    for ranks in found.values():
-        for own in ranks.values():
-            own.sort(key=lambda t: (t.start_ns, t.end_ns, t.kind))
-    return dict(sorted(found.items()))
-
-
-def _check(ranks: Mapping[int, Sequence[Transfer]]) -> None:
-    """Raises ValueError where the collectives of a group cannot be told to be the same on all of its ranks."""
-    sizes = {t.record.group_size for own in ranks.values() for t in own}
-    if sizes == {None}:
-        raise ValueError("its size is not recorded")
-    if sizes != {len(ranks)}:
-        wanted = ", ".join(str(size) for size in sorted(size for size in sizes if size is not None))
-        raise ValueError(f"it has {wanted} ranks, of which {len(ranks)} are here")
-    counts = sorted({len(own) for own in ranks.values()})
-    if len(counts) > 1:
-        raise ValueError(f"its ranks have from {counts[0]} to {counts[-1]} collectives in their windows")
-    signatures = {tuple((t.kind, t.bytes if t.kind in SYMMETRIC else None) for t in own) for own in ranks.values()}
-    if len(signatures) > 1:
-        raise ValueError("its ranks have different collectives in their windows")
-
-
-def _split(together: Sequence[Transfer], *, one_clock: bool) -> list[Share]:
-    """Wait and transfer of each rank in one collective; no rank waits longer than its kernel runs."""
-    if one_clock:
-        last = max(t.start_ns for t in together)
-        waits = [min(last - t.start_ns, t.length_ns) for t in together]
-    else:
-        shortest = min(t.length_ns for t in together)
-        waits = [t.length_ns - shortest for t in together]
-    return [Share(wait, t.length_ns - wait) for wait, t in zip(waits, together, strict=True)]
-
-
-def _matched(window: RunWindow) -> Matched:
+def _found(window: RunWindow) -> Matched:
     """Raises NoRows where no group can be matched."""
-    found = matched(window.by_rank)
+    found = matched(window)
     if found.shares:
         return found
     if found.unmatched:
@@ -159,32 +147,78 @@ def _matched(window: RunWindow) -> Matched:
     raise NoRows("no collective of a process group runs in the windows")
 
 
-def collective_wait_ns(window: RunWindow) -> Iterator[Row]:
+def _rows(found: Matched, values: Mapping[Key, int]) -> Iterator[Row | Unseen]:
+    for labels, value in sorted(values.items()):
+        share = found.shares[labels]
+        yield Unseen(labels, share.error_ns) if share.seen(value) is None else Row(labels, value)
+
+
+def collective_wait_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     """Σ of how long the rank waited in its collectives for the last one of the group, per (rank, group, collective)."""
-    for labels, share in sorted(_matched(window).shares.items()):
-        yield Row(labels, share.wait_ns)
+    found = _found(window)
+    return _rows(found, {labels: share.wait_ns for labels, share in found.shares.items()})
 
 
-def collective_transfer_ns(window: RunWindow) -> Iterator[Row]:
+def collective_transfer_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     """Σ length of the rank's collectives after the last rank came, per (rank, group, collective)."""
-    for labels, share in sorted(_matched(window).shares.items()):
-        yield Row(labels, share.transfer_ns)
+    found = _found(window)
+    return _rows(found, {labels: share.transfer_ns for labels, share in found.shares.items()})
 
 
-def straggler_lag_ns(window: RunWindow) -> Iterator[Row]:
+def straggler_lag_ns(window: RunWindow) -> Iterator[Row | Unseen]:
     """How much less the rank waits than the one that waits longest, per (rank, group, collective).
 
     The straggler, for which the others wait, has the largest lag of its group.
     """
-    for labels, lag in sorted(_matched(window).lags_ns.items()):
-        yield Row(labels, lag)
+    found = _found(window)
+    return _rows(found, found.lags_ns)
 
 
 def stragglers(found: Matched) -> Iterator[tuple[Labels, int, int]]:
-    """Of each group and kind the rank with the largest lag, and the lag; none where all wait alike."""
+    """Of each group and kind the rank with the largest lag, and the lag; none where all are known to wait alike, or not
+    known to wait otherwise.
+    """
     worst: dict[Labels, tuple[int, int]] = {}
     for (number, group, kind), lag in sorted(found.lags_ns.items()):
-        if lag > worst.get((group, kind), (0, 0))[1]:
+        if lag > worst.get((group, kind), (0, 0))[1] and found.shares[number, group, kind].seen(lag) is not None:
             worst[group, kind] = (number, lag)
     for labels, (number, lag) in sorted(worst.items()):
         yield labels, number, lag
+
+
+SHOWN = 8
+
+
+def _some(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks[:SHOWN])) + (" …" if len(ranks) > SHOWN else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed}"
+
+
+def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
+    """What collectives lack, and how well the clocks are one on which their waits stand."""
+    yield from collective_notes(captures, spec)
+    for run in captures:
+        if clocks(run.ranks) > 1:
+            try:
+                together = run.measured(spec).together()
+            except NothingMeasured:
+                return
+            yield from (Note(line) for line in dict.fromkeys(line for each in together for line in agreeing(each)))
+
+
+def agreeing(window: RunWindow) -> Iterator[str]:
+    """How well the clocks of a window's ranks are one, a line for each name of a group, and what that leaves unsaid."""
+    found = matched(window)
+    for name, own in sorted(found.agreements.items()):
+        yield (
+            f"group {printable(name, 60)}: waits are known to within {format_value(own.residual_ns)} a collective, by "
+            f"{counted(own.ends, 'matched end')} on {own.clocks} clocks"
+        )
+    waits = found.shares.items()
+    unseen = grouped(((group, kind), n) for (n, group, kind), own in waits if own.seen(own.wait_ns) is None)
+    for (group, kind), ranks in sorted(unseen.items()):
+        error = max(found.shares[number, group, kind].error_ns for number in ranks)
+        yield (
+            f"group {printable(group, 60)} {kind}: no wait of {_some(ranks)}: it is less than the "
+            f"{format_value(error)} by which it may be wrong"
+        )

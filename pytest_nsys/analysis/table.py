@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,7 +43,8 @@ class Table:
     """Rows of one metric, as measured or as stored.
 
     ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
-    row. ``missing`` are the rows that some capture or window lacks, with why.
+    row. ``missing`` are the rows that some capture or window lacks, with why. ``unseen`` maps the labels of rows that
+    there are not, because their values are less than they may be wrong by, to that. ``patchy``: nobody knows of which.
     """
 
     dimensions: tuple[str, ...]
@@ -53,10 +54,13 @@ class Table:
     every_stage: bool = False
     without: str = ""
     missing: Sequence[tuple[tuple[Label, ...], str]] = ()
+    unseen: Mapping[tuple[Label, ...], Value] = field(default_factory=dict)
+    patchy: bool = False
 
-    def labelled(self) -> list[Labelled]:
-        """The rows with their dimensions by name, in order."""
-        return [(dict(zip(self.dimensions, labels, strict=True)), value) for labels, value in self.rows]
+    def labelled(self, rows: Iterable[tuple[tuple[Label, ...], Value]] | None = None) -> list[Labelled]:
+        """The rows with their dimensions by name, in order; or such of this table as are given."""
+        some = self.rows if rows is None else rows
+        return [(dict(zip(self.dimensions, labels, strict=True)), value) for labels, value in some]
 
     def label(self, labels: Mapping[str, Label], dimension: str) -> Label | None:
         """The label of a dimension, which may be a mesh axis of the row's rank."""

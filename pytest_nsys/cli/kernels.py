@@ -112,6 +112,8 @@ def _print_collectives(asked: MeasureOptions, traces: Sequence[str], captures: C
     rows = report.rows()
     if not rows:
         raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {spec}")
-    notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, report.unsaid())]
-    about = {"trace": list(traces), "kernels": mode_of(spec), "stragglers": report.straggling()}
+    said = [*report.agreeing(), *report.unsaid()]
+    notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, said)]
+    told = {"stragglers": report.straggling(), "residuals": report.residuals()}
+    about = {"trace": list(traces), "kernels": mode_of(spec), **told}
     print_answer(asked.format, COLLECTIVES, rows, about, dict.fromkeys(notes), below=report.lines())

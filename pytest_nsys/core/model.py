@@ -1,6 +1,7 @@
 """The nouns that every part shares: what a trace holds, and what a measurement is.
 
-All times are integers of nanoseconds on the clock of their trace; clocks of two traces are never compared.
+All times are integers of nanoseconds on the clock of their trace; what may be compared over two clocks, and how well,
+says :mod:`pytest_nsys.analysis.common_clock`.
 Values are integers or exact fractions until they are printed. Nothing here knows a file format, a gate or pytest.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.core.columns import take, within
@@ -34,6 +36,9 @@ NO_LAUNCH = -(1 << 63)
 OPEN_END_NS = (1 << 63) - 1
 """End of a range that was never closed: it encloses everything up to the last event."""
 
+SINCE_1970 = range(1_420_070_400_000_000_000, 4_102_444_800_000_000_000)
+"""Nanoseconds of the years 2015 to 2099: no machine has been up for so long, and no session was started elsewhere."""
+
 
 class KernelsMode(enum.StrEnum):
     """Which kernels are in a window."""
@@ -50,6 +55,10 @@ class Span(enum.StrEnum):
     PERIOD = "period"
 
 
+MACHINE_BITS = 48
+"""Where a serialised process id names the machine."""
+
+
 class ProcessId(NamedTuple):
     """One process of one trace.
 
@@ -64,6 +73,21 @@ class ProcessId(NamedTuple):
     def pid(self) -> int:
         """The process number as the operating system (or container) gave it."""
         return (self.global_pid >> 24) & 0xFFFFFF
+
+    @property
+    def clock(self) -> Clock:
+        """What its times count on: the file and, inside it, the machine (hardware and VM bits).
+
+        Two files are two clocks even where one machine wrote both: each counts from the start of its own session.
+        """
+        return Clock(self.trace, self.global_pid >> MACHINE_BITS)
+
+
+class Clock(NamedTuple):
+    """What times count on: a trace by its place in the run, and a machine of it."""
+
+    trace: int
+    machine: int
 
 
 class Setup(NamedTuple):
@@ -253,6 +277,8 @@ class TraceFacts(NamedTuple):
     ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
     ``to_see_sizes``, ``to_see_memory``, ``to_see_clocks``: how to capture the sizes of collectives, what is allocated,
     the clock of the SMs. ``started_ns``: when it began, in ns since 1970 (UTC).
+    ``zeros_ns`` maps a machine (see ``Clock``) to the moment from which its times count, in ns since 1970; None stands
+    for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out.
     ``files``: how many files of the profiler are in it.
     ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     """
@@ -270,6 +296,7 @@ class TraceFacts(NamedTuple):
     to_see_memory: str = "this format has no record of memory"
     to_see_clocks: str = "this format has no record of clocks"
     started_ns: int | None = None
+    zeros_ns: Mapping[int | None, int] = MappingProxyType({})
     files: int = 1
     counts_gpus: bool = False
 
@@ -435,6 +462,13 @@ class Trace(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Unseen(NamedTuple):
+    """A row that there is not, because its value is less than ``error``, by which it may be wrong."""
+
+    labels: tuple[Label, ...]
+    error: Value
 
 
 class Row(NamedTuple):

@@ -123,7 +123,8 @@ def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparabl
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, NotComparable):
         return Judgement(reference.outcome, reason=reference.reason)
-    return _against_baseline(assertion, limit, rows, reference)
+    unseen = {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
+    return _against_baseline(assertion, limit, rows, reference, unseen)
 
 
 def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
@@ -189,7 +190,11 @@ def row_key(assertion: Assertion, labels: Mapping[str, Label]) -> RowKey:
 
 
 def _against_baseline(
-    assertion: Assertion, limit: FromBaseline, rows: Sequence[Labelled], reference: Reference
+    assertion: Assertion,
+    limit: FromBaseline,
+    rows: Sequence[Labelled],
+    reference: Reference,
+    unseen: Mapping[RowKey, Value],
 ) -> Judgement:
     try:
         runs = [folded(table, assertion) for table in reference.runs]
@@ -208,7 +213,10 @@ def _against_baseline(
             judged.append(JudgedRow(labels, value, None, Outcome.NO_DATA))
         else:
             judged.append(scale.judged(labels, value, values))
-    judged += [JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=median(v)) for key, v in stored.items()]
+    for key, values in stored.items():
+        was = median(values)
+        if assertion.require.worse <= 0 or unseen.get(key, was + 1) > was:  # else it is less, whatever it is
+            judged.append(JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=was))
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)
     return amounting(judged, warnings=tuple(_about_tolerance(limit, judged)))

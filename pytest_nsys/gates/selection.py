@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, Table, asks_for_none, select, selected
@@ -134,7 +135,7 @@ def absences(
     table: Table, where: Mapping[str, Selector] | None = None, allowed: AllowMissing | None = None
 ) -> list[Absence]:
     """The ranks that ``where`` means and that lack a row, by number; those that ``allowed`` excuses are left out."""
-    if "rank" not in table.dimensions or CALL in table.dimensions:
+    if "rank" not in table.dimensions or CALL in table.dimensions or table.patchy:
         return []
     asked = where or {}
     held = _held(table, asked)
@@ -157,7 +158,7 @@ def _held(table: Table, where: Mapping[str, Selector]) -> dict[int, frozenset[st
     """The stages of which each rank of the run has a row, ``""`` of a metric without stages."""
     found: dict[int, set[str]] = {rank: set() for rank in table.coordinates}
     unstaged = table.every_stage or asks_for_none(where)
-    for labels, _ in table.labelled():
+    for labels, _ in chain(table.labelled(), table.labelled(table.unseen.items())):
         rank, stage = labels["rank"], str(labels.get("stage", ""))
         if isinstance(rank, int) and (unstaged or stage != NO_STAGE):
             found.setdefault(rank, set()).add(stage)

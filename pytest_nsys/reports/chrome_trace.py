@@ -43,7 +43,6 @@ from pytest_nsys.traces.chrome.cut_process import (
     COUNTER,
     GRAPH_NODE,
     KERNEL,
-    MACHINE_BITS,
     MEMORY,
     RANGE,
     TRANSFER,
@@ -75,11 +74,12 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     about: list[Json] = []
     events: list[str] = []
     for number, (side, base_ns) in enumerate(zip(sides, bases, strict=True)):
-        clocks = list(dict.fromkeys(_clock(one) for one in side.ranks))
+        clocks = list(dict.fromkeys(one.rank.process.clock for one in side.ranks))
         for one in side.ranks:
             pid = pids[number, one.rank.number]
             numbered = [(next(tids), lane) for lane in lanes_of(one)]
-            about.append(_about(side, one, pid, base_ns, numbered) | {"clock": clocks.index(_clock(one))})
+            clock = clocks.index(one.rank.process.clock)
+            about.append(_about(side, one, pid, base_ns, numbered) | {"clock": clock})
             events += _names(side.side, one, pid, len(about), numbered)
             events += _events(numbered, pid, base_ns, arrows)
             events += _counters(one, pid, base_ns)
@@ -137,11 +137,6 @@ def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
     for place, pid in sorted(own.items(), key=lambda item: (-item[0][0], item[0][1])):
         found[place] = next(free) if pid in (0, *found.values()) else pid
     return found
-
-
-def _clock(one: RankCut) -> tuple[int, int]:
-    """What tells its clock from others: the file, and the machine in it."""
-    return one.rank.process.trace, one.rank.process.global_pid >> MACHINE_BITS
 
 
 def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[tuple[int, Lane]]) -> Json:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pytest_nsys.analysis.collectives import lacking, shares, sized, transfers
 from pytest_nsys.analysis.kernel_families import FamilySums, Usage
 from pytest_nsys.analysis.run import RunWindow
-from pytest_nsys.analysis.straggling import Matched, matched, stragglers
+from pytest_nsys.analysis.straggling import Matched, agreeing, matched, stragglers
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.units import TIME, format_value
@@ -154,7 +154,7 @@ class CollectiveReport:
 
     @cached_property
     def waits(self) -> Matched:
-        return matched(self.window.by_rank)
+        return matched(self.window)
 
     def rows(self) -> list[Row]:
         """A row for each rank, group and kind, in that order."""
@@ -172,13 +172,22 @@ class CollectiveReport:
                 own.in_window_ns,
                 *(exact(Fraction(take(speeds))) if speeds else None for take in (mean, median, min, max)),
                 share_of_bytes.get((group, kind)),
-                *((None, None) if share is None else share),
+                *((None, None) if share is None else map(share.seen, (share.wait_ns, share.transfer_ns))),
                 exact(Fraction(median(speeds)) / peak) if peak is not None and speeds else None,
             )
 
     def straggling(self) -> list[Mapping[str, str | int]]:
         found = stragglers(self.waits)
         return [{"group": g, "collective": k, "rank": rank, "lag_ns": lag} for (g, k), rank, lag in found]
+
+    def residuals(self) -> list[Mapping[str, str | int]]:
+        """How well the clocks of each group are one, where these are several."""
+        known = sorted(self.waits.agreements.items())
+        return [{"group": g, "clocks": a.clocks, "ends": a.ends, "residual_ns": a.residual_ns} for g, a in known]
+
+    def agreeing(self) -> Sequence[str]:
+        """The same in lines, and whose waits are too short to be told by them."""
+        return list(agreeing(self.window))
 
     def lines(self) -> Iterator[str]:
         for found in self.straggling():

@@ -71,6 +71,7 @@ class RunReport:
 
     def text(self) -> str:
         """The report. The same traces and configuration give the same bytes."""
+        stragglers = [*self._collectives.lines()]
         untimed = ["the time: no trace says when it was taken"] if self.began is None else []
         parts = (
             ("", self._head()),
@@ -78,7 +79,7 @@ class RunReport:
             ("Overlap: share of the communication during which compute runs", self._overlap()),
             ("Network load: bandwidth of the links (busbw) in GB/s", self._load()),
             ("Traffic distribution", self._traffic()),
-            ("Stragglers", list(self._collectives.lines())),
+            ("Stragglers", [*stragglers, *(self._collectives.agreeing() if stragglers else ())]),
             ("Not known", [f"- {line}" for line in (*untimed, *self._collectives.unsaid())]),
         )
         blocks = ["\n".join([*([title, "-" * len(title)] if title else []), *lines]) for title, lines in parts if lines]

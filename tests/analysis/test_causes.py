@@ -16,7 +16,7 @@ from pytest_nsys.analysis.breakdown import AT_END, Barrier, Breakdown, Communica
 from pytest_nsys.analysis.causes import PROMPT_NS, Cause, CauseKind, Explanation
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run, RunWindow
+from pytest_nsys.analysis.run import Run, RunWindow, WindowGroup
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
@@ -65,7 +65,9 @@ def rank_window(kernels: Sequence[K], rank: int = 0, window: tuple[int, int] = (
 
 def together(*ranks: Sequence[K]) -> RunWindow:
     """The windows of ranks that exchange with each other."""
-    return RunWindow(cast(Run, None), {n: rank_window(kernels, n) for n, kernels in enumerate(ranks)})
+    return RunWindow(
+        cast(Run, None), {n: rank_window(each, n) for n, each in enumerate(ranks)}, cast(WindowGroup, None)
+    )
 
 
 def broken(*ranks: Sequence[K], rank: int = 0) -> Breakdown:

@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.analysis import straggling
+from pytest_nsys.analysis import matching
 from pytest_nsys.analysis.collectives import KINDS, Transfer, bus_factor, kind_of, message_bytes, spelt
+from pytest_nsys.analysis.matching import SYMMETRIC, _check, _groups
 from pytest_nsys.analysis.metrics import METRICS
-from pytest_nsys.analysis.straggling import SYMMETRIC, Matched, _check, _groups, _split, stragglers
+from pytest_nsys.analysis.straggling import Matched, Share, _waits, stragglers
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import Collective
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -277,17 +278,18 @@ def of_two(tmp_path: Path, first: Sequence[Any], second: Sequence[Any]) -> Path:
     return tmp_path / "run"
 
 
-def test_over_files_the_shortest_is_the_transfer(tmp_path: Path) -> None:
+def test_over_files_the_ends_make_one_clock(tmp_path: Path) -> None:
     """Their clocks are an hour apart, and nothing depends on it."""
     hour, own = 3_600 * 10**9, recorded("allreduce", 250)
+    ends, first, second = range(1_000, 11_000, 2_000), (1_000, 500, 500, 500, 500), (400, 700, 500, 500, 500)
     run = of_two(
         tmp_path,
-        [(ALL_REDUCE, 0, 1_000, own), (ALL_REDUCE, 2_000, 2_500, own)],
-        [(ALL_REDUCE, hour, hour + 400, own), (ALL_REDUCE, hour + 2_000, hour + 2_700, own)],
+        [(ALL_REDUCE, end - length, end, own) for end, length in zip(ends, first, strict=True)],
+        [(ALL_REDUCE, hour + end - length, hour + end, own) for end, length in zip(ends, second, strict=True)],
     )
     zero, one = (0, "mesh_dp", "AllReduce"), (1, "mesh_dp", "AllReduce")
     assert whole(run, "collective_wait_ns") == {zero: 600, one: 200}
-    assert whole(run, "collective_transfer_ns") == {zero: 900, one: 900}
+    assert whole(run, "collective_transfer_ns") == {zero: 2_400, one: 2_400}
     assert whole(run, "straggler_lag_ns") == {zero: 0, one: 400}
 
 
@@ -320,8 +322,9 @@ def kinds(letters: str, *starts: int, size: int = 250) -> list[Any]:
 
 
 def test_collectives_of_several_kinds_are_matched_in_the_order_in_which_they_ran(tmp_path: Path) -> None:
-    """The n-th of a group is the n-th of all its kinds; the later of a rank runs longer, and the other waits for it."""
-    run = of_two(tmp_path, kinds("RGR", 0, 1_000, 2_000), kinds("RGR", 0, 1_000, 2_000)[::-1])
+    """The n-th of a group is the n-th of all its kinds, however a file lists them."""
+    some = kinds("RGRGG", *range(0, 5_000, 1_000))
+    run = of_two(tmp_path, some, some[::-1])
     reduce, gather = "AllReduce", "AllGather"
     assert whole(run, "collective_wait_ns") == {
         (rank, "mesh_dp", kind): 0 for rank in (0, 1) for kind in (reduce, gather)
@@ -338,7 +341,10 @@ def test_the_straggler_is_the_rank_with_the_largest_lag_of_its_group_and_kind() 
         (1, "dp", "G"): 3,
         (0, "tp", "R"): 0,
     }
-    assert list(stragglers(Matched({}, lags, ()))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
+    known = {key: Share() for key in lags}
+    assert list(stragglers(Matched(known, lags))) == [(("dp", "G"), 0, 9), (("dp", "R"), 1, 7)]
+    unsure = known | {(0, "dp", "G"): Share(error_ns=10), (1, "dp", "R"): Share(error_ns=8)}
+    assert list(stragglers(Matched(unsure, lags))) == [(("dp", "G"), 1, 3), (("dp", "R"), 2, 7)]
 
 
 def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None = 2, **more: Any) -> Transfer:
@@ -349,7 +355,7 @@ def one(kind: str = "AllReduce", *, at: int = 0, end: int = 10, size: int | None
 
 def grouped(monkeypatch: pytest.MonkeyPatch, *windows: Sequence[Transfer]) -> Any:
     """The groups of ranks whose windows hold these."""
-    monkeypatch.setattr(straggling, "on_record", iter)
+    monkeypatch.setattr(matching, "on_record", iter)
     return _groups(cast(Any, dict(enumerate(windows))))
 
 
@@ -400,23 +406,12 @@ def test_sizes_are_held_against_each_other_where_every_rank_records_the_same() -
             _check(ranks)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6),
-    st.booleans(),
-)
-def test_wait_and_transfer_are_the_kernel(spans: list[tuple[int, int]], one_clock: bool) -> None:
-    together = [one(at=start, end=start + length) for start, length in spans]
-    shares = _split(together, one_clock=one_clock)
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6))
+def test_a_rank_waits_while_it_runs_and_the_last_one_has_not_begun(spans: list[tuple[int, int]]) -> None:
+    """Ns by ns."""
     last = max(start for start, _ in spans)
-    for (start, length), share in zip(spans, shares, strict=True):
-        assert share.wait_ns + share.transfer_ns == length
-        assert share.wait_ns >= 0
-        assert share.transfer_ns >= 0
-        if one_clock:  # ns by ns: a rank waits while it runs and the last one has not begun
-            assert share.wait_ns == sum(t < last for t in range(start, start + length))
-        else:
-            assert share.transfer_ns == min(n for _, n in spans)
-    assert min(share.wait_ns for share in shares) == 0
+    expected = [sum(t < last for t in range(start, start + length)) for start, length in spans]
+    assert _waits([start for start, _ in spans], [length for _, length in spans]) == expected
 
 
 # -- nsys
@@ -566,17 +561,19 @@ def test_a_wait_goes_by_the_name_that_its_rank_has_for_the_communicator(tmp_path
 
 
 def test_two_machines_in_one_file_are_two_clocks(tmp_path: Path) -> None:
-    """Their kernels do not even overlap; the shorter one is the transfer."""
+    """Their kernels do not even overlap; the one that is longer at equal ends waited."""
     trace = TraceBuilder()
     nccl = NcclRanges(trace)
     for rank, at in enumerate((2_000, 500_000)):
         process = trace.process(pid=100, hardware_id=1 + rank)
         nccl.communicator(process, COMM, ranks=2, rank=rank)
-        nccl.call(process, "ncclAllReduce", 1_000, 1_500, COMM, 64)
-        process.kernel("ncclDevKernel_AllReduce", at, at + 1_000 - 400 * rank, launch_ns=1_200)
+        for k in range(5):
+            nccl.call(process, "ncclAllReduce", 1_000 + 10 * k, 1_008 + 10 * k, COMM, 64)
+            start, end = at + 2_000 * k + 400 * rank, at + 2_000 * k + 1_000
+            process.kernel("ncclDevKernel_AllReduce", start, end, launch_ns=1_002 + 10 * k)
     path = trace.write(tmp_path / "a.sqlite")
     zero, one = (0, "comm0", "AllReduce"), (1, "comm0", "AllReduce")
-    assert whole(path, "collective_wait_ns") == {zero: 400, one: 0}
+    assert whole(path, "collective_wait_ns") == {zero: 2_000, one: 0}
 
 
 def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
@@ -655,12 +652,13 @@ def test_jax_has_counts_and_says_why_no_more(tmp_path: Path) -> None:
 
 
 def run_of_two(project: Project) -> None:
-    """Rank 1 comes late to the second of two sums."""
+    """Rank 1 comes late to the last of five sums."""
     own = recorded("allreduce", 250_000)
+    first = [(ALL_REDUCE, at, at + 1_000_000, own) for at in range(0, 8_000_000, 2_000_000)]
     of_two(
         project.root,
-        [(ALL_REDUCE, 0, 1_000_000, own), (ALL_REDUCE, 2_000_000, 4_000_000, own)],
-        [(ALL_REDUCE, 0, 1_000_000, own), (ALL_REDUCE, 2_000_000, 3_000_000, own)],
+        [*first, (ALL_REDUCE, 8_000_000, 10_000_000, own)],
+        [*first, (ALL_REDUCE, 9_000_000, 10_000_000, own)],
     )
 
 
@@ -669,8 +667,8 @@ def test_the_command(project: Project) -> None:
     said = project.command("collectives", "run", "--peak=2GB/s", code=0)
     first = next(line.split() for line in said.splitlines() if line.startswith("0 "))
     assert first == [
-        *("0", "mesh_dp", "AllReduce", "2", "2", "2000000", "3000000"),
-        *("0.75", "0.75", "0.5", "1", "100.0%", "1000000", "2000000", "37.5%"),
+        *("0", "mesh_dp", "AllReduce", "2", "5", "5000000", "6000000"),
+        *("0.9", "1", "0.5", "1", "100.0%", "1000000", "5000000", "50.0%"),
     ]
     assert "straggler of mesh_dp AllReduce: rank 1 waits 1 000 us less than the longest" in said
     assert "no utilisation" not in said
@@ -708,16 +706,17 @@ def test_the_command_for_programs(project: Project) -> None:
         "group": "mesh_dp",
         "collective": "AllReduce",
         "group_size": 2,
-        "count": 2,
-        "bytes": 2_000_000,
-        "time_ns": 2_000_000,
+        "count": 5,
+        "bytes": 5_000_000,
+        "time_ns": 5_000_000,
         **dict.fromkeys(("busbw_mean", "busbw", "busbw_min", "busbw_max"), 1),
         "traffic_share": 1.0,
         "wait_ns": 0,
-        "transfer_ns": 2_000_000,
+        "transfer_ns": 5_000_000,
         "utilisation": None,
     }
     assert found["stragglers"] == [{"group": "mesh_dp", "collective": "AllReduce", "rank": 1, "lag_ns": 1_000_000}]
+    assert found["residuals"] == [{"group": "mesh_dp", "clocks": 2, "ends": 5, "residual_ns": 0}]
     assert any("no utilisation" in line for line in found["notes"])
 
 
@@ -761,16 +760,16 @@ def test_a_sentence_selects_a_collective_however_it_is_spelt(project: Project) -
         assertions:
           - AllReduce busbw >= 0.75GB/s
           - group mesh_dp all_reduce busbw_min >= 0.5GB/s
-          - rank 0 AllReduce collective_bytes <= 2MB
+          - rank 0 AllReduce collective_bytes <= 5MB
           - {metric: busbw_max, where: {collective: [allreduce]}, require: '>= 1GB/s'}
-          - min bandwidth_utilisation >= 38%
+          - min bandwidth_utilisation >= 51%
           - AllGather busbw >= 1GB/s
         """
     )
     cases = project.cases(code=1)
     assert [case.state for case in cases.values()] == ["passed"] * 4 + ["failure"] * 2
     *_, few, none = cases.values()
-    assert "37.5%" in few.text
+    assert "50.0%" in few.text
     assert "no row has collective AllGather; collectives with a row: AllReduce" in none.text
 
 

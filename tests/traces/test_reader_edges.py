@@ -487,6 +487,52 @@ def test_of_several_session_starts_the_earliest_counts(tmp_path: Path, order: Se
     assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().started_ns == 300
 
 
+NOON = 1_767_355_200_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("starts", "zeros"),
+    [
+        ((NOON,), {None: NOON}),
+        ((NOON, NOON), {None: NOON}),
+        ((NOON, NOON + 1), {}),  # of which of its machines?
+        ((5,), {}),
+        ((1 << 62,), {}),
+        (("noon",), {}),
+        ((), {}),
+    ],
+)
+def test_a_clock_of_nsys_counts_from_the_start_of_its_session(
+    tmp_path: Path, starts: Sequence[int | str], zeros: dict[None, int]
+) -> None:
+    trace = TraceBuilder()
+    trace.process().kernel("gemm", 10, 20)
+    for start in starts:
+        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=start)
+    assert NsysSqlite(trace.write(tmp_path / "trace.sqlite")).facts().zeros_ns == zeros
+
+
+@pytest.mark.parametrize(
+    ("base", "at", "zeros"),
+    [
+        (NOON, 10, {None: NOON}),
+        (NOON, -(10**18), {}),  # what began before its clock was made
+        (None, NOON, {None: 0}),  # before there was such a member times counted from 1970
+        (None, 10, {}),
+        ("noon", 10, {}),
+        (5, 10, {}),
+    ],
+)
+def test_a_clock_of_torch_profiler_counts_from_its_base(
+    tmp_path: Path, base: object, at: int, zeros: dict[None, int]
+) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("gemm", at, at + 10)
+    if base is not None:
+        trace.members["baseTimeNanoseconds"] = base
+    assert Kineto(trace.write(tmp_path / "trace.json")).facts().zeros_ns == zeros
+
+
 @pytest.mark.parametrize(
     ("durations", "session_ns"),
     [((5, 9, 7), 9), ((5,), 5), ((), None), ((5, "damaged"), None), ((5, 0), None), ((0,), None)],

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from pytest_nsys.core.model import (
+    MACHINE_BITS,
     NO_LAUNCH,
     OPEN_END_NS,
     Collective,
@@ -44,8 +45,6 @@ COUNTER = "C"
 MEMORY, CLOCK = "allocated bytes", "SM clock in Hz"
 """Counters, by name."""
 GRAPH_NODE = "graph node id"
-MACHINE_BITS = 48
-"""Where a serialised process id names the machine: ranks whose clocks have nothing in common differ there."""
 COPY_NAME_IDS = {name: number for number, name in NAMES.items()}
 TRANSFER_IDS = {name: number for number, name in TRANSFERS.items()}
 

@@ -179,6 +179,7 @@ class Kineto:
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks=TO_SEE_CLOCKS,
             started_ns=content.started_ns,
+            zeros_ns={} if content.zero_ns is None else {None: content.zero_ns},
         )
 
     def setups(self) -> Mapping[int, Setup]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Diagnostic, Interval, Kernels, Setup
+from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, SINCE_1970, Diagnostic, Interval, Kernels, Setup
 from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.words import counted
@@ -145,8 +145,6 @@ def why_incomplete(steps: Sequence[Step], recorded_until_ns: int | None) -> str 
 
 
 PID_BITS = 0xFFFFFF
-SINCE_1970 = range(1_420_070_400_000_000_000, 4_102_444_800_000_000_000)
-"""Nanoseconds of the years 2015 to 2099: no machine has been up for so long."""
 
 
 class Content:
@@ -228,6 +226,13 @@ class Content:
         if type(base) is int:
             return base + first
         return first if first in SINCE_1970 else None
+
+    @property
+    def zero_ns(self) -> int | None:
+        """The moment from which times count, in ns since 1970; None where the file does not say."""
+        base = self.members.get("baseTimeNanoseconds", 0)
+        plausible = self.started_ns is not None and self.started_ns in SINCE_1970
+        return base if type(base) is int and plausible else None
 
     def _follow_arrows(self) -> None:
         """Kernels that no call launched may have an arrow from one: that takes a second pass, which few files need."""

@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
     OPEN_END_NS,
+    SINCE_1970,
     Api,
     Collective,
     Copy,
@@ -117,6 +118,7 @@ class NsysSqlite:
                 stated |= {name: value for name, value in rows if isinstance(value, str)}
         graphs = self._file.rows(f"SELECT count(*) FROM {GRAPHS}")[0][0] if GRAPHS in self._file.tables else 0
         lengths = self._numbers("ANALYSIS_DETAILS", "duration")
+        starts = {*filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"))}
         return TraceFacts(
             profiler_version=stated.get("EXPORT_PRODUCT_VERSION"),
             gpus=self._gpus(),
@@ -128,7 +130,8 @@ class NsysSqlite:
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=to_see_memory(self._file),
             to_see_clocks=to_see_clocks(self._file),
-            started_ns=min(filter(None, self._numbers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), default=None),
+            started_ns=min(starts, default=None),
+            zeros_ns={None: min(starts)} if len(starts) == 1 and min(starts) in SINCE_1970 else {},
         )
 
     @contextlib.contextmanager
