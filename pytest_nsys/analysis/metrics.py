@@ -154,6 +154,8 @@ class Metric:
         """The command that shows what is behind its rows."""
         if self.of in _VIEWS:
             return _VIEWS[self.of]
+        if self.window_by:
+            return "budget"
         return next((view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions), "streams")
 
     def rows(self, window: RankWindow | RunWindow) -> list[Row]:
