@@ -53,14 +53,14 @@ class MetricRow:
     metric: str
     labels: Mapping[str, Label]
     value: Value
-    unit: Unit
+    unit: str
 
     def __getitem__(self, dimension: str) -> Label:
         return self.labels[dimension]
 
     def as_record(self) -> dict[str, Label | float]:
         """The row as one plain dict; a fraction becomes a float, a ratio always."""
-        value = self.value if isinstance(self.value, int) and self.unit is not Unit.RATIO else float(self.value)
+        value = self.value if isinstance(self.value, int) and self.unit != Unit.RATIO else float(self.value)
         return {"metric": self.metric, **self.labels, "value": value, "unit": str(self.unit)}
 
 

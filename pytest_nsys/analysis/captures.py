@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of
 from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
-from pytest_nsys.analysis.metrics import METRICS, Metric, Of, Scope, Unit
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Metric, Of, Scope, Unit, measured
 from pytest_nsys.analysis.preflight import notes_on
 from pytest_nsys.analysis.quality import Bounds, Request, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
@@ -53,22 +53,40 @@ class Captures:
 
         Everything that is judged, stored, compared or read ahead is measured here.
         """
-        metric = METRICS[request.metric or ""]
+        metric = self.metric(request.metric or "")
         found = self.rows(metric, request.spec)  # an empty window says more than what is wrong with it
+        if metric.outside:
+            return found
         if doubts := self._doubts(request.bounds, request.spec, metric):
             raise TraceError(GOES_ON.join(doubts))
         self.refuse_twins(request.spec)
         return found
 
     @kept
+    def metric(self, name: str) -> Metric:
+        """The metric of a name, with what the captures say of it.
+
+        Raises NothingMeasured where a capture has no measurement of that name, TraceError where they are of two kinds.
+        """
+        if (known := METRICS.get(name)) is not None:
+            return known
+        own = name.removeprefix(f"{MEASURED} ")
+        first, *others = ((run.measurements, run.measurements.kind(own)) for run in self.runs)
+        for files, kind in others:
+            if kind != first[1]:
+                raise TraceError(f"{files.shown}: {own} has {kind}, and in {first[0].shown} {first[1]}")
+        unit, better, dimensions = first[1]
+        return measured(own, unit, Better(better) if better else None, dimensions)
+
+    @kept
     def refuse_twins(self, spec: WindowSpec) -> None:
         """Raises UsageMistake where two captures are one, in other bytes: its values would scatter by nothing."""
-        if len(self.runs) == 1:
+        if len(self.runs) == 1 or spec.outside:
             return
         times = times_of(self.each, looked_at([], [spec]), len(self.runs))
         for (n, one), (m, other) in combinations(enumerate(times), 2):
             if how := how_same(one, other):
-                first, second = (self.runs[place].traces[0].path for place in (n, m))
+                first, second = (self.runs[place].path for place in (n, m))
                 raise UsageMistake(f"{first} and {second} are the same capture: {how}; one trace is one sample")
 
     @kept
@@ -112,14 +130,14 @@ class Captures:
         """The windows that were measured."""
         return tuple(
             UsedWindow(number, rank, window)
-            for number, capture in enumerate(self.runs)
+            for number, capture in enumerate(() if spec.outside else self.runs)
             for rank, windows in sorted(capture.measured(spec).windows.items())
             for window in windows
         )
 
     def middle_windows(self, spec: WindowSpec, rank: Label) -> Iterator[RankWindow]:
         """The window in the middle of those of a rank, in each capture."""
-        for capture in self.runs:
+        for capture in () if spec.outside else self.runs:
             windows = capture.measured(spec).ranks.get(rank, ()) if isinstance(rank, int) else ()
             yield from windows[len(windows) // 2 :][:1]
 
@@ -128,7 +146,8 @@ class Captures:
         """What a person should know about the measurements of these metrics."""
         stages = any(metric.looks_up for metric in metrics)
         streams = not metrics or any(metric.of not in (Of.FAMILIES, Of.GPU) for metric in metrics)
-        found = [note for run in self.runs for note in notes_on(run, spec, stages=stages, streams=streams)]
+        looked_at = () if spec.outside else self.runs
+        found = [note for run in looked_at for note in notes_on(run, spec, stages=stages, streams=streams)]
         for about in dict.fromkeys(metric.notes for metric in metrics if metric.notes is not None):
             found += about(self.runs, spec)
         found += [Note(line, True) for metric in metrics for line in self.outlying(metric, spec)]
@@ -139,14 +158,14 @@ class Captures:
         if metric.unit is Unit.HASH or len(self.runs) < FEWEST:
             return ()
         each = [dict(one.rows) for one in self.each(metric, spec)]
-        names = [f"capture {n} of {len(each)} ({run.traces[0].path.name})" for n, run in enumerate(self.runs, 1)]
+        names = [f"capture {n} of {len(each)} ({run.path.name})" for n, run in enumerate(self.runs, 1)]
         return tuple(f"{names[far.capture]}: {far.told(metric)}" for far in outlying(each))
 
     @kept
     def _doubts(self, bounds: Bounds, spec: WindowSpec, metric: Metric) -> Sequence[str]:
         """Why the traces are not good enough to judge a metric: a line for each crossed bound."""
         several = len(self.runs) > 1
-        lines = ((run.traces[0].path, line) for run in self.runs for line in crossed(run, spec, bounds, metric))
+        lines = ((run.path, line) for run in self.runs for line in crossed(run, spec, bounds, metric))
         return [f"{path}: {line}" if several else line for path, line in lines]
 
     def key(self, stated: Mapping[str, Label]) -> Key:
@@ -182,7 +201,7 @@ class Captures:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files of all captures."""
+        """The traces of all captures."""
         return tuple(trace.path for capture in self.runs for trace in capture.traces)
 
     def close(self) -> None:
@@ -192,6 +211,8 @@ class Captures:
 
 
 def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
+    if metric.scope is Scope.CAPTURE:
+        return replace(empty, rows=tuple(metric.rows(capture)))
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]

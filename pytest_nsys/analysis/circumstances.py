@@ -24,13 +24,13 @@ _RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What makes runs comparable. None where the trace does not say; None is equal only to None."""
+    """What makes runs comparable. None where the trace does not say, or there is none; None is equal only to None."""
 
-    convention: str
+    convention: str | None
     mesh: Mapping[str, int] | None
     micro_batch: int | None
     sequence_length: int | None
-    world: int
+    world: int | None
     gpu: str | None
 
     def as_json(self) -> dict[str, Any]:
@@ -67,11 +67,11 @@ def _key(capture: Run, stated: Mapping[str, Label]) -> Key:
 
     gpu = capture.gpu_model()
     return Key(
-        convention=capture.convention.fingerprint(capture.libraries),
+        convention=capture.convention.fingerprint(capture.libraries) if capture.traces else None,
         mesh=mesh or None,
         micro_batch=told("micro_batch", setup.micro_batch if setup else None),
         sequence_length=told("sequence_length", setup.sequence_length if setup else None),
-        world=int(stated.get("world", len(ranks))) if setup is None else len(ranks),
+        world=len(ranks) if setup is not None else int(stated.get("world", len(ranks))) or None,
         gpu=str(stated["gpu"]) if gpu is None and "gpu" in stated else gpu,
     )
 
@@ -83,15 +83,15 @@ def facts_of(runs: Sequence[Run]) -> Facts:
     """
     anchors = [run.anchors(rank) for run in runs for rank in run.ranks]
     shapes = {re.sub(r"[0-9]+", "N", name) for name in {anchor.name for own in anchors for anchor in own}}
-    stated = runs[0].workload
+    traced, stated = [run for run in runs if run.traces], runs[0].workload
     peak, batch = stated.peak_gb_per_s, batch_words(stated)
     found: dict[str, set[int] | set[str]] = {
         "steps": {len(own) for own in anchors if own},
         "anchor": shapes,
         "profiler": {version.split(".")[0] for version in profilers_of(runs)},
         "stated_steps": {stated.steps} if stated.steps else {"no"},
-        "gpus": {len(run.ranks) for run in runs},
-        "launcher": {str(Launcher.of(len(run.ranks), run.files)) for run in runs},
+        "gpus": {len(run.ranks) for run in traced},
+        "launcher": {str(Launcher.of(len(run.ranks), run.files)) for run in traced},
         "pipeline": set(stated.pipeline.words if stated.pipeline else ()),
         "blocks": set(stated.blocks),
         "batch": {batch} if batch else set(),

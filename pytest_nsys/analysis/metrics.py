@@ -28,6 +28,7 @@ from pytest_nsys.analysis import (
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core import units
 from pytest_nsys.core.model import Note, Row, Unseen
 
 
@@ -39,18 +40,23 @@ class Unit(enum.StrEnum):
     COUNT = "count"
     NUMBER = "1"
     BYTES = "bytes"
+    MEMORY = units.MEMORY
     GB_PER_S = "GB/s"
     TOKENS_PER_S = "tokens/s"
     SAMPLES_PER_S = "samples/s"
     MHZ = "MHz"
+    COMPUTE_RATE = units.COMPUTE_RATE
     HASH = "hash"
 
 
 class Scope(enum.StrEnum):
-    """Of what a metric's function makes rows: of one rank's window, or of the windows of all ranks together."""
+    """Of what a metric's function makes rows: of one rank's window, of the windows of all ranks together, or of a run
+    whatever its windows.
+    """
 
     RANK = "rank"
     RUN = "run"
+    CAPTURE = "capture"
 
 
 class Better(enum.StrEnum):
@@ -74,6 +80,7 @@ class Of(enum.StrEnum):
     ANCHORS = "anchors alone"
     RANGES = "named ranges alone"
     GPU = "the state of the GPU, whatever runs"
+    OUTSIDE = "no trace: measurements beside it"
 
 
 class Need(NamedTuple):
@@ -98,8 +105,9 @@ Notes = Callable[[Sequence[Run], WindowSpec], Iterable[Note]]
 class Metric:
     """One measured quantity, called as its function is. ``better`` None: neither direction is an improvement by itself.
 
-    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow. ``over_clocks``: it compares ranks whose
-    clocks are one only so well, so that a rank may rightly have no row. No value is below ``least`` or above
+    ``function`` makes rows of a RankWindow, with scope ``run`` of a RunWindow, with ``capture`` of a Run. ``unit`` is
+    one of Unit, and of what was measured outside of a trace perhaps one of its own. ``over_clocks``: it compares ranks
+    whose clocks are one only so well, so that a rank may rightly have no row. No value is below ``least`` or above
     ``greatest``, in the base of the unit; None: no such end is known. ``every_stage``: kernels without a stage count
     where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
     ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
@@ -109,7 +117,7 @@ class Metric:
     """
 
     function: Callable[..., Iterable[Row | Unseen]]
-    unit: Unit
+    unit: str
     better: Better | None
     dimensions: tuple[str, ...]
     definition: int = 1
@@ -142,7 +150,12 @@ class Metric:
     @property
     def of_kernels(self) -> bool:
         """Whether a kernel more or less makes a difference."""
-        return self.of not in (Of.ANCHORS, Of.RANGES, Of.GPU)
+        return self.of not in (Of.ANCHORS, Of.RANGES, Of.GPU, Of.OUTSIDE)
+
+    @property
+    def outside(self) -> bool:
+        """Whether its values stand in a file beside the trace, which no window, kernel or doubt of it changes."""
+        return self.of is Of.OUTSIDE
 
     @property
     def looks_up(self) -> frozenset[str]:
@@ -158,9 +171,51 @@ class Metric:
             return "budget"
         return next((view for dimension, view in _VIEWS_BY.items() if dimension in self.dimensions), "streams")
 
-    def rows(self, window: RankWindow | RunWindow) -> list[Row]:
+    def rows(self, window: RankWindow | RunWindow | Run) -> list[Row]:
         """The rows of one window, of what the metric's scope says."""
         return [row for row in self.function(window) if isinstance(row, Row)]
+
+
+MEASURED = "measured"
+"""The word before the name of what was measured outside of a trace, in sentences and wherever metrics are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value that the training program or a benchmark wrote down under this name."""
+
+    written_as: str
+
+    @property
+    def __name__(self) -> str:
+        return f"{MEASURED} {self.written_as}"
+
+    def __call__(self, run: Run) -> Sequence[Row]:
+        return run.measurements.rows(self.written_as)
+
+
+def measured(
+    name: str, unit: str = units.ANY, better: Better | None = None, dimensions: tuple[str, ...] = ()
+) -> Metric:
+    """What was measured outside of a trace, as far as is known: a gate file knows its name alone."""
+    return Metric(
+        Measured(name),
+        unit,
+        better,
+        dimensions,
+        least=None,
+        scope=Scope.CAPTURE,
+        of=Of.OUTSIDE,
+        every_stage=True,
+    )
+
+
+def metric_called(name: str) -> Metric | None:
+    """The metric of a name, of those that a trace gives or of those beside it; None where there is none."""
+    word, _, rest = name.strip().partition(" ")
+    if word == MEASURED and rest:
+        return measured("_".join(rest.split()))
+    return METRICS.get("_".join(name.split()))
 
 
 _VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline"}

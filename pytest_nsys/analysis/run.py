@@ -10,9 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from pytest_nsys.analysis.emptiness import explain_empty, explain_no_anchor
 from pytest_nsys.analysis.following import until_compute
+from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow, in_window
 from pytest_nsys.analysis.ranks import find_ranks, read_labels
@@ -42,9 +44,19 @@ from pytest_nsys.traces.copies_as_kernels import with_copies
 
 
 class Run:
-    """One execution of the program: its traces under one convention. Raises TraceError where they cannot be judged."""
+    """One execution of the program: its traces under one convention. Raises TraceError where they cannot be judged.
 
-    def __init__(self, traces: Sequence[Trace], convention: Convention, workload: Workload | None = None) -> None:
+    ``measurements`` stand beside the traces, of which there then may be none.
+    """
+
+    def __init__(
+        self,
+        traces: Sequence[Trace],
+        convention: Convention,
+        workload: Workload | None = None,
+        measurements: Measurements | None = None,
+    ) -> None:
+        self.measurements = measurements or Measurements()
         self.traces = tuple(with_copies(trace, convention.copies) for trace in traces)
         self.convention = convention
         self.workload = workload or Workload()
@@ -54,6 +66,11 @@ class Run:
     def facts(self) -> tuple[TraceFacts, ...]:
         """What each trace says of its machine and profiler."""
         return tuple(trace.facts() for trace in self.traces)
+
+    @property
+    def path(self) -> Path:
+        """The first of its files: what a message calls it by."""
+        return self.traces[0].path if self.traces else self.measurements.paths[0]
 
     @property
     def files(self) -> int:
@@ -77,6 +94,8 @@ class Run:
     def ranks(self) -> tuple[Rank, ...]:
         """The ranks, by number. Raises NothingMeasured for a run without kernels."""
         ranks = self._found[0]
+        if not self.traces:
+            return ()
         if not any(trace.has_kernels() for trace in self.traces):
             raise NothingMeasured(self._why_no_kernels())
         return ranks

@@ -22,6 +22,8 @@ RUN = "run"
 STEADY = "steady"
 _EXPLICIT = re.compile(r"(-?\d+):(-?\d+)")
 WORDS = (MEDIAN, RUN, STEADY, "first", "last")
+NONE = ""
+"""The window of what was measured outside of a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,11 @@ class WindowSpec:
     @property
     def whole_run(self) -> bool:
         return self.window == RUN
+
+    @property
+    def outside(self) -> bool:
+        """Whether there is no window at all: nothing of a trace is looked at."""
+        return self.window == NONE
 
     @property
     def explicit(self) -> tuple[int, int] | None:
@@ -54,9 +61,15 @@ class WindowSpec:
         return self.window
 
     def __str__(self) -> str:
+        if self.outside:
+            return "measured outside of a trace"
         span = "" if self.span is Span.RANGE or self.whole_run or self.explicit else f", span {self.span}"
         kernels = "all kernels" if self.whole_run else f"kernels {self.kernels}"
         return f"window {printable(self.window)}{span}, {kernels}"
+
+
+OUTSIDE = WindowSpec(NONE)
+"""The spec of what was measured outside of a trace."""
 
 
 @dataclass(frozen=True, slots=True)

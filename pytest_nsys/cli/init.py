@@ -23,7 +23,6 @@ from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
@@ -371,7 +370,7 @@ def _excused(draft: Draft, evidence_of: Callable[[GateFile], Captures], name: st
     captures = evidence_of(gate)
     for assertion in gate.assertions:
         with contextlib.suppress(NsysError):  # the judgement of the draft tells of it
-            table = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
+            table = captures.rows(assertion.measures, spec_for(captures.convention, assertion))
             found += absences(table, assertion.where)
     return replace(draft, allow_missing=excuse(found)) if found else draft
 

@@ -1,8 +1,9 @@
 """What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how is a value written for people?
 
 A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers),
-``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). Everything is exact:
-decimals become fractions, print alone rounds.
+``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). What was measured
+outside of a trace may be of any unit of its own, too. Everything is exact: decimals become fractions, print alone
+rounds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ RATIO = "%"
 COUNT = "count"
 BARE = "1"
 HASH = "hash"
+ANY = ""
+"""The unit of what was measured outside of a trace, as long as nobody has looked."""
 
 NANOSECONDS: Mapping[str, int] = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Written units of time, in rising order."""
@@ -38,13 +41,29 @@ BYTES: Mapping[str, int] = {
     "kB": 10**3,
     "MB": 10**6,
     "GB": 10**9,
+    "TB": 10**12,
     "KiB": 1 << 10,
     "MiB": 1 << 20,
     "GiB": 1 << 30,
+    "TiB": 1 << 40,
 }
 """Written units of size."""
 
-WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES)
+MEMORY = "GiB"
+"""The unit of sizes that were measured in powers of 1 024: people who write 72GiB want to read it."""
+
+COMPUTE_RATE = "TFLOP/s"
+FLOPS: Mapping[str, Fraction] = {
+    "GFLOP/s": Fraction(1, 1000),
+    COMPUTE_RATE: Fraction(1),
+    "PFLOP/s": Fraction(1000),
+}
+"""Written units of work per time."""
+
+WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES, *FLOPS)
+
+UNIT = r"(?:[^\W\d_]|°\w)\w*(?:/\w+)*"
+"""How a unit is written that is none of these: ``W``, ``img/s``."""
 
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
 
@@ -66,10 +85,14 @@ class Quantity(NamedTuple):
 
     @property
     def amounts(self) -> dict[str, Fraction]:
-        """What it is in the base of each unit of metrics that it fits: a bare number fits two."""
-        for unit, scales in ((TIME, NANOSECONDS), (SIZE, BYTES)):
-            if self.unit in scales:
-                return {unit: self.value * scales[self.unit]}
+        """What it is in the base of each unit of metrics that it fits: a bare number and a size fit two."""
+        if self.unit in NANOSECONDS:
+            return {TIME: self.value * NANOSECONDS[self.unit]}
+        if self.unit in BYTES:
+            size = self.value * BYTES[self.unit]
+            return {SIZE: size, MEMORY: size / BYTES[MEMORY]}
+        if self.unit in FLOPS:
+            return {COMPUTE_RATE: self.value * FLOPS[self.unit]}
         if self.unit in (POINTS, RATIO):
             return {RATIO: self.value / 100}
         if self.unit:
@@ -77,8 +100,8 @@ class Quantity(NamedTuple):
         return {BARE: self.value} | ({COUNT: self.value} if self.value.denominator == 1 else {})
 
 
-def parse_quantity(text: str) -> Quantity:
-    """The quantity that ``text`` is, without regard to what it is for."""
+def parse_quantity(text: str, *, any_unit: bool = False) -> Quantity:
+    """The quantity that ``text`` is, without regard to what it is for; ``any_unit``: in a unit of its own, too."""
     written = MICRO.sub("us", " ".join(text.split()))
     if written.startswith("-"):
         raise UnitMistake(f"a quantity is never negative: '{printable(written, 40)}'")
@@ -86,7 +109,7 @@ def parse_quantity(text: str) -> Quantity:
     if match is None:
         raise UnitMistake(f"'{printable(written, 40)}' is not a number: write it as in 60%, 1.5ms or 1000")
     unit = match["unit"] or ""
-    if unit and unit not in WRITTEN_UNITS:
+    if unit and unit not in WRITTEN_UNITS and not (any_unit and re.fullmatch(UNIT, unit)):
         known = did_you_mean(unit, WRITTEN_UNITS) or f" (units are {', '.join(WRITTEN_UNITS)})"
         raise UnitMistake(f"unknown unit '{printable(unit, 40)}'{known}")
     return Quantity(Fraction(match["number"]), unit, written)
@@ -96,6 +119,8 @@ def limit_value(quantity: Quantity, metric_unit: str, name: str) -> Fraction:
     """What ``quantity`` is in the base of ``metric_unit``; ``name`` is the metric's, for the mistake."""
     if metric_unit == COUNT and not quantity.unit and quantity.value.denominator != 1:
         raise UnitMistake(f"{name} is a count: write a whole number, not {quantity.text}")
+    if metric_unit == ANY:
+        return next(iter(quantity.amounts.values()))
     if metric_unit in quantity.amounts and quantity.unit != POINTS:
         return quantity.amounts[metric_unit]
     raise UnitMistake(f"{name} is {_wanted(quantity, metric_unit)}, not {quantity.text}")
@@ -141,7 +166,7 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
     if metric_unit == BARE:
         plain = _decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
         return f"a number without unit: write {plain}"
-    if metric_unit == SIZE:
+    if metric_unit in (SIZE, MEMORY):
         return f"a size: write it in {', '.join(BYTES)}"
     return f"in {metric_unit}: write {number}{metric_unit}"
 
@@ -156,7 +181,8 @@ def format_value(value: Value, unit: str = TIME, more_digits: int = 0) -> str:
         return _decimal(Fraction(value) * 100, 2 + more_digits, at_least=1) + "%"
     if unit == SIZE:
         return _format_scaled(value, {unit: BYTES[unit] for unit in (SIZE, "kB", "MB", "GB")}, 4 + more_digits)
-    text = _decimal(value, 3 + more_digits, thousands=" " if unit in RATES else "")
+    digits = 3 + _zeros(value) + more_digits
+    text = _decimal(value, digits, thousands="" if unit in (COUNT, BARE) else " ")
     return text if unit in (COUNT, BARE) else f"{text} {unit}"
 
 
@@ -182,6 +208,12 @@ def three_digits(value: Value) -> str:
     return f"{sign}{float(rounded):.{decimals}f}" if rounded else f"{sign}<0.001"
 
 
+def _zeros(value: Value) -> int:
+    """How many more decimals a small value takes to be seen at all: a learning rate is not 0."""
+    size = abs(Fraction(value))
+    return next((n for n in range(18) if size * 10**n >= Fraction(1, 100)), 0)
+
+
 def format_apart(a: Value, b: Value, unit: str) -> tuple[str, str]:
     """Both values for people, with as many digits as it takes to tell them apart; exact where none do."""
     for more_digits in range(5):
@@ -198,7 +230,7 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
     parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
     if absolute is not None:
         points = _decimal(absolute * 100, 18) + POINTS
-        plain = _decimal(absolute, 18) + (unit if unit in (*RATES, SIZE) else "")
+        plain = _decimal(absolute, 18) + (unit if unit not in (COUNT, BARE) else "")
         parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else plain)
     return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import WindowSpec, spec_under
+from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span
-from pytest_nsys.core.units import BARE
+from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.keys import KEYS
@@ -65,9 +65,13 @@ class Tolerance:
 
 
 class Constant(NamedTuple):
-    """A limit written in the gate file."""
+    """A limit written in the gate file, in the base of its unit.
+
+    ``unit`` is the metric's unit that it fits, where the gate file alone does not know the metric's.
+    """
 
     value: Fraction
+    unit: str = ANY
 
 
 class FromHistory(NamedTuple):
@@ -187,7 +191,8 @@ class Waiver:
     """Rows that may stay outside their limit for a while, up to ``ceiling`` (down to it, where more is better).
 
     ``where`` empty: every row of the assertion. The waiver holds until the end of the day ``expires``, in UTC.
-    ``shared``: it stands for several items of a ``for:``, none of which can tell whether another needs it.
+    ``shared``: it stands for several items of a ``for:``, none of which can tell whether another needs it. ``unit`` is
+    as that of a Constant.
     """
 
     ceiling: Fraction
@@ -197,6 +202,7 @@ class Waiver:
     link: str = ""
     where: Mapping[str, Selector] = field(default_factory=dict)
     shared: bool = False
+    unit: str = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +210,8 @@ class Assertion:
     """One sentence; one pytest item. ``name`` is what the item is called, unique in its file.
 
     ``pipeline``: beside the limit the median period has to be nearer the longer stage than the sum of both.
-    ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*.
+    ``fail_after``: of bad runs in a row the first that fails; the ones before are *inconclusive*. ``outside`` is what
+    is known of a metric that was measured outside of the traces, which ``measured.settled`` completes.
     """
 
     name: str
@@ -229,11 +236,18 @@ class Assertion:
     window: str = "median"
     span: Span | None = None
     kernels: KernelsMode | None = None
+    outside: Metric | None = None
+
+    @property
+    def measures(self) -> Metric:
+        """Its metric."""
+        return self.outside or METRICS[self.metric]
 
     @property
     def judged(self) -> Judged:
-        """What its limit is set for."""
-        return judged(METRICS[self.metric], self.aggregates, self.balance_across)
+        """What its limit is set for; as long as nobody has looked at what was measured, in the unit of the limit."""
+        values, limit = judged(self.measures, self.aggregates, self.balance_across), self.require.limit
+        return values._replace(unit=values.unit or limit.unit) if isinstance(limit, Constant) else values
 
     @property
     def needs_baseline(self) -> bool:
@@ -247,7 +261,8 @@ class Assertion:
 
 @dataclass(frozen=True, slots=True)
 class GateFile:
-    """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file.
+    """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file; ``measurements``
+    the file, or glob of files, beside each.
 
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
     sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span``, ``kernels`` and
@@ -260,6 +275,7 @@ class GateFile:
     assertions: tuple[Assertion, ...]
     convention: Convention
     traces: tuple[str, ...] = ()
+    measurements: tuple[str, ...] = ()
     run: Mapping[str, Label] = field(default_factory=dict)
     workload: Workload = Workload()  # noqa: RUF009  a NamedTuple: immutable
     comparable_on: tuple[str, ...] | None = None
@@ -271,6 +287,11 @@ class GateFile:
     allow_missing: AllowMissing = field(default_factory=dict)
 
     @property
+    def needs_trace(self) -> bool:
+        """Whether a trace has to be read for it: an assertion is of more than measurements beside one."""
+        return not self.assertions or any(assertion.outside is None for assertion in self.assertions)
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """The mesh axes that the setup label or ``run`` states."""
         stated = (key for key in self.run if key not in KEYS["run"])
@@ -279,6 +300,8 @@ class GateFile:
 
 def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
     """What the assertion is judged on."""
+    if assertion.outside is not None:
+        return OUTSIDE
     return spec_under(convention, assertion.window, assertion.span, assertion.kernels)
 
 
@@ -288,6 +311,6 @@ def request_of(gate: GateFile, assertion: Assertion) -> Request:
 
 
 def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:
-    """What the assertions of a gate file, all by default, will ask of a run."""
+    """What the assertions of a gate file, all by default, will ask of the traces of a run."""
     chosen = gate.assertions if assertions is None else assertions
-    return [request_of(gate, each) for each in chosen]
+    return [request_of(gate, each) for each in chosen if each.outside is None]

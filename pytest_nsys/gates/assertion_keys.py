@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.units import HASH, format_tolerance
+from pytest_nsys.core.units import ANY, HASH, format_tolerance
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
@@ -112,7 +112,7 @@ def _tolerance(assertion: Entry, entry: Entry | None, judged: Judged, default: T
     if "tolerance" in assertion.fields:
         assertion.mistake("tolerance", "the tolerance is given twice: here and under 'baseline'")
     tolerance = tolerance_of(entry)
-    if tolerance.absolute and judged.unit not in tolerance.absolute:
+    if tolerance.absolute and judged.unit not in (ANY, *tolerance.absolute):
         assertion.mistake("baseline", nothing_for(judged))
     return tolerance
 
@@ -136,7 +136,7 @@ class Selecting(Entry):
         axis = self.text("balance")
         if axis is None:
             return None
-        if axis.strip() not in self.gate.axes or "rank" not in metric.dimensions:
+        if axis.strip() not in self.gate.axes or not (metric.outside or "rank" in metric.dimensions):
             self.mistake("balance", unknown_axis(axis.strip(), self.gate.axes))
         if "across" in self.fields:
             self.mistake("across", "'across' and 'balance' cannot stand together")
@@ -155,14 +155,15 @@ class Selecting(Entry):
         """The selectors of ``where:``; ``fixed`` are dimensions that a sentence selects already."""
         found = {}
         for dimension, node in self._dimensions(metric, "where", fixed):
-            found[dimension] = Selector(tuple(self._labels(dimension, self.reader.one_or_items(node, dimension))))
+            nodes = self.reader.one_or_items(node, dimension)
+            found[dimension] = Selector(tuple(self._labels(metric, dimension, nodes)))
         return found
 
     def choices(self, metric: Metric, fixed: Collection[str]) -> list[dict[str, Selector]]:
         """The selectors of each item that ``for:`` makes; without it one choice of nothing."""
         labels: dict[str, list[str]] = {}
         for dimension, node in self._dimensions(metric, "for", fixed):
-            some = self._labels(dimension, self.reader.items(node, f"for {printable(dimension, 40)}"))
+            some = self._labels(metric, dimension, self.reader.items(node, f"for {printable(dimension, 40)}"))
             labels[dimension] = list(dict.fromkeys(some))
             if len(labels[dimension]) < len(some):
                 self.reader.mistake(node, f"for {dimension} names a value twice")
@@ -186,9 +187,9 @@ class Selecting(Entry):
             if wrong is None or key == "across":  # whose words are looked at all the same
                 yield word.value, node
 
-    def _labels(self, dimension: str, nodes: Iterable[Node]) -> list[str]:
+    def _labels(self, metric: Metric, dimension: str, nodes: Iterable[Node]) -> list[str]:
         def parse(text: str) -> str:
-            return selector_value(dimension, text.strip(), self.gate.axes)
+            return selector_value(metric, dimension, text.strip(), self.gate.axes)
 
         found = (self.reader.parsed(node, dimension, parse) for node in nodes)
         return [label for label in found if label is not None]
@@ -238,7 +239,7 @@ class _Assertion(Selecting):
         sentence = self._from_sentence() if "assert" in self.fields else self._from_keys()
         if sentence is None:
             return []
-        metric = METRICS[sentence.metric]
+        metric = sentence.measures
         self._check_exact(sentence)
         self._check_delay(sentence)
         where = self.where(metric, fixed=sentence.where)
@@ -351,7 +352,7 @@ class _Assertion(Selecting):
         name = self.text("metric")
         if name is None:
             return None
-        metric = METRICS.get("_".join(name.split()))
+        metric = metric_called(name)
         if metric is None:
             hint = did_you_mean(name, METRICS)
             self.mistake("metric", f"unknown metric '{printable(name, 60)}'{hint}")

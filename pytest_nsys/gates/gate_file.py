@@ -51,6 +51,7 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
         assertions=(),
         convention=convention,
         traces=said.get("trace", ()),
+        measurements=said.get("measurements", ()),
         run=run,
         workload=read_workload(reader, file.fields.get("workload"), said, path.parent),
         comparable_on=said.get("comparable_on"),

@@ -14,14 +14,17 @@ from typing import NamedTuple
 
 from pytest_nsys.core.errors import did_you_mean
 from pytest_nsys.core.units import (
+    ANY,
     BARE,
     COUNT,
     HASH,
     MICRO,
     RATIO,
     TIME,
+    UNIT,
     Quantity,
     absolute_amount,
+    absolute_amounts,
     limit_value,
     parse_quantity,
     relative_amount,
@@ -126,7 +129,7 @@ NO_TOLERANCE = "there is no tolerance to add: write one into the gate file, as i
 _COMPARISON = re.compile(r"\s*(?P<words>!=|[<>=≤≥]+|below\b|above\b|at\s+least\b|at\s+most\b)")
 _MEANT = {"=": "==", "=>": ">=", "=<": "<=", "≥": ">=", "≤": "<=", "===": "==", "<>": "!="}
 _TOKEN = re.compile(
-    r"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{3}\b))*\s*(?:%|[^\W\d_]+(?:/s)?)?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
+    rf"(?P<quantity>[0-9.](?:[0-9_.]|,(?=[0-9]{{3}}\b))*\s*(?:%|{UNIT})?)|(?P<word>[^\W\d]\w*)|(?P<symbol>\S)"
 )
 _SIGNS = {"+": "+", "plus": "+", "-": "-", "minus": "-"}
 _SIDES = (("below", "above"), ("at most", "at least"), ("<=", ">="), ("plus", "minus"), ("+", "-"))
@@ -227,7 +230,7 @@ def parse_requirement(
         comparator = _against_baseline(words, at)
         limit = FromBaseline(_tolerance(tokens, comparator, metric, tolerance))
     else:
-        limit = Constant(_constant(first, metric))
+        limit = _constant(first, metric)
     tokens.end()
     written = " ".join(text[at:].split())
     _check_reach(Requirement(comparator, limit, written), metric, text[:at], at)
@@ -262,7 +265,8 @@ def _check_reach(require: Requirement, metric: Judged, subject: str, at: int) ->
 
 def gives_something(tolerance: Tolerance, metric: Judged) -> bool:
     """Whether a tolerance says anything for values of ``metric``."""
-    return tolerance.noise or bool(tolerance.relative) or metric.unit in tolerance.absolute
+    fits = metric.unit in tolerance.absolute or (metric.unit == ANY and bool(tolerance.absolute))
+    return tolerance.noise or bool(tolerance.relative) or fits
 
 
 def nothing_for(metric: Judged) -> str:
@@ -276,7 +280,7 @@ def exact_alone(metric: Judged) -> str:
     return f'{metric.name} has no tolerance: write require: "== baseline"'
 
 
-def _constant(token: _Token, metric: Judged) -> Fraction:
+def _constant(token: _Token, metric: Judged) -> Constant:
     if token.kind == "word":
         hint = did_you_mean(token.text, ["baseline"])
         what = f"'{printable(token.text, 40)}' is not a number or 'baseline'{hint}"
@@ -284,7 +288,11 @@ def _constant(token: _Token, metric: Judged) -> Fraction:
     if token.text in _SIGNS:
         raise SentenceMistake(token.offset, "a limit has no sign: write a number from 0 on, or baseline")
     with mistaken_at(token.offset):
-        return limit_value(parse_quantity(token.text), metric.unit, metric.name)
+        quantity = parse_quantity(token.text, any_unit=metric.unit == ANY)
+        if metric.unit == ANY:
+            unit, value = next(iter(quantity.amounts.items()))
+            return Constant(value, unit)
+        return Constant(limit_value(quantity, metric.unit, metric.name))
 
 
 def _against_baseline(words: str, offset: int) -> Comparator:
@@ -347,7 +355,9 @@ def _part(token: _Token, metric: Judged) -> Tolerance:
         what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
         raise SentenceMistake(token.offset, what)
     with mistaken_at(token.offset):
-        quantity: Quantity = parse_quantity(token.text)
+        quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit == ANY)
         if quantity.unit == RATIO:
             return Tolerance(relative_amount(quantity))
+        if metric.unit == ANY:
+            return Tolerance(absolute=absolute_amounts(quantity))
         return Tolerance(absolute={metric.unit: absolute_amount(quantity, metric.unit, metric.name)})

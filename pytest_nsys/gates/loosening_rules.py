@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 from pytest_nsys.analysis.quality import AT_LEAST, CHECKS, OFF, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE
-from pytest_nsys.core.units import format_tolerance, format_value, written_value
+from pytest_nsys.core.units import ANY, format_tolerance, format_value, written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import (
     Aggregate,
@@ -205,12 +205,14 @@ def waivers(was: tuple[Waiver, ...], now: tuple[Waiver, ...], sides: Sides) -> I
 def _excuses(old: Waiver, new: Waiver, worse: int) -> bool:
     """Whether ``old`` excused all that ``new`` does."""
     reached = all(way * new.ceiling <= way * old.ceiling for way in ((worse,) if worse else (1, -1)))
-    return reached and new.expires <= old.expires and covers(old.where, new.where)
+    return reached and old.unit == new.unit and new.expires <= old.expires and covers(old.where, new.where)
 
 
 def _waived(waiver: Waiver, unit: str) -> str:
     rows = f"{spelled(waiver.where)} " if waiver.where else ""
-    return printable(f"{rows}up to {format_value(waiver.ceiling, unit)} until {waiver.expires}", SHOWN_TEXT)
+    return printable(
+        f"{rows}up to {format_value(waiver.ceiling, waiver.unit or unit)} until {waiver.expires}", SHOWN_TEXT
+    )
 
 
 def limit_of(key: str) -> Rule:
@@ -232,6 +234,8 @@ def limit_of(key: str) -> Rule:
 def _other_constant(was: Requirement, now: Requirement) -> ChangeKind | None:
     """How two limits differ of which one at least is a constant; None where the new one allows no more."""
     if not (isinstance(was.limit, Constant) and isinstance(now.limit, Constant)):
+        return ChangeKind.CHANGED
+    if was.limit.unit != now.limit.unit:
         return ChangeKind.CHANGED
     if Comparator.NE in (was.comparator, now.comparator):
         return ChangeKind.CHANGED if (was.comparator, was.limit) != (now.comparator, now.limit) else None
@@ -264,6 +268,7 @@ def _tolerances(was: Tolerance | None, now: Tolerance | None, unit: str) -> Iter
     """A wider tolerance; none at all is exact, and the noise alone is tighter than any amount."""
     if now is None or (was is not None and now.noise):
         return
+    unit = unit or next(iter(now.absolute), ANY)
     if was is None or was.noise:
         old = NONE if was is None else "noise"
         amount = format_tolerance(now.relative, now.absolute.get(unit), unit, noise=now.noise)
@@ -283,7 +288,8 @@ def _warns(_: Severity, now: Severity) -> bool:
 
 
 ASSERTION_RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("name", "sentence", "location", "metric"), says_nothing),  # of another metric all is told
+    # Of another metric all is told.
+    **dict.fromkeys(("name", "sentence", "location", "metric", "outside"), says_nothing),
     "require": limit_of("limit"),
     "where": rows,
     "aggregates": aggregates,
@@ -310,6 +316,7 @@ GATE_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("path", "assertions", "tolerance", "window", "span", "kernels", "allow_missing"), says_nothing),
     "convention": each_part("convention", but="name"),
     "traces": another("trace"),
+    "measurements": another("measurements"),
     "run": each_part("run"),
     "workload": each_part("workload", but="world"),  # which `run` says
     "comparable_on": looser("comparable_on", agree_less, lambda names: "all" if names is None else spelled(names)),

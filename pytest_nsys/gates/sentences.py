@@ -4,25 +4,27 @@
     [an aggregate word] METRIC of selectors           COMPARISON LIMIT
     [selectors] balance of METRIC across AXIS         COMPARISON LIMIT
     [selectors] pipeline overlap_score                COMPARISON LIMIT
+    [selectors] measured NAME                         COMPARISON LIMIT
     no [selector] METRIC
     no new kernels, no vanished kernels
 
-A selector is ``rank 3``, or a bare word for the metric's last dimension.
+A selector is ``rank 3``, or a bare word for the metric's last dimension. What is measured outside of a trace has the
+dimensions that its file says, and none is known here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.collectives import spelt
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean, hint
-from pytest_nsys.core.units import COUNT, HASH, MICRO, TIME
+from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, TIME
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
@@ -88,7 +90,8 @@ def asserted(subject: Subject, require: Requirement, text: str, location: Locati
     """The assertion that is called, and reads, as ``text``; the gate file says the rest."""
     said = (subject.where, subject.aggregates, subject.balance_across, subject.pipeline)
     usual = {key: getattr(gate, key) for key in ("window", "span", "kernels", "allow_missing")}
-    return Assertion(text, text, location, subject.metric.name, require, *said, **usual)
+    made = Assertion(text, text, location, subject.metric.name, require, *said, **usual)
+    return replace(made, outside=subject.metric) if subject.metric.outside else made
 
 
 def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tuple[Subject, Requirement]:
@@ -121,19 +124,23 @@ def not_a_quantity(metric: Metric) -> str:
 
 
 def check_dimension(name: str, metric: Metric, axes: Collection[str]) -> str | None:
-    """What is wrong with ``name`` as a dimension of ``metric``, None where it is one."""
+    """What is wrong with ``name`` as a dimension of ``metric``, None where it is one, or may be."""
+    if metric.outside and metric.unit == ANY:
+        return None
     known = (*metric.dimensions, *(axes if "rank" in metric.dimensions else ()))
     if name in known:
         return None
     return f"{metric.name} has no dimension '{printable(name, 40)}'{hint(name, known, 'it has')}"
 
 
-def selector_value(dimension: str, text: str, axes: Collection[str]) -> str:
-    """``text`` as a label of ``dimension``; ValueError says why it cannot be one."""
+def selector_value(metric: Metric, dimension: str, text: str, axes: Collection[str]) -> str:
+    """``text`` as a label of a metric's ``dimension``; ValueError says why it cannot be one."""
     if dimension in NUMBERED or dimension in axes:
         if re.fullmatch(r"-?[0-9]{1,18}", text) is None:
             raise ValueError(f"{dimension} is a number, not '{printable(text, 40)}'")
         return str(int(text))
+    if metric.outside:
+        return text
     if dimension == "quantile" and text not in QUANTILES:
         raise ValueError(f"a quantile is one of {', '.join(QUANTILES)}, not '{printable(text, 40)}'")
     return spelt(text) if dimension == "collective" else text
@@ -187,7 +194,7 @@ def _parse_none(words: list[_Word], axes: Collection[str]) -> tuple[Subject, Req
         if meant := did_you_mean(written, _KERNEL_SENTENCES, 0.8):
             raise SentenceMistake(words[1].offset, f"unknown metric '{written}'{meant}") from None
         raise
-    if metric.unit not in (TIME, COUNT):
+    if metric.unit not in (TIME, COUNT, ANY):
         raise SentenceMistake(words[0].offset, f"'no' is for times and counts: {metric.name} is neither")
     if len(prefix) > 1:
         raise SentenceMistake(prefix[1].offset, f"'no' takes one selector at most: write {metric.name} == 0")
@@ -213,7 +220,7 @@ def _selectors_first(words: list[_Word]) -> list[_Word]:
     """``family_ns of gemm`` in the order of ``gemm family_ns``."""
     for of in (i for i, word in enumerate(words[:-1]) if word.text == "of"):
         for start, name in _names(words, of):
-            if name in METRICS:
+            if name in METRICS or words[start].text == MEASURED:
                 return [*words[:start], *words[of + 1 :], *words[start:of]]
     return words
 
@@ -232,7 +239,7 @@ def _parse_subject(words: list[_Word], axes: Collection[str]) -> Subject:
     beside, metric = _split_metric(rest[:-2])
     if beside:
         raise SentenceMistake(beside[0].offset, "selectors stand before 'balance'")
-    if axis.text not in axes or "rank" not in metric.dimensions:
+    if axis.text not in axes or not (metric.outside or "rank" in metric.dimensions):
         raise SentenceMistake(axis.offset, unknown_axis(axis.text, axes))
     subject = _read_prefix(Subject(metric, balance_across=axis.text), words[:at], axes)
     if subject.aggregates:
@@ -248,6 +255,11 @@ def unknown_axis(name: str, axes: Collection[str]) -> str:
 
 def _split_metric(words: list[_Word]) -> tuple[list[_Word], Metric]:
     """The metric that ends ``words`` (blanks may stand for underscores) and the words before it."""
+    if (at := next((i for i, word in enumerate(words) if word.text == MEASURED), None)) is not None:
+        name = "_".join(word.text for word in words[at + 1 :])
+        if not name:
+            raise SentenceMistake(words[at].offset, f"the name is missing after '{MEASURED}'")
+        return words[:at], measured(name)
     for start, name in _names(words, len(words)):
         if name in METRICS:
             return words[:start], METRICS[name]
@@ -293,6 +305,9 @@ def _read_prefix(subject: Subject, words: list[_Word], axes: Collection[str]) ->
                 raise SentenceMistake(word.offset, f"one word takes all together: '{first}' or '{word.text}'")
             subject.aggregates = (Aggregate(word.text),)
             i += 2 if following is not None and following.text == "of" else 1
+        elif subject.metric.outside and following is not None:
+            _select_named(subject, word, following, axes)
+            i += 2
         else:
             _select_bare(subject, word, axes)
             i += 2 if _last(words, i) else 1
@@ -322,6 +337,11 @@ def _select_named(subject: Subject, word: _Word, value: _Word | None, axes: Coll
 def _select_bare(subject: Subject, word: _Word, axes: Collection[str]) -> None:
     """A word without its dimension selects on the metric's last one."""
     others = [d for d in subject.metric.dimensions if d != "rank"]
+    if subject.metric.outside:
+        what = (
+            f"'{printable(word.text, 40)}' of which label? Write the label before it, as in 'rank 3' or 'phase decode'"
+        )
+        raise SentenceMistake(word.offset, what)
     shown = printable(word.text, 40)
     if not others:
         name = subject.metric.name
@@ -338,4 +358,4 @@ def _select(subject: Subject, dimension: str, value: _Word, axes: Collection[str
         what = f"{dimension} is selected twice: '{printable(first, 40)}' and '{printable(value.text, 40)}'"
         raise SentenceMistake(value.offset, what)
     with mistaken_at(value.offset):
-        subject.where[dimension] = Selector((selector_value(dimension, value.text, axes),))
+        subject.where[dimension] = Selector((selector_value(subject.metric, dimension, value.text, axes),))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
-from fractions import Fraction
 
 from yaml.nodes import Node
 
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean
-from pytest_nsys.core.units import limit_value, parse_quantity
+from pytest_nsys.core.units import ANY, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFile, Severity, Waiver
 from pytest_nsys.gates.assertion_keys import Selecting
@@ -53,6 +52,8 @@ def attach_waivers(
 def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str]) -> tuple[str, ...]:
     """The dimensions that judged rows of the assertion may still be told apart by, mesh axes among them."""
     left = list(metric.dimensions)
+    if metric.outside:  # what rows there are only its file knows
+        return tuple(dict.fromkeys((*left, *axes)))
     for step in assertion.aggregates:
         if step.over is None:
             return tuple(d for d in (*left, *(axes if "rank" in left else ())) if d in assertion.where)
@@ -94,7 +95,8 @@ class _Waiver(Selecting):
         if ceiling is None or "expires" not in said or "reason" not in said:
             return None
         return Waiver(
-            ceiling=ceiling,
+            ceiling=ceiling.value,
+            unit=ceiling.unit,
             expires=said["expires"],
             reason=" ".join(said["reason"].split()),
             location=self.reader.location(self.node),
@@ -114,24 +116,25 @@ class _Waiver(Selecting):
         if why is not None:
             self.mistake("assertion", f"'{printable(assertion.name, 60)}' cannot be waived: {why}")
 
-    def _ceiling(self, assertion: Assertion | None) -> Fraction | None:
+    def _ceiling(self, assertion: Assertion | None) -> Constant | None:
         """How far a value may go, in the base of the metric's unit."""
         if "ceiling" not in self.fields:
             return None
 
-        def parse(text: str) -> Fraction:
-            quantity = parse_quantity(text)
+        def parse(text: str) -> Constant:
+            quantity = parse_quantity(text, any_unit=assertion is not None and assertion.outside is not None)
             if assertion is None:
-                return quantity.value
+                return Constant(quantity.value)
             values = assertion.judged
-            ceiling = limit_value(quantity, values.unit, values.name)
+            open_unit = next(iter(quantity.amounts)) if assertion.outside is not None else ANY
+            ceiling = limit_value(quantity, open_unit or values.unit, values.name)
             comparator, limit = assertion.require.comparator, assertion.require.limit
             if why := impossible(ceiling, values):
                 self.mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
             held = comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
             if held and comparator is not Comparator.NE:
                 self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")
-            return ceiling
+            return Constant(ceiling, open_unit)
 
         return self.reader.parsed(self.fields["ceiling"], "ceiling", parse)
 
@@ -143,7 +146,7 @@ class _Waiver(Selecting):
         if first.balance_across is not None:
             self.mistake("where", "a balance is one value, the worst: its waiver takes no 'where'")
             return {}
-        metric = METRICS[first.metric]
+        metric = first.measures
         where = self.where(metric, fixed=())
         left = dimensions_left(first, metric, self.gate.axes)
         for key, _ in self.reader.entries(self.fields["where"], "where"):

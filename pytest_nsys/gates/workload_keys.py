@@ -13,7 +13,6 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
@@ -50,7 +49,7 @@ def options_of(workload: Workload, command: str) -> list[str]:
 def check_needed(reader: Reader, assertions: Iterable[Assertion], stated: Container[str]) -> None:
     """Notes each assertion on a metric that takes a key which the file, whose keys are ``stated``, lacks."""
     for assertion in assertions:
-        needs = METRICS[assertion.metric].needs if assertion.metric in METRICS else None
+        needs = assertion.measures.needs
         if needs is not None and needs.key not in stated:
             place = assertion.location
             what = f"{assertion.metric} needs {needs.key}: {needs.example} in this file: patterns (%) of range names"

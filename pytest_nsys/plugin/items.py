@@ -18,6 +18,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import Step
+from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Outcome, Verdict
@@ -188,8 +189,8 @@ class GateItem(JudgedItem):
     def _next_steps(self, verdict: Verdict) -> list[Step]:
         session = session_of(self.config)
         steps = []
-        if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA):
-            command = METRICS[self.assertion.metric].view
+        if verdict.outcome in (Outcome.FAILED, Outcome.NO_DATA) and verdict.assertion.outside is None:
+            command = self.assertion.measures.view
             if command == "pipeline" and self.gate.workload.pipeline is None:
                 command = "streams"
             rank = worst_rank(verdict)
@@ -240,8 +241,10 @@ class GateItem(JudgedItem):
         shown = ", ".join(session_of(self.config).traces(self.gate))
         key = self.context.captures.key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
-        parts = [f"{key.world} rank{'s' if key.world != 1 else ''}", mesh, key.gpu or "", self.gate.convention.name]
-        return f"{shown} ({', '.join(part for part in parts if part)})"
+        convention = self.gate.convention.name if key.convention is not None else ""
+        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", convention]
+        said = ", ".join(part for part in parts if part)
+        return f"{shown} ({said})" if said else shown
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """Also what -W error makes of a warning."""

@@ -74,7 +74,12 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
     """The values of the past and of now; None where there is no past."""
     labels, sid = tuple(asked["labels"]), SeriesId(*asked["sid"])
     of_row: StoredSeries | None = next(
-        (s for s in past.series if (s.gate, s.digest, s.sid) == (asked["gate"], asked["digest"], sid)), None
+        (
+            s
+            for s in past.series
+            if (s.gate, s.digest, s.sid) == (asked["gate"], asked["digest"], sid) and labels in s.rows
+        ),
+        None,
     )
     values = of_row.rows.get(labels, {}) if of_row is not None else {}
     points = [

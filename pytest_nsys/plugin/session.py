@@ -21,6 +21,7 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.measurements import NONE_GIVEN
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
@@ -33,6 +34,7 @@ from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
+from pytest_nsys.traces.measurements import find_measurements
 from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace, usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.past_runs import PastRuns
@@ -47,6 +49,8 @@ OF_THE_WHOLE_RUN = ("kernels", "collectives")
 """Commands that measure the whole run where they are given no window."""
 
 NOT_GIVEN = "no trace given (--nsys-trace=PATH, or nsys_trace in the ini file)"
+MEASUREMENTS = "nsys_measurements"
+
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
@@ -116,8 +120,8 @@ class NsysSession:
         """
         from pytest_nsys.tools.executors import in_ci
 
-        asked = given(self.config, "nsys_strict") or given(self.config, "nsys_trace") or self._against
-        return bool(asked) or self.updating or in_ci()
+        asked = (given(self.config, name) for name in ("nsys_strict", "nsys_trace", MEASUREMENTS))
+        return any(asked) or bool(self._against) or self.updating or in_ci()
 
     def source(self, gate: GateFile | None = None) -> Source:
         """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
@@ -132,25 +136,42 @@ class NsysSession:
             raise UsageMistake(NO_TRACE) if self.needs_traces else NoTraceGiven(NOT_GIVEN)
         return Source(tuple(values), folder)
 
+    def _sources(self, gate: GateFile | None) -> tuple[Source, Source]:
+        """The traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is missing."""
+        values, folder = in_force(self.config, MEASUREMENTS)
+        beside = Source(tuple(values or ()), folder)
+        if gate is not None and gate.measurements and not self.config.getoption(MEASUREMENTS):
+            beside = Source(gate.measurements, gate.path.parent)
+        try:
+            return self.source(gate), beside
+        except UsageMistake:
+            alone = gate is not None and not gate.needs_trace
+            if beside.values and (alone or gate is None or not gate.assertions):
+                return Source((), self.here), beside
+            if alone:
+                raise UsageMistake(NONE_GIVEN) from None
+            raise
+
     def traces(self, gate: GateFile) -> tuple[str, ...]:
-        """The captures of a gate file as a person would type them; empty where nobody says."""
+        """The captures of a gate file as a person would type them, else its measurements; empty where nobody says."""
         if gate.path not in self._traces:
             try:
-                source = self.source(gate)
+                source, beside = self._sources(gate)
             except UsageMistake:
                 return ()
+            source = source if source.values else beside
             typed = source.base == self.here
             self._traces[gate.path] = tuple(v if typed else self.shown(source.base / v) for v in source.values)
         return self._traces[gate.path]
 
     def captures(self, gate: GateFile | None = None, convention: Convention | None = None) -> Captures:
         """The opened captures of a gate file. Raises UsageMistake, TraceError."""
-        source = self.source(gate)
+        source, beside = self._sources(gate)
         chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
         workload = gate.workload if gate is not None else Workload()
-        return self.library.captures(
-            source.values, source.base, chosen, workload, self._requests(source, chosen, workload, gate)
-        )
+        requests = self._requests(source, chosen, workload, gate)
+        files = tuple(find_measurements(value, beside.base) for value in beside.values)
+        return self.library.captures(source.values, source.base, chosen, workload, requests, files)
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
         """These assertions will be judged: what they ask of one run is read at once."""

@@ -127,6 +127,13 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
     setattr(config.option, setting.name, [_from(here, value) for value in values])
 
 
+def _check_measurements(config: pytest.Config, setting: Setting) -> None:
+    from pytest_nsys.traces.measurements import find_measurements
+
+    for value in config.getoption(setting.name) or ():
+        find_measurements(value, config.invocation_params.dir)
+
+
 def _from(folder: Path, value: str) -> str:
     """A path as a person would type it from the folder, of what lies in it."""
     path = Path(value)
@@ -206,6 +213,16 @@ _TABLE = (
         "nsys_strict",
         "fail gate files for which no trace is given, in place of skipping them; where CI is set they always fail",
         ini="fail gate files for which no trace is given, as --nsys-strict does",
+    ),
+    Setting(
+        "nsys_measurements",
+        "JSON of values that the training program or a benchmark wrote down, for sentences such as 'measured mfu >= "
+        "45%': a file or glob beside each capture, in the order of the traces. Repeated: one for each capture.",
+        "FILE",
+        ini="measurements, those of one capture a line, relative to the ini file",
+        many=True,
+        filled=True,
+        check=_check_measurements,
     ),
     Setting(
         "nsys_against",

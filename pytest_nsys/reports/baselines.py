@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import as_exact, median
 from pytest_nsys.core.model import Value
@@ -158,7 +158,7 @@ def _amount(value: Value, unit: str) -> str:
 
 def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     """Whether the tolerance of an assertion stands above the bound of the noise in every row."""
-    metric, unit = METRICS[reader.metric], reader.judged.unit
+    metric, unit = reader.measures, reader.judged.unit
     limit = reader.require.limit
     assert isinstance(limit, FromBaseline)
     if limit.tolerance is None:

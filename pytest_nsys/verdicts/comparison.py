@@ -15,7 +15,6 @@ from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
@@ -199,7 +198,7 @@ def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str
             if assertion.reads_stored:
                 verdict = _judged(assertion, context)
                 verdicts.append((name, verdict))
-                rows += [ComparedRow(name, assertion, verdict.unit, row) for row in _rows(verdict, pair)]
+                rows += [ComparedRow(name, verdict.assertion, verdict.unit, row) for row in _rows(verdict, pair)]
             elif assertion.needs_baseline:
                 not_held.append(f"{name}: {assertion.name}")
             else:
@@ -308,7 +307,7 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
         told = [a for a in pair.gate.assertions if a.reads_stored or (captures is pair.head and not a.needs_baseline)]
         for spec, metrics in grouped((spec_for(captures.convention, a), a.metric) for a in told).items():
             windows.setdefault(str(spec), captures.windows(spec))
-            notes |= dict.fromkeys(captures.notes(spec, *(METRICS[name] for name in dict.fromkeys(metrics))))
+            notes |= dict.fromkeys(captures.notes(spec, *map(captures.metric, dict.fromkeys(metrics))))
     pair, first = judged[0]
     return Side(
         paths=tuple(paths),
@@ -338,9 +337,10 @@ def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
 def _usual_pick(pairs: Sequence[Pair]) -> WindowSpec:
     """What most assertions of the first gate file are held against base on; of equally many the first."""
     gate, captures = pairs[0].gate, pairs[0].head
-    held = [assertion for assertion in gate.assertions if assertion.reads_stored]
-    specs = Counter(spec_for(captures.convention, assertion) for assertion in held or gate.assertions)
-    return specs.most_common(1)[0][0]
+    of_trace = [assertion for assertion in gate.assertions if assertion.outside is None]
+    held = [assertion for assertion in of_trace if assertion.reads_stored]
+    specs = Counter(spec_for(captures.convention, assertion) for assertion in held or of_trace)
+    return specs.most_common(1)[0][0] if specs else captures.spec(gate.window, gate.span, gate.kernels)
 
 
 def _only_in(here: Sequence[Mapping[Item, int]], there: Sequence[Mapping[Item, int]]) -> Iterator[Thing]:

@@ -15,6 +15,7 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, judge
+from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
@@ -38,7 +39,12 @@ class GateContext:
     refresh: str = ""
 
     def measure(self, assertion: Assertion) -> Table:
-        """The rows that the assertion judges. Raises TraceError where the traces are not good enough for them."""
+        """The rows that the assertion judges.
+
+        Raises TraceError where the traces are not good enough for them, UsageMistake where what was measured outside of
+        them is not what the assertion is about.
+        """
+        settled(assertion, self.captures)
         return self.captures.measure(request_of(self.gate, assertion))
 
     @property
@@ -87,7 +93,8 @@ class GateContext:
 
 def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     """The verdict. Raises TraceError where the trace cannot be judged, BaselineError for a broken baseline."""
-    metric = METRICS[assertion.metric]
+    assertion = settled(assertion, context.captures)
+    metric = assertion.measures
     spec = spec_for(context.captures.convention, assertion)
     measured = context.measure(assertion)
     reference = context.reference(assertion)
@@ -135,7 +142,7 @@ def _causes(
 ) -> tuple[Explained, ...]:
     if assertion.balance_across is not None:
         return ()
-    metric, spec = METRICS[assertion.metric], spec_for(context.captures.convention, assertion)
+    metric, spec = assertion.measures, spec_for(context.captures.convention, assertion)
     return tuple(explain_rows(metric, spec, judgement.rows, source.breakdown, context.breakdowns.breakdown))
 
 
@@ -239,5 +246,6 @@ def _early(assertion: Assertion, judgement: Judgement) -> list[str]:
 
 def rows_now(assertion: Assertion, context: GateContext) -> Judgement:
     """What the assertion would judge, without its baseline: its rows, or why there are none."""
+    assertion = settled(assertion, context.captures)
     reference = NotComparable(Outcome.PASSED, "") if assertion.needs_baseline else None
     return _judged(assertion, context, context.measure(assertion), reference)

@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.gates.added_rules import BadRuns
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, spec_for
 from pytest_nsys.gates.judgement import NotComparable, Reference
+from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import series_id
 from pytest_nsys.tools.revision import branch_named, revision_of
@@ -38,8 +38,9 @@ class PastRuns(ReferenceSource):
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
         from pytest_nsys.stored.history.reading import last_runs
+        from pytest_nsys.stored.history.writing import as_json
 
-        metric, limit = METRICS[assertion.metric], assertion.require.limit
+        metric, limit = settled(assertion, self.captures).measures, assertion.require.limit
         assert isinstance(limit, FromBaseline)
         assert limit.history is not None
         if self.path is None:
@@ -52,7 +53,8 @@ class PastRuns(ReferenceSource):
         sid = series_id(metric, spec_for(self.captures.convention, assertion))
         asked = limit.history
         on = self.gate.comparable_on
-        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag)
+        kind = {"unit": str(metric.unit), "dimensions": as_json(list(metric.dimensions))}
+        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag, kind)
         if not runs:
             where = f" on branch {asked.branch}" if asked.branch is not None else ""
             lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""

@@ -6,6 +6,7 @@ source of limits is one new class here.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +28,10 @@ from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, told
+from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
+from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import Difference, Labels, Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
     Baseline,
@@ -43,6 +46,16 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
+
+
+def _another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
+    """In what the values of a metric are of another kind, which only what is measured outside of a trace can be."""
+    found = []
+    for name in ("unit", "better", "dimensions"):
+        a, b = (in_words(getattr(side, name) or "not stated") for side in (now, was))
+        found += [Difference(name, a, b)] if a != b else []
+    return tuple(found)
+
 
 NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
 
@@ -167,7 +180,8 @@ class StoredBaseline(ReferenceSource):
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
-        found = self._stored(METRICS[assertion.metric], assertion)
+        assertion = settled(assertion, self.captures)
+        found = self._stored(assertion.measures, assertion)
         if isinstance(found, Reference):
             note = self.store.base.note if self.store.base is not None else ""
             return replace(found, warnings=(note,) if note else ())
@@ -201,9 +215,9 @@ class StoredBaseline(ReferenceSource):
         series = baseline.series.get(sid)
         if series is None:
             return self._without(sid.metric, sid, path, baseline)
-        if series.dimensions != metric.dimensions or series.unit != str(metric.unit):
-            what = f"{self.shown(path)} holds {metric.name} of other dimensions or unit"
-            return NotComparable(Outcome.INCOMPARABLE, what)
+        if changed := _another_kind(metric, series):
+            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
+            return NotComparable(Outcome.INCOMPARABLE, f"{self.shown(path)} holds {metric.name} with {how}", changed)
         found = accepted_runs(series, partial(self.captures.stored, metric))
         return replace(found, origin=f"{self.shown(path)}{self.store.files.origin}", notes=self._narrowed(baseline))
 
@@ -281,7 +295,7 @@ class OtherRun(ReferenceSource):
     def _refuse_one_capture(self) -> None:
         """Raises UsageMistake where both sides are one capture."""
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
-        asked = [(METRICS[each.metric], spec_for(self.captures.convention, each)) for each in held]
+        asked = [(each.measures, spec_for(self.captures.convention, each)) for each in held if each.outside is None]
         pairs = looked_at(asked, [spec for _, spec in asked])
         sides = [
             [*zip(side.runs, times_of(side.each, pairs, len(side.runs)), strict=True)]
@@ -299,12 +313,14 @@ class OtherRun(ReferenceSource):
         for assertion in self.gate.assertions:
             limit = assertion.require.limit
             if isinstance(limit, FromBaseline) and limit.tolerance is not None and limit.history is None:
+                with contextlib.suppress(NsysError):  # the assertion itself says why it cannot be judged
+                    assertion = settled(assertion, self.captures)
                 trials |= {(assertion.name, key): trial for key, trial in self._trials(assertion).items()}
         return decide(trials)
 
     def _trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
         """The values of each row in every capture of both sides; only rows that all of them have."""
-        metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
+        metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
         try:
             before, after = (
                 [folded(table, assertion) for table in side.each(metric, spec)] for side in (self.before, self.captures)
@@ -321,9 +337,13 @@ class OtherRun(ReferenceSource):
         """The other side's rows, medians over its captures, and what the captures of both sides say."""
         if self._unlike is not None:
             return self._unlike
-        metric, spec = METRICS[assertion.metric], spec_for(self.captures.convention, assertion)
+        metric, spec = settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion)
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion))
+            was = self.before.metric(assertion.metric)
+        if changed := _another_kind(metric, was):
+            how = ", ".join(f"{d.name} {d.baseline}, now {d.now}" for d in changed)
+            return NotComparable(Outcome.INCOMPARABLE, f"{metric.name} in {self.name} has {how}", changed)
         self._refuse_one_capture()
         if measured.missing:
             labels, why = measured.missing[0]

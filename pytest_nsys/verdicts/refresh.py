@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
-from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences, told
+from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
@@ -135,7 +136,7 @@ class Refresh:
                 return Refusal(f"'{assertion.name}' is in error: {error}", outcome)
             if judgement.outcome is Outcome.NO_DATA:
                 return Refusal(f"'{assertion.name}' has no data: {judgement.reason}", Outcome.NO_DATA)
-            structural = METRICS[assertion.metric].unit is Unit.COUNT and not assertion.needs_baseline
+            structural = assertion.measures.unit is Unit.COUNT and not assertion.needs_baseline
             if structural and judgement.outcome is Outcome.FAILED:
                 return Refusal(f"the structural assertion '{assertion.name}' fails", Outcome.FAILED)
         return None
@@ -143,7 +144,7 @@ class Refresh:
     @cached_property
     def _each(self) -> Mapping[str, Captures]:
         """Every capture by itself, by the file that it is in."""
-        return {self.shown(capture.traces[0].path): Captures([capture]) for capture in self.context.captures.runs}
+        return {self.shown(capture.path): Captures([capture]) for capture in self.context.captures.runs}
 
     @cached_property
     def _key(self) -> Key:
@@ -247,11 +248,12 @@ class Refresh:
         found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
         for assertion in self.gate.assertions:
             if assertion.reads_stored and (sid := series_for(self.gate, assertion)) in found:
-                found[sid].append(assertion)
+                found[sid].append(settled(assertion, self.context.captures))
         return found
 
     def _remeasured(self, sid: SeriesId, readers: Sequence[Assertion], stored: Series | None) -> Remeasured:
-        metric, captures = METRICS[sid.metric], self.context.captures
+        captures = self.context.captures
+        metric = captures.metric(sid.metric)
 
         def rows(of: Captures) -> dict[RowLabels, Value]:
             return dict(replace(self.context, captures=of).measure(readers[0]).rows)

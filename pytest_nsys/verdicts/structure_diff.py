@@ -49,7 +49,7 @@ class Red:
 
     @property
     def metric(self) -> Metric:
-        return METRICS[self.assertion.metric]
+        return self.assertion.measures
 
     @property
     def spec(self) -> WindowSpec:
@@ -69,7 +69,7 @@ class Red:
         of_a_stage = metric.of in (Of.COMMUNICATION, Of.STAGE) and "stage" in metric.dimensions
         if of_a_stage and self.judgement.outcome is Outcome.NO_DATA:
             return _of_ranks(self._gone(), ":")
-        if not self.off or assertion.aggregates or assertion.balance_across is not None:
+        if not self.off or metric.outside or assertion.aggregates or assertion.balance_across is not None:
             return ()
         if metric.unit is Unit.HASH and before is not None:
             return _on_lines(_departures(self.off, self.now.sequences(self.spec), before.sequences(self.spec)))

@@ -114,7 +114,7 @@ def test_limits_are_in_the_base_of_the_metric(text: str, unit: str, value: Fract
         ("2.5ms", "count", "overlap is a count: write a whole number, not 2.5ms"),
         ("5", "hash", "overlap is a fingerprint: it is the same as in the baseline, or not, not 5"),
         ("3ms", "1", "overlap is a number without unit: write 3, not 3ms"),
-        ("5", "bytes", "overlap is a size: write it in bytes, kB, MB, GB, KiB, MiB, GiB, not 5"),
+        ("5", "bytes", "overlap is a size: write it in bytes, kB, MB, GB, TB, KiB, MiB, GiB, TiB, not 5"),
         ("3MiB", "ns", "overlap is a time: write it in ns, us, ms or s, not 3MiB"),
         ("5%", "ns", "overlap is a time: write it in ns, us, ms or s, not 5%"),
         ("5", "ns", "overlap is a time: write it in ns, us, ms or s, not 5"),
@@ -136,7 +136,7 @@ def test_amounts_of_a_tolerance() -> None:
     assert absolute_amounts(parse_quantity("50us")) == {"ns": 50_000}
     assert absolute_amounts(parse_quantity("3pp")) == {"%": Fraction(3, 100)}
     assert absolute_amounts(parse_quantity("2")) == {"1": 2, "count": 2}
-    assert absolute_amounts(parse_quantity("2MiB")) == {"bytes": 2_097_152}
+    assert absolute_amounts(parse_quantity("2MiB")) == {"bytes": 2_097_152, "GiB": Fraction(1, 512)}
     assert absolute_amounts(parse_quantity("2GB/s")) == {"GB/s": 2}
     assert absolute_amounts(parse_quantity("0.5")) == {"1": Fraction(1, 2)}
     assert absolute_amount(parse_quantity("3pp"), "%", "overlap") == Fraction(3, 100)

@@ -340,7 +340,7 @@ def test_the_parts_that_rules_look_into() -> None:
         FromHistory: {"runs", "branch", "lag"},  # each_part
         Tolerance: {"relative", "absolute", "noise"},
         Selector: {"values"},
-        Waiver: {"ceiling", "expires", "reason", "location", "link", "where", "shared"},
+        Waiver: {"ceiling", "expires", "reason", "location", "link", "where", "shared", "unit"},
     }
     assert {made: set(inspect.signature(made).parameters) for made in parts} == parts
 
@@ -349,3 +349,20 @@ def test_every_bound_is_ordered() -> None:
     names = {field.name for field in dataclasses.fields(Bounds)}
     assert names - {"world"} == set(KEYS["quality"])
     assert names >= AT_LEAST
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "kinds"),
+    [
+        ("measured mfu >= 45%", "measured mfu >= 40%", ["loosened"]),
+        ("measured mfu >= 45%", "measured mfu >= 50%", []),
+        ("measured mfu >= 45%", "measured mfu >= 0.45", ["changed"]),
+        ("measured peak <= 72GiB", "measured peak <= 72GB", []),
+        ("measured peak below baseline plus 1GiB", "measured peak below baseline plus 2GiB", ["loosened"]),
+        ("measured peak below baseline plus 2GiB", "measured peak below baseline plus 1GiB", []),
+        ("measured mfu >= 45%", "measured loss >= 40%", ["changed"]),
+    ],
+)
+def test_a_limit_of_a_measurement_is_loosened_as_any_other(was: str, now: str, kinds: list[str]) -> None:
+    then, here = (loaded(f"version: 1\nassertions:\n- {{id: a, assert: {each}}}\n") for each in (was, now))
+    assert [change.change.kind for change in compared(then, here)] == kinds

@@ -119,7 +119,7 @@ def floors() -> str:
 
 
 def _floor(metric: Metric) -> str:
-    return FLOOR.get(metric.unit, f"1 {metric.unit}")
+    return FLOOR.get(Unit(metric.unit), f"1 {metric.unit}")
 
 
 @pytest.fixture(scope="module")

@@ -241,6 +241,7 @@ def test_of_the_size_of_a_run_the_trace_counts_before_what_is_stated() -> None:
             convention=BUILT_IN["generic"],
             libraries=frozenset(),
             gpu_model=lambda: gpu,
+            traces=[None],
         )
         return key_of([capture], stated)
 

@@ -194,7 +194,7 @@ def test_another_convention_is_incomparable(project: Project) -> None:
     ("written", "differs"),
     [
         (('"definition": 1', '"definition": 2'), "was measured with definition 2, now 1"),
-        (('"unit": "ns"', '"unit": "%"'), "holds exposed_ns of other dimensions or unit"),
+        (('"unit": "ns"', '"unit": "%"'), "holds exposed_ns with unit %, now ns"),
     ],
 )
 def test_rows_of_another_definition_are_incomparable(project: Project, written: tuple[str, str], differs: str) -> None:

@@ -36,11 +36,11 @@ class Side(Struct):
     traces: Annotated[list[str], Meta(min_length=1)]
     captures: Number
     ranks: list[int]
-    convention: str
+    convention: str | None
     mesh: dict[str, int] | None
     micro_batch: int | None
     sequence_length: int | None
-    world: int
+    world: int | None
     gpu: str | None
     profilers: list[str]
     windows: list[Window]

@@ -13,7 +13,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any, TypedDict, TypeVar
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric, Scope
+from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
@@ -101,8 +101,10 @@ def by_turn(lists: Iterable[Sequence[T]]) -> Iterator[T]:
 def ranks_of(verdict: Verdict, run: Run) -> list[int]:
     """The ranks of the rows that do not hold, worst first; where all hold that of the row nearest to failing.
 
-    All ranks where the rows are of no one rank.
+    All ranks where the rows are of no one rank, and none where they are of no trace.
     """
+    if verdict.assertion.outside is not None:
+        return []
     nearest = verdict.nearest
     rows = rows_to_show(verdict) or ([nearest] if nearest is not None else [])
     known = {rank.number for rank in run.ranks}
@@ -115,7 +117,7 @@ def series_of(verdict: Verdict, head: Captures, stated: Mapping[str, Label], gat
     labels, row = _own_labels(verdict), verdict.nearest
     if labels is None or row is None:
         return None
-    sid = series_id(METRICS[verdict.assertion.metric], spec_for(head.convention, verdict.assertion))
+    sid = series_id(verdict.assertion.measures, spec_for(head.convention, verdict.assertion))
     return {
         "gate": gate,
         "digest": head.key(stated).digest,
@@ -131,7 +133,7 @@ def _labels(row: JudgedRow) -> Mapping[str, Label]:
 
 def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
     """The labels of the metric's row behind the verdict's worst; None where several rows are behind it."""
-    row, metric = verdict.nearest, METRICS[verdict.assertion.metric]
+    row, metric = verdict.nearest, verdict.assertion.measures
     if row is None or row.value is None or verdict.assertion.balance_across is not None:
         return None
     labels = _labels(row)
@@ -167,8 +169,8 @@ def _timeline(run: Run, spec: WindowSpec, rank: int) -> Timeline:
 
 def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None:
     """The value of the worst row in each steady window of its rank; None where there is no such thing."""
-    metric, labels, row = METRICS[verdict.assertion.metric], _own_labels(verdict), verdict.nearest
-    if labels is None or row is None or metric.scope is Scope.RUN or "rank" not in metric.dimensions:
+    metric, labels, row = verdict.assertion.measures, _own_labels(verdict), verdict.nearest
+    if labels is None or row is None or metric.scope is not Scope.RANK or "rank" not in metric.dimensions:
         return None
     if spec.whole_run or spec.explicit is not None or spec.anchor is not None:
         return None

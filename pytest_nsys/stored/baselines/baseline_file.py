@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import Metric, metric_called
 from pytest_nsys.analysis.structure import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
@@ -32,6 +32,9 @@ from pytest_nsys.stored.baselines import breakdowns as stored_breakdown
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, MeasuredAs, explaining
 
 FORMAT = 1
+
+NO_WINDOW = "none"
+"""Stands for window, span and kernels of what was measured outside of a trace."""
 
 NAMES, SEQUENCES = "names", "sequences"
 """Keys of a series of fingerprints: names of kernels, once and sorted; of each sequence its fingerprint, its length,
@@ -266,7 +269,8 @@ def _sequences(entry: Mapping[str, Any]) -> dict[int, KernelSequence]:
 
 def series_id(metric: Metric, spec: WindowSpec) -> SeriesId:
     """What the rows of a metric are stored under."""
-    return SeriesId(metric.name, metric.definition, spec.window, str(spec.span), str(spec.kernels))
+    how = (NO_WINDOW,) * 3 if spec.outside else (spec.window, str(spec.span), str(spec.kernels))
+    return SeriesId(metric.name, metric.definition, *how)
 
 
 def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
@@ -276,7 +280,7 @@ def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
 
 def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
     """What an assertion of the gate file reads, or would read, of a baseline."""
-    return series_id(METRICS[assertion.metric], spec_for(gate.convention, assertion))
+    return series_id(assertion.measures, spec_for(gate.convention, assertion))
 
 
 def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], Table]) -> Reference:
@@ -293,6 +297,9 @@ def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
 
 def spelled(sid: SeriesId) -> str:
     """A series in words: ``exposed_ns (window median, span range, kernels contained)``."""
-    redefined = sid.metric not in METRICS or METRICS[sid.metric].definition != sid.definition
+    metric = metric_called(sid.metric)
+    redefined = metric is None or metric.definition != sid.definition
+    if metric is not None and metric.outside:
+        return printable(sid.metric)
     definition = f"definition {sid.definition}, " if redefined else ""
     return printable(f"{sid.metric} ({definition}window {sid.window}, span {sid.span}, kernels {sid.kernels})")

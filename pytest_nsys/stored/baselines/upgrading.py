@@ -13,7 +13,6 @@ from math import prod
 from typing import NamedTuple
 
 from pytest_nsys.analysis.doubts import Uncounted
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Coordinates, Table
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.families import KnownLibrary, known_communication
@@ -93,7 +92,7 @@ def _pairs(found: Sequence[Absence]) -> set[tuple[int, str]]:
 
 
 def _table(assertion: Assertion, series: Series, places: Coordinates) -> Table:
-    metric = METRICS[assertion.metric]
+    metric = assertion.measures
     return Table(
         series.dimensions, [*starmap(Row, series.middles.items())], places, {}, metric.every_stage, metric.without
     )

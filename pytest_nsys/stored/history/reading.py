@@ -27,6 +27,9 @@ from pytest_nsys.stored.history.writing import DELAYED, REFRESH, storable
 
 _BAD = (Outcome.FAILED, DELAYED)
 _ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
+_Place = tuple[str, str, SeriesId, str, str | None, str]
+"""By what rows are one measurement: gate file, key, what was measured, and of which unit, direction and dimensions."""
+
 _AT_ONCE = 500
 """Runs whose rows one query asks for: SQLite takes so many parameters everywhere."""
 
@@ -83,25 +86,28 @@ def last_runs(
     branch: str | None = None,
     on: Collection[str] | None = None,
     lag: int = 0,
+    kind: Mapping[str, str] | None = None,
 ) -> list[dict[RowLabels, Value]]:
     """The rows of the last ``count`` runs of a gate file that hold this measurement, oldest first.
 
     Runs of the same key, or alike in what is compared ``on``; ``key`` may hold the facts as well. ``branch`` None: of
-    any branch. Runs that ended in error do not count, and the newest ``lag`` that do are left out. Raises HistoryError.
+    any branch. Runs that ended in error do not count, and the newest ``lag`` that do are left out. ``kind`` are columns
+    of the rows, and what they must hold. Raises HistoryError.
     """
     with reading(path) as connection:
         if connection is None:
             return []
         where = {"gate": [gate]} | ({} if branch is None else {"branch": [branch]})
         judged = f"outcome <> '{Outcome.ERROR}' AND key IS NOT NULL"
-        names = " AND ".join(f'"{name}" = ?' for name in SeriesId._fields)
+        wanted = {**sid._asdict(), **(kind or {})}
+        names = " AND ".join(f'"{name}" = ?' for name in wanted)
         found: list[dict[RowLabels, Value]] = []
         for run in _runs(connection, where, newest_first=True, besides=judged):
             if len(found) == count + lag:
                 break
             if differences(key, {**(run.key or {}), **run.facts}, on):
                 continue
-            stored = _dicts(connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *sid))
+            stored = _dicts(connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *wanted.values()))
             rows = {_labels(row): exact_value(row["value"]) for row in stored}
             found += [rows] if rows else []
         return found[lag:][::-1]
@@ -146,7 +152,7 @@ def load(
         where = {} if gates is None else {"gate": list(gates)}
         where |= {} if branch is None else {"branch": [branch]}
         runs = _newest(list(_runs(connection, where)), last)
-        series: dict[tuple[str, str, SeriesId], StoredSeries] = {}
+        series: dict[_Place, StoredSeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
             some = {run.id: run for run in runs[start : start + _AT_ONCE]}
@@ -218,15 +224,15 @@ def _run(row: Mapping[str, Any]) -> StoredRun:
 def _read_rows(
     connection: sqlite3.Connection,
     runs: Mapping[int, StoredRun],
-    into: dict[tuple[str, str, SeriesId], StoredSeries],
+    into: dict[_Place, StoredSeries],
 ) -> None:
     for row in _dicts(connection, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
         sid = SeriesId(*(row[name] for name in SeriesId._fields))
-        place = run.gate, run.digest or "", sid
+        place = run.gate, run.digest or "", sid, row["unit"], row["better"], row["dimensions"]
         if place not in into:
             dimensions = tuple(map(str, _parsed(row["dimensions"], list)))
-            into[place] = StoredSeries(*place, row["unit"], row["better"], dimensions)
+            into[place] = StoredSeries(*place[:-1], dimensions)
         labels = _labels(row)
         if len(labels) != len(into[place].dimensions):
             raise ValueError(f"a row of {sid.metric} does not fit its dimensions")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import metric_called
 from pytest_nsys.analysis.table import NothingSelected, Selector, Table, select
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import median
@@ -73,7 +73,8 @@ def tracks_of(
             continue
         runs = [run for run in history.runs if (run.gate, run.digest) == (series.gate, series.digest)]
         coordinates = next((run.coordinates for run in reversed(runs) if run.coordinates), {})
-        every_stage = series.sid.metric in METRICS and METRICS[series.sid.metric].every_stage
+        metric = metric_called(series.sid.metric)
+        every_stage = metric is not None and metric.every_stage
         if "stage" in series.dimensions:  # no row with a stage: the gate meant those without one
             at = series.dimensions.index("stage")
             every_stage = every_stage or all(labels[at] == NO_STAGE for labels in series.rows)

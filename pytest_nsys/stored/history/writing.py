@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.exact import exact_text, exact_value
 from pytest_nsys.core.model import Label
 from pytest_nsys.core.version import VERSION
@@ -159,7 +158,7 @@ def run_facts(captures: Captures, stated: Mapping[str, Label]) -> Plain:
 
 def series_facts(assertion: Assertion, captures: Captures) -> Plain:
     """The rows that an assertion reads, of every rank. Raises TraceError."""
-    metric = METRICS[assertion.metric]
+    metric = captures.metric(assertion.metric)
     spec = spec_for(captures.convention, assertion)
     return {
         **series_id(metric, spec)._asdict(),
