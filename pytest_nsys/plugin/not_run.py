@@ -13,7 +13,7 @@ import pytest
 
 from pytest_nsys.core.words import counted
 from pytest_nsys.outcomes import NotRun
-from pytest_nsys.plugin.session import NOT_GIVEN
+from pytest_nsys.plugin.session import GIVEN_BY, NOT_GIVEN
 from pytest_nsys.reports.session.digest import NotRunFile, not_run_words
 
 _FIRST = pytest.StashKey[dict[str, str]]()
@@ -61,6 +61,6 @@ def terminal_lines(reports: Iterable[Any]) -> Iterator[str]:
     tests = len({report.nodeid for report in told if not report.nsys_not_run["file"]})
     if told:
         files = not_run_files(told)
-        yield not_run_words(files, tests) + NOT_GIVEN.removeprefix("no trace given")
+        yield f"{not_run_words(files, tests)} {GIVEN_BY}"
         for file in files:
             yield f"  {file.name}: {counted(len(file.assertions), 'assertion')}" + file.why.removeprefix(NOT_GIVEN)

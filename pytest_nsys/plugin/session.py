@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.refreshing import Refreshing
 
 BASELINES = "baselines"
+MEASUREMENTS = "nsys_measurements"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
 """Commands that measure the whole run where they are given no window."""
 
-NOT_GIVEN = "no trace given (--nsys-trace=PATH, or nsys_trace in the ini file)"
-MEASUREMENTS = "nsys_measurements"
-
+GIVEN_BY = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
+NOT_GIVEN = f"no trace given {GIVEN_BY}"
 NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
 
 
