@@ -15,6 +15,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId
 from pytest_nsys.core.words import counted, printable, share_of
+from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 
 def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool = True) -> Iterator[Note]:
@@ -36,6 +37,7 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
             yield Note(f"{trace.path}: the profiler says: {printable(each.told)}", True)
         for text in facts.notes:
             yield Note(printable(text, 1000))
+        yield from notes_on_gpus(trace.path)
     group = run.measured(spec)
     if any(around.many for around in group.around) and CHOICE.lacks_numpy:
         least = ".".join(map(str, OLDEST))

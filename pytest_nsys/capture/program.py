@@ -23,6 +23,9 @@ from typing import IO
 from pytest_nsys.core.errors import CaptureError, NothingMeasured, UsageMistake, one_line
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.tools.nsys_command import Nsys, find_nsys
+from pytest_nsys.tools.nvidia_smi import GpuState, ask
+from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
+from pytest_nsys.traces.gpu_log import GpuLog, write_log
 
 MICRO_BATCHES = 32
 """Per pipeline stage, as PithTrain's captures have it."""
@@ -201,6 +204,7 @@ def run_capture(capture: Capture, job: Job, *, force: bool = False) -> Captured:
     """
     nsys = _nsys(capture, job)
     _ready(capture, job, force=force)
+    before = _gpus(capture)
     known = nsys.options("profile")
     words = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, known)
     if capture.nodes > 1:
@@ -209,11 +213,24 @@ def run_capture(capture: Capture, job: Job, *, force: bool = False) -> Captured:
         raise UsageMistake(f"there is no program '{printable(capture.program[0])}' (on PATH, or executable)")
     code, temporary = _run(words)
     reports = capture.found()
+    after = _gpus(capture)
     missing = [n for n in capture.numbers if n not in reports]
     if missing:
         _say_why(capture, job, code, missing, temporary)
+    for number, report in reports.items():
+        log = GpuLog(before.get(number, ()), after.get(number, ()))
+        if any(log):
+            with contextlib.suppress(OSError):  # a report without it is a good one
+                write_log(report, log)
     good = code in ENDED_BY_NSYS[: 1 if capture.whole_run else None]
     return Captured(tuple(reports[n] for n in capture.numbers), code, good)
+
+
+def _gpus(capture: Capture) -> Mapping[int, Sequence[GpuState]]:
+    """What nvidia-smi says of the GPUs, by node; nothing where it cannot be asked."""
+    if capture.nodes > 1:
+        return ask([*_srun(capture), "--label"])
+    return {capture.node: ask().get(0, ())}
 
 
 def _nsys(capture: Capture, job: Job) -> Nsys:
@@ -254,7 +271,7 @@ def _ready(capture: Capture, job: Job, *, force: bool) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     node = str(capture.node) if job.one_of_many else "*"
-    there = [p for s in (*SUFFIXES, EXPORT) for p in sorted(folder.glob(f"{capture.name}_node{node}{s}"))]
+    there = [p for s in (*SUFFIXES, EXPORT, GPU_LOG) for p in sorted(folder.glob(f"{capture.name}_node{node}{s}"))]
     if there and not force:
         raise UsageMistake(f"{there[0]}: is there already: give another --output or --name, or --force")
     for path in there:  # or what is old would pass for the new

@@ -14,6 +14,7 @@ from pytest_nsys.capture.program import EXPORT, MICRO_BATCHES, Capture, Captured
 from pytest_nsys.cli.group import Exit, complain
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.gpu_log import notes_on_gpus
 from pytest_nsys.traces.nsys.report import export_to
 
 
@@ -131,3 +132,5 @@ def _tell(captured: Captured, *, export: bool) -> None:
             nsys = export_to(report, target)
             size = target.stat().st_size / 1e6
             click.echo(f"exported {printable(str(target))} ({size:.1f} MB) with nsys {nsys.version}")
+        for note in notes_on_gpus(report):
+            click.echo(note.labelled)

@@ -23,6 +23,7 @@ from pytest_nsys.core.conventions import DEFAULT
 from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
 
@@ -250,7 +251,7 @@ def _find(value: str, path: Path) -> tuple[Path, ...]:
         return (path,)
     if glob.has_magic(value):
         matches = sorted((Path(p) for p in glob.glob(str(path), recursive=True)), key=by_number)
-        found = [p for p in matches if p.is_file() or is_parquet(p)]
+        found = [p for p in matches if (p.is_file() and not p.name.endswith(GPU_LOG)) or is_parquet(p)]
         if not found:
             folders = f"; {matches[0]} is a folder, and each folder is a run of its own" if matches else ""
             raise UsageMistake(f"{path}: matches no file{folders}")

@@ -1,0 +1,88 @@
+"""The ``nvidia-smi`` command: what does it say of the GPUs, where there is one?
+
+It is asked beside something that matters more, so nothing here fails: where it is missing, hangs or says something odd,
+it has said nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+PROGRAM = "nvidia-smi"
+PATIENCE_S = 30.0
+
+_FIELDS = ("index", "driver_version", "clocks.sm", "clocks.max.sm", "{reasons}.active", "name")
+"""What is asked of each GPU; its name last, for it may hold a comma."""
+_REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")
+"""What the field is called since driver 535, and before."""
+
+IDLE = 0x1
+THROTTLED: Mapping[int, str] = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost with another GPU",
+    0x20: "thermal slowdown by software",
+    0x40: "thermal slowdown by hardware",
+    0x80: "power brake",
+}
+"""Reasons for which a GPU runs slower than it was told to, by bit."""
+SET: Mapping[int, str] = {0x2: "clocks set by a user", 0x100: "clocks set for a display"}
+"""Reasons for which it was told to run no faster, by bit."""
+
+_LABEL = re.compile(r"\s*(?:([0-9]+):\s)?(.*)")
+
+
+class GpuState(NamedTuple):
+    """One GPU at a moment, as far as ``nvidia-smi`` says: clocks in MHz, ``reasons`` as bits."""
+
+    gpu: int
+    name: str
+    driver: str | None
+    sm_mhz: int | None
+    most_mhz: int | None
+    reasons: int | None
+
+    @property
+    def throttled(self) -> tuple[str, ...]:
+        """Why it runs slower than it was told to."""
+        return tuple(words for bit, words in THROTTLED.items() if (self.reasons or 0) & bit)
+
+
+def ask(launcher: Sequence[str] = ()) -> Mapping[int, Sequence[GpuState]]:
+    """The GPUs of each node by its number, of this one as 0; none where nothing can be learnt.
+
+    ``launcher`` are words that run a command on every node and put its number and a colon before each line.
+    """
+    if shutil.which(PROGRAM) is None:
+        return {}
+    for reasons in _REASONS:
+        fields = ",".join(_FIELDS).format(reasons=reasons)
+        words = [*launcher, PROGRAM, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return {}
+        if found := _read(done.stdout.decode("utf-8", "replace")):
+            return found
+    return {}
+
+
+def _read(said: str) -> dict[int, list[GpuState]]:
+    found: dict[int, list[GpuState]] = {}
+    for line in said.splitlines():
+        label, rest = _LABEL.fullmatch(line).groups()  # type: ignore[union-attr]  # it matches any line
+        cells = [cell.strip() for cell in rest.split(",", len(_FIELDS) - 1)]
+        if len(cells) == len(_FIELDS) and (gpu := _number(cells[0])) is not None:
+            driver = cells[1] if re.fullmatch(r"[0-9.]+", cells[1]) else None
+            state = GpuState(gpu, cells[5], driver, _number(cells[2]), _number(cells[3]), _number(cells[4]))
+            found.setdefault(int(label or 0), []).append(state)
+    return found
+
+
+def _number(text: str) -> int | None:
+    """Whole numbers, also with a base before them; what is not supported is none."""
+    return int(text, 0) if re.fullmatch(r"0|[1-9][0-9]{0,9}|0x[0-9A-Fa-f]{1,16}", text) else None
