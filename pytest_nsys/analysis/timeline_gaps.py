@@ -10,6 +10,7 @@ from pytest_nsys.analysis.blocking import Budget, Gap
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Stream
 
 PARTS = tuple(Part)
@@ -43,14 +44,20 @@ class GapPart(NamedTuple):
     gap: Gap | None = None
 
 
-def parts_of_gaps(budget: Budget) -> Iterator[GapPart]:
-    """The parts of each gap that are any time, by start."""
+def parts_of_gaps(budget: Budget, communication: Intervals) -> Iterator[GapPart]:
+    """The parts of each gap that are any time, by start: as long together as those of ``parts_of``."""
     for gap in budget.each():
-        blocked = Part.STALLED if gap.producer is None else BLOCKED[gap.producer.kind]
-        edges = (gap.start_ns, gap.issued_ns, gap.ready_ns, gap.end_ns)
-        for start, end, part in zip(edges, edges[1:], (Part.STARVED, blocked, Part.STALLED), strict=False):
+        if gap.issued_ns > gap.start_ns:
+            yield GapPart(gap.start_ns, gap.issued_ns, Part.STARVED, gap=gap)
+        if gap.producer is not None:
+            yield GapPart(gap.issued_ns, gap.ready_ns, BLOCKED[gap.producer.kind], gap=gap)
+        at = gap.ready_ns
+        for start, end in (*communication.uncovered(gap.ready_ns, gap.end_ns), (gap.end_ns, gap.end_ns)):
+            if start > at:
+                yield GapPart(at, start, Part.BESIDE, gap=gap)
             if end > start:
-                yield GapPart(start, end, part, gap=gap)
+                yield GapPart(start, end, Part.STALLED, gap=gap)
+            at = end
 
 
 def in_cells(parts: Iterable[GapPart], cell_ns: int) -> Iterator[GapPart]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis import timeline
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import Part, parts_of
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
 from pytest_nsys.analysis.timeline_gaps import PARTS, GapPart, in_cells
 from tests.support.measure import captures
@@ -62,6 +62,25 @@ def test_each_part_of_a_gap_has_its_class_and_says_who_waited(gpu: OneProcess) -
     assert found["budget"]["compute_absent_ns"] == sum(gaps["lengths"])
 
 
+def test_stalled_time_with_communication_is_told_apart(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 10, launch_ns=-20, launch_length_ns=1)
+    for start, end in ((5, 20), (40, 60), (50, 70)):
+        gpu.kernel("ncclDevKernel_SendRecv", start, end, stream=20 + start, launch_ns=start - 15)
+    gpu.kernel("gemm", 90, 100, launch_ns=-10, launch_length_ns=1)
+    found = drawn(Path(gpu))
+    gaps = found["gaps"]
+    assert gaps is not None
+    assert list(zip(gaps["starts"], gaps["lengths"], [PARTS[p] for p in gaps["parts"]], strict=True)) == [
+        (10, 10, Part.BESIDE),
+        (20, 20, Part.STALLED),
+        (40, 30, Part.BESIDE),
+        (70, 20, Part.STALLED),
+    ]
+    assert found["budget"] is not None
+    assert found["budget"]["blocking_comm_max_ns"] == 40
+
+
 def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
     gpu: OneProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,11 +97,7 @@ def test_of_many_parts_the_short_ones_take_as_long_as_they_did(
     time: Counter[Part] = Counter()
     for length, part in zip(gaps["lengths"], gaps["parts"], strict=True):
         time[PARTS[part]] += length
-    assert time == {
-        part: ns
-        for part, ns in ((Part.STARVED, budget["launch_starved_ns"]), (Part.STALLED, budget["dependency_stalled_ns"]))
-        if ns
-    }
+    assert time == {part: ns for part, ns in parts_of(budget).items() if ns and part is not Part.COMPUTE}
 
 
 spans = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30), st.sampled_from(list(Part))), max_size=30)

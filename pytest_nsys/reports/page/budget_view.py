@@ -17,6 +17,9 @@ Drawn = dict[str, Any]
 Sides = Sequence[tuple[str, Timeline]]
 """The windows of a picture with their names, which is empty where there is one."""
 
+NO_BREAK = "\u00a0"
+"""Between a number and its unit, which no line parts."""
+
 LEAST_LABELLED = Fraction(7, 100)
 """Of the bar that a part takes whose share is written into it."""
 
@@ -33,7 +36,7 @@ def budget_view(sides: Sides, title: str) -> Drawn | None:
         "title": title,
         "bars": [_bar(name, facts, longest, unit, title) for name, facts in known],
         "legend": list(_legend(known, unit)),
-        "producers": held_up(head, unit),
+        "producers": [line.replace(f" {unit} ", f"{NO_BREAK}{unit} ") for line in held_up(head, unit)],
         "notes": [budget_report.CEILING, *bounds_words(facts for _, facts in known)],
         "tables": [_table(name, facts) for name, facts in known],
     }
@@ -44,13 +47,17 @@ def css(part: Part) -> str:
     return f"part-{part.name.lower()}"
 
 
+def _time(ns: int, unit: str) -> str:
+    return f"{in_unit(ns, unit)}{NO_BREAK}{unit}"
+
+
 def _bar(name: str, facts: BudgetFacts, longest: int, unit: str, title: str) -> Drawn:
     """The parts of one window as rectangles, ``x`` and ``width`` in percent of the longest window."""
     at, segments, words = 0, [], []
     for part, ns in parts_of(facts).items():
         if ns:
             share = budget_report.percent(Fraction(ns, facts["window_ns"]))
-            words.append(f"{part} {in_unit(ns, unit)} {unit} ({share})")
+            words.append(f"{part} {_time(ns, unit)} ({share})")
             segments.append(
                 {
                     "class": css(part),
@@ -67,7 +74,7 @@ def _bar(name: str, facts: BudgetFacts, longest: int, unit: str, title: str) -> 
     return {
         "name": name,
         "segments": segments,
-        "whole": f"{in_unit(facts['window_ns'], unit)} {unit}",
+        "whole": _time(facts["window_ns"], unit),
         "title": f"Budget of {title} {name}".rstrip(),
         "said": ", ".join(words),
     }
@@ -82,10 +89,10 @@ def _legend(known: Sequence[tuple[str, BudgetFacts]], unit: str) -> Iterator[Dra
         if not most and not any(ns for _, ns in times):
             continue
         own = parts_of(head)[part]
-        bound = "≥\u00a0" if part in BLOCKED.values() and (head["at_least"] or part is Part.COLLECTIVE) else ""
-        told = f"{bound}{in_unit(own, unit)} {unit} ({budget_report.percent(Fraction(own, head['window_ns']))})"
-        told += f", ≤\u00a0{in_unit(head['blocking_comm_max_ns'], unit)} {unit}" if most else ""
-        told += "".join(f"; {name} {in_unit(ns, unit)} {unit}" for name, ns in times[:-1])
+        bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head["at_least"] or part is Part.COLLECTIVE) else ""
+        told = f"{bound}{_time(own, unit)} ({budget_report.percent(Fraction(own, head['window_ns']))})"
+        told += f", ≤{NO_BREAK}{_time(head['blocking_comm_max_ns'], unit)}" if most else ""
+        told += "".join(f"; {name} {_time(ns, unit)}" for name, ns in times[:-1])
         yield {"class": css(part), "name": part.value, "told": told}
 
 

@@ -109,7 +109,7 @@ def _lane(lane: TimelineLane) -> Drawn:
     }
 
 
-SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.STALLED: (6, 8)}
+SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.BESIDE: (3, 14), Part.STALLED: (7, 6)}
 """Top and height of a part of a gap; what was blocked is as high as the lane."""
 
 
