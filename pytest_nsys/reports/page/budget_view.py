@@ -11,17 +11,14 @@ from pytest_nsys.analysis.timeline import Timeline
 from pytest_nsys.core.units import in_unit, table_unit
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, bounds_words, held_up
+from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import Format, table_of
 
-Drawn = dict[str, Any]
 Sides = Sequence[tuple[str, Timeline]]
 """The windows of a picture with their names, which is empty where there is one."""
 
 NO_BREAK = "\u00a0"
 """Between a number and its unit, which no line parts."""
-
-LEAST_LABELLED = Fraction(7, 100)
-"""Of the bar that a part takes whose share is written into it."""
 
 
 def budget_view(sides: Sides, title: str) -> Drawn | None:
@@ -100,8 +97,3 @@ def _table(name: str, facts: BudgetFacts) -> Any:
     columns, rows = BudgetReport({0: facts}).table(Format.TABLE)
     cells = [[str(cell) if cell is not None else "–" for cell in row[1:]] for row in rows]
     return table_of(name or "budget", columns[1:], cells)
-
-
-def percent(share: Fraction) -> str:
-    """``12.5%``."""
-    return f"{float(100 * share):.3f}".rstrip("0").rstrip(".") + "%"

@@ -15,7 +15,7 @@ from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.units import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
-from pytest_nsys.reports.page.budget_view import Drawn, percent
+from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view

@@ -15,7 +15,8 @@ from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
 from pytest_nsys.core.units import NANOSECONDS, format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.reports.page.budget_view import Drawn, Sides, budget_view, css, percent
+from pytest_nsys.reports.page.budget_view import Sides, budget_view, css
+from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import numbers, texts
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ COLOURS = 6
 """Of the stages, used in turn."""
 
 MOST_TICKS = 6
-LEAST_LABELLED = Fraction(7, 100)
-"""Of the window that a band takes whose name is written into it; the script knows better."""
-
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
