@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Range, Row, Span, Value
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Parallel, Workload
 
@@ -93,7 +94,8 @@ def _usual_length(track: RankTrack, span: Span) -> tuple[Value, Value] | None:
 
 SECOND_NS = 1_000_000_000
 
-STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file"
+STEP_TIME = "step_time"
+STATE_UNPROFILED = "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements)"
 
 
 def iteration_ns(window: RunWindow) -> Iterator[Row]:
@@ -137,8 +139,17 @@ def profiler_overhead(window: RunWindow) -> Iterator[Row]:
 
 
 def unprofiled_step_ns(run: Run) -> Value | None:
-    """How long a step takes without the profiler, as far as anybody says."""
-    return run.workload.step_time_ns
+    """How long a step takes without the profiler: as stated, else as measured, of ranks the longest; None where nobody
+    says. Raises NoRows for a measurement that is none.
+    """
+    if run.workload.step_time_ns is not None or STEP_TIME not in run.measurements.names:
+        return run.workload.step_time_ns
+    kind, rows = run.measurements.kind(STEP_TIME), run.measurements.rows(STEP_TIME)
+    longest = max(value for _, value in rows)
+    if kind.unit != TIME or set(kind.dimensions) - {"rank"} or longest <= 0:
+        what = f"{STEP_TIME} is no time of a step ({kind})"
+        raise NoRows(f"{run.measurements.shown}: {what}: write one in ms or s, or one per rank")
+    return longest
 
 
 def _p50(values: Sequence[Value]) -> Value:

@@ -340,5 +340,6 @@ def test_a_window_of_several_steps_is_divided_by_their_number(gpu: OneProcess) -
 def test_without_a_step_time_there_is_no_overhead(gpu: OneProcess) -> None:
     periods(gpu, 100, 100)
     assert why(gpu, OVERHEAD) == (
-        "nobody says how long a step takes without it: state workload: {step_time: 412ms} in the gate file"
+        "nobody says how long a step takes without it: state workload: {step_time: 412ms} in the gate file, or measure "
+        "step_time (--nsys-measurements)"
     )

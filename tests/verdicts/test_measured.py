@@ -261,3 +261,51 @@ def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:
     said = project.pytest(code=1)
     assert "incomparable" in said
     assert "world: now not stated, baseline 2" in said
+
+
+# How long a step takes without the profiler: the window of the usual trace has 15 ms
+
+OVERHEAD = "measurements: m.json\nworkload: {{steps: 1{0}}}\nassertions:\n- profiler_overhead <= 25%"
+
+
+@pytest.mark.parametrize(
+    ("entries", "stated", "said"),
+    [
+        ([entry("step_time", 12, "ms")], "", "passed"),
+        ([entry("step_time", 11.9, "ms")], "", "26.05%"),
+        ([entry("step_time", 0.0119, "s", rank=0), entry("step_time", 0.012, "s", rank=1)], "", "passed"),
+        ([entry("step_time", 1, "ms")], ", step_time: 12ms", "passed"),
+        ([entry("loss", 2)], ", step_time: 12ms", "passed"),
+        (
+            [entry("loss", 2)],
+            "",
+            "nobody says how long a step takes without it: state workload: {step_time: 412ms} in the gate file, or "
+            "measure step_time (--nsys-measurements)",
+        ),
+        ([entry("step_time", 12)], "", "step_time is no time of a step (unit 1, neither side better, labels none)"),
+        ([entry("step_time", 0, "ms")], "", "step_time is no time of a step"),
+        ([entry("step_time", 12, "ms", phase="decode")], "", "labels phase): write one in ms or s, or one per rank"),
+    ],
+)
+def test_a_measured_step_time_is_what_the_profiled_one_is_held_against(
+    project: Project, entries: list[dict[str, Any]], stated: str, said: str
+) -> None:
+    project.trace()
+    measured(project, *entries)
+    found, printed = outcome(project, OVERHEAD.format(stated), "--nsys-trace=run.sqlite")
+    if said == "passed":
+        assert found == said
+    else:
+        assert found in ("failed", "no data")
+        assert said in printed
+
+
+def test_a_bound_of_the_overhead_takes_the_measured_step_time(project: Project) -> None:
+    project.trace()
+    gate = "measurements: m.json\nquality: {profiler_overhead: 24%}\nworkload: {steps: 1}\nassertions:\n- no syncs"
+    measured(project, entry("step_time", 12.1, "ms"))
+    assert outcome(project, gate, "--nsys-trace=run.sqlite")[0] == "passed"
+    measured(project, entry("step_time", 12, "ms"))
+    found, printed = outcome(project, gate, "--nsys-trace=run.sqlite")
+    assert found == "error"
+    assert "trace quality: a step takes 25.0% longer under the profiler (bound: at most 24%)" in printed
