@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import MEASURED, METRICS
 from pytest_nsys.core.units import (
+    ANY,
     BARE,
     COUNT,
     HASH,
@@ -68,7 +69,9 @@ def _fitting(fits: Callable[[Quantity], object]) -> list[str]:
     return found
 
 
-QUANTITY = amount(("", *WRITTEN_UNITS))
+QUANTITY = rf"{_NUMBER}(?:\s*[^\s0-9._,()<>=+-][^\s,()]*)?"
+"""A number in any unit: what was measured outside of a trace may have one of its own."""
+
 SHARE = amount([RATIO])
 ABSOLUTE = amount(_fitting(absolute_amounts))
 
@@ -91,13 +94,14 @@ def _from_baseline(unit: str) -> str:
     """A baseline, with a tolerance for values of this unit where one may be."""
     if unit == HASH:
         return "baseline"
-    part = amount([RATIO, *_fitting(lambda quantity: absolute_amount(quantity, unit, ""))])
+    own = [RATIO, *_fitting(lambda quantity: absolute_amount(quantity, unit, ""))]
+    part = QUANTITY if unit == ANY else amount(own)
     of_two = rf"max\s*\(\s*{part}\s*,\s*{part}\s*\)"
     return rf"baseline(?:\s*(?:\+|-|plus\b|minus\b)\s*(?:noise|tolerance|{of_two}|{part}))?"
 
 
 def _constant(unit: str) -> str:
-    return amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
+    return QUANTITY if unit == ANY else amount(_fitting(lambda quantity: limit_value(quantity, unit, "")))
 
 
 def _limit(unit: str) -> str:
@@ -127,23 +131,23 @@ def early(unit: str) -> str:
     return alone(rf"{_COMPARED}\s*{_constant(unit)}")
 
 
-ANY_REQUIREMENT = alone(f"(?:{'|'.join(_compared(unit, _COMPARED) for unit in UNITS)})")
-ANY_EARLY = alone(rf"{_COMPARED}\s*{QUANTITY}")
+OUTSIDE = rf"{MEASURED}\s+[^\s<>=≤≥][^<>=≤≥]*?"
+"""What was measured outside of a trace: its name, and perhaps labels."""
 
 
 def _sentences() -> list[str]:
-    zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), *(rf"{word}\s+kernels" for word in Unmatched)]
-    balance = rf"balance\s+(?:of\s+)?{metric_name(METRICS)}\s+across\s+[^\s<>=]+"
+    zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), *(rf"{word}\s+kernels" for word in Unmatched), OUTSIDE]
+    balance = rf"balance\s+(?:of\s+)?(?:{metric_name(METRICS)}|{OUTSIDE})\s+across\s+[^\s<>=]+"
     found = [rf"no\s+(?:{_ANY}\s)?(?:{'|'.join(zero)})", rf"(?:{_ANY}\s)?{balance}{_compared(BARE, _BEHIND)}"]
     for unit in UNITS:
         if names := of_unit(unit):
             subject = rf"(?:{_ANY}\s)?{metric_name(names)}(?:\s+of\s{_ANY}?)?"
             found.append(subject + _compared(unit, _BEHIND))
-    return found
+    return [*found, rf"(?:{_ANY}\s)?{OUTSIDE}{_compared(ANY, _BEHIND)}"]
 
 
-NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|no\s)"
+NAMED = rf"(?:^|\s)(?:{metric_name(METRICS)}(?![A-Za-z0-9_])|(?:no|{MEASURED})\s)"
 """What every sentence has in it."""
 
 SENTENCE = alone(f"(?:{'|'.join(_sentences())})")
-METRIC = alone(metric_name(METRICS))
+METRIC = alone(f"(?:{metric_name(METRICS)}|{OUTSIDE})")

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.core.units import BARE, COUNT, HASH, RATIO, SIZE, TIME
+from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS, SOURCE
@@ -36,8 +36,6 @@ from tests.gate_completions import (
 )
 from tests.gate_patterns import (
     ABSOLUTE,
-    ANY_EARLY,
-    ANY_REQUIREMENT,
     METRIC,
     NAMED,
     QUANTITY,
@@ -261,8 +259,8 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     },
     "metric": _or_text({**offered(NAMES), "errorMessage": NO_METRIC}, _written(METRIC, NO_METRIC)),
     "axis": _or_text(offered(AXES), _of("text")),
-    "limit": _written(ANY_REQUIREMENT, "no limit such as >= 60%, < 2ms or below baseline plus tolerance"),
-    "early_limit": _written(ANY_EARLY, "no constant limit such as >= 70%"),
+    "limit": _written(requirement(ANY), "no limit such as >= 60%, < 2ms or below baseline plus tolerance"),
+    "early_limit": _written(early(ANY), "no constant limit such as >= 70%"),
     "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
     "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
     "copies": _one_or_some(_choice(CopyKind)),

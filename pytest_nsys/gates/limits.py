@@ -22,6 +22,7 @@ from pytest_nsys.core.units import (
     RATIO,
     TIME,
     UNIT,
+    WRITTEN_UNITS,
     Quantity,
     absolute_amount,
     absolute_amounts,
@@ -120,6 +121,9 @@ COMPARISONS: dict[str, Comparator] = {
 """How a sentence writes each comparator; before a baseline, ``below`` and ``above`` include it."""
 
 EVERY_COMPARISON = "write one of <, <=, ==, !=, >=, >, below, above, at least, at most"
+
+_UNITS_OF_TRACES = frozenset((RATIO, COUNT, BARE, HASH, *WRITTEN_UNITS))
+"""What was measured outside of a trace may be of a unit of its own, where it is known and where it is not yet."""
 
 NOISE = "noise"
 """The tolerance that is none of its own: the measured noise alone decides."""
@@ -288,7 +292,7 @@ def _constant(token: _Token, metric: Judged) -> Constant:
     if token.text in _SIGNS:
         raise SentenceMistake(token.offset, "a limit has no sign: write a number from 0 on, or baseline")
     with mistaken_at(token.offset):
-        quantity = parse_quantity(token.text, any_unit=metric.unit == ANY)
+        quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
         if metric.unit == ANY:
             unit, value = next(iter(quantity.amounts.items()))
             return Constant(value, unit)
@@ -355,7 +359,7 @@ def _part(token: _Token, metric: Judged) -> Tolerance:
         what = f"'{printable(token.text, 40)}' is not a tolerance such as 5%{hint}"
         raise SentenceMistake(token.offset, what)
     with mistaken_at(token.offset):
-        quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit == ANY)
+        quantity: Quantity = parse_quantity(token.text, any_unit=metric.unit not in _UNITS_OF_TRACES)
         if quantity.unit == RATIO:
             return Tolerance(relative_amount(quantity))
         if metric.unit == ANY:

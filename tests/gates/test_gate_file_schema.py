@@ -109,6 +109,14 @@ ACCEPTED_ENTRIES = [
     "{metric: overlap, require: '>= baseline - noise'}",
     "{metric: overlap, require: '>= baseline - tolerance', tolerance: {rel: 5%}}",
     "{metric: compute_ns, balance: pp, require: <= 1.1}",
+    "measured mfu >= 45%",
+    "no measured retries",
+    "measured peak below baseline plus max(0%, 0.5GiB)",
+    "phase decode measured temperature <= 80 °C",
+    "balance of measured rate across pp <= 1.1",
+    "{metric: measured wait, where: {phase: [decode, prefill]}, across: {rank: max}, require: '<= 2 W'}",
+    "{metric: measured power, require: '<= 700W', warn: '<= 650W'}",
+    "{metric: measured peak memory, baseline: {abs: 1GiB}}",
 ]
 REFUSED = [
     "[]",

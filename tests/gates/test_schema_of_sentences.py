@@ -114,10 +114,14 @@ SELECTORS = [
     "max of",
     "mixed",
 ]
-NAMES = sorted({*METRICS, *(name.replace("_", " ") for name in METRICS), "overlp"})
+MEASURED = ["measured mfu", "measured peak memory", "phase decode measured rate", "measured", "measured rate of rank 3"]
+NAMES = sorted({*METRICS, *(name.replace("_", " ") for name in METRICS), "overlp", *MEASURED})
 BEHIND = ["", "of stage3", "across pp"]
 AMOUNTS = [
-    f"{number}{gap}{unit}" for number in ("3", "0.5") for gap in ("", " ") for unit in ("", "µs", *WRITTEN_UNITS)
+    f"{number}{gap}{unit}"
+    for number in ("3", "0.5")
+    for gap in ("", " ")
+    for unit in ("", "µs", "W", "img/s", "°C", *WRITTEN_UNITS)
 ]
 LIMITS = st.one_of(
     st.sampled_from(AMOUNTS),

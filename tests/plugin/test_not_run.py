@@ -204,6 +204,21 @@ def test_a_trace_that_an_earlier_test_writes_is_judged(checkout: Project) -> Non
     checkout.result.assert_outcomes(passed=3)
 
 
+def test_what_was_measured_outside_of_a_trace_is_judged(checkout: Project) -> None:
+    checkout.file("perf/m.json", '[{"metric": "mfu", "value": 46, "unit": "%"}]')
+    checkout.gate("measurements: m.json\nassertions:\n  - measured mfu >= 45%", "perf/alone.nsys.yaml")
+    checkout.gate(
+        "measurements: m.json\nassertions:\n  - measured mfu >= 45%\n  - overlap >= 60%", "perf/own.nsys.yaml"
+    )
+    said = checkout.pytest("perf", code=0)
+    checkout.result.assert_outcomes(passed=1, skipped=2)
+    assert "perf/alone.nsys.yaml: " in said
+    assert "  perf/own.nsys.yaml: 2 assertions" in said.splitlines()
+    (checkout.root / "perf" / "m.json").unlink()
+    checkout.pytest("perf", code=1)
+    checkout.result.assert_outcomes(errors=1, skipped=2)
+
+
 def test_a_mistake_is_told_without_a_trace(checkout: Project) -> None:
     checkout.gate("- overlap >= 60 apples", "perf/any.nsys.yaml")
     assert "perf/any.nsys.yaml:3" in checkout.pytest(code=2)
