@@ -91,6 +91,7 @@ SENTENCES = (
         "${1:window_ns} below baseline plus max(${2:5%}, ${3:100us})",
     ),
     Snippet("no …", "A time or a count that is zero in every row.", "no ${1:mixed comm streams}"),
+    Snippet("a measurement", "A value that the program wrote down.", "measured ${1:mfu} >= ${2:45%}"),
     Snippet("no new kernels", "Every kernel is in the baseline, too.", "no new kernels"),
     Snippet("a median over all rows", "One value of many.", "median ${1:overlap} >= ${2:60%}"),
     Snippet(

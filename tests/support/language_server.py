@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from itertools import count
 from pathlib import Path
+from threading import Timer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -35,6 +36,10 @@ class Proposal(NamedTuple):
     text: str
 
 
+PATIENCE_S = 120.0
+"""No test talks to a server for longer."""
+
+
 class LanguageServer:
     """One server, for files of one folder; its settings name the schema. Raises EOFError where it ends by itself."""
 
@@ -44,8 +49,10 @@ class LanguageServer:
         path = program()
         assert path is not None
         self._process = subprocess.Popen([path, "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._end = Timer(PATIENCE_S, self._process.kill)
 
     def __enter__(self) -> Self:
+        self._end.start()
         root = self.folder.as_uri()
         item = {"snippetSupport": True, "documentationFormat": ["markdown", "plaintext"]}
         able = {"textDocument": {"completion": {"completionItem": item}}, "workspace": {"configuration": True}}
@@ -60,6 +67,7 @@ class LanguageServer:
         with contextlib.suppress(EOFError, OSError):
             self._ask("shutdown", None)
             self._tell("exit", None)
+        self._end.cancel()
         self._process.kill()
         self._process.communicate()
 
