@@ -1,19 +1,23 @@
 """What belongs to the picked windows of a rank, so that they can leave the trace alone and be measured again?
 
-Their kernels, the ranges and the calls of the API around these and around their launches, and the anchors elsewhere in
-the run: by their number and lengths the same window is picked again, and the steady metrics are what they were.
+Their kernels, what ran meanwhile and until compute came next, for what streams waited, the ranges and the calls of the
+API around these and around their launches, and the anchors elsewhere in the run: by their number and lengths the same
+window is picked again, and the steady metrics are what they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS
+from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import (
+    NO_KERNELS,
     NO_LAUNCH,
     Api,
     Copy,
@@ -28,40 +32,42 @@ from pytest_nsys.core.model import (
     Trace,
     TraceFacts,
 )
+from pytest_nsys.core.operations import NO_CALLS, LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.traces.copies_as_kernels import touching_span
+from pytest_nsys.traces.copies_as_kernels import merged
 
 EVERY_CALL = ("*",)
 
 
-class Edges(NamedTuple):
-    """Kernels that are in no window and belong to what is measured again, by their ``positions`` in ``kernels``.
-
-    ``span_ns``: on the GPU all kernels of that time are here, where that is not the windows' own.
-    """
+class Others(NamedTuple):
+    """Kernels that are in no window and belong to what is measured again, by their ``positions`` in ``kernels``."""
 
     kernels: Kernels
-    launch_ns: Sequence[int]
+    calls: LaunchCalls
     positions: Sequence[int]
-    span_ns: Interval | None
 
 
 @dataclass(frozen=True)
 class RankCut:
     """The windows of one rank, and ``span_ns`` around all that is shown of it.
 
-    ``ranges`` touch the span, ``anchors`` do not. ``calls``, ``copies``, ``transfers``, the copies and memsets that
-    ran in the windows, ``memory`` and ``sm_clocks`` are None where the trace has no record of any.
+    ``on_gpu_ns``: all kernels of that time are here, where that is not the windows' own. ``ranges`` touch the span,
+    ``anchors`` do not. ``calls``, ``copies``, ``transfers``, the copies and memsets that ran in the windows and until
+    compute came next, ``waits`` of streams in the whole run, ``memory`` and ``sm_clocks`` are None where the trace has
+    no record of any.
     """
 
     rank: Rank
     windows: Sequence[RankWindow]
-    edges: Edges
+    others: Sequence[Others]
+    on_gpu_ns: Interval | None
     ranges: Sequence[Range]
     anchors: Sequence[Range]
     calls: Sequence[Api] | None
     copies: Sequence[Copy] | None
     transfers: Kernels | None
+    transfer_calls: LaunchCalls
+    waits: Sequence[StreamWait] | None
     memory: Memory | None
     sm_clocks: Series | None
     facts: TraceFacts
@@ -92,26 +98,29 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
-    edges = _edges(spec, ranks)
-    for windows, crossing in zip(ranks, edges, strict=True):
-        pid = windows[0].rank.process.global_pid
+    transfers: dict[Lane, Kernels] = {}
+    others = [list(_others(windows)) for windows in ranks]
+    for windows, beside in zip(ranks, others, strict=True):
+        pid, lane = windows[0].rank.process.global_pid, windows[0].rank.lane
         bounds = [t for w in windows for t in (w.window.start_ns, w.window.end_ns)]
-        spans[pid] = _hull([*_touched(windows, crossing), *bounds, *spans.get(pid, ())])
-        lanes[windows[0].rank.lane] = spans[pid]
-    calls, copies, around = trace.api_calls(EVERY_CALL, spans), trace.copies(lanes), trace.ranges_around(spans)
-    for windows, crossing in zip(ranks, edges, strict=True):
+        lanes[lane] = spans[pid] = _hull([*_touched(windows, beside), *bounds, *spans.get(pid, ())])
+        if (own := _transfers(windows)) is not None:
+            transfers[lane] = own
+    calls, copies, around = _calls(trace, spans), trace.copies(lanes), trace.ranges_around(spans)
+    transfer_calls, waits = trace.launch_calls(transfers), trace.stream_waits()
+    for windows, beside in zip(ranks, others, strict=True):
         rank = windows[0].rank
-        called = None if calls is None else calls.get(rank.process.global_pid, ())
-        copied = None if copies is None else copies.get(rank.lane, ())
+        pid, lane = rank.process.global_pid, rank.lane
+        called = None if calls is None else calls.get(pid, ())
+        copied = None if copies is None else copies.get(lane, ())
         events = [event.start_ns for some in (called, copied) for event in some or ()]
-        transfers = windows[0].track.on_gpu.transfers
-        if transfers is not None:
-            transfers = touching_span(transfers, _on_gpu(windows))
-            events += [*transfers.start_ns, *transfers.end_ns]
+        if (moved := transfers.get(lane)) is not None:
+            events += [*moved.start_ns, *moved.end_ns]
+        waited = None if waits is None else waits.get(pid, ())
         memory, clocks = _memory(windows), _sm_clocks(windows)
         events += [*(memory.levels.at_ns[1:] if memory else ()), *(clocks.at_ns if clocks else ())]
-        low, high = span = _hull([*_touched(windows, crossing), *events])
-        ranges = around.get(rank.process.global_pid, ())
+        low, high = span = _hull([*_touched(windows, beside), *events])
+        ranges = around.get(pid, ())
         touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
         shown = set(touching)
         elsewhere = [anchor for anchor in _anchors(run, rank, spec) if anchor not in shown]
@@ -119,12 +128,15 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
         yield RankCut(
             rank=rank,
             windows=windows,
-            edges=crossing,
+            others=beside,
+            on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,
             ranges=touching,
             anchors=elsewhere,
             calls=called,
             copies=copied,
-            transfers=transfers,
+            transfers=moved,
+            transfer_calls=transfer_calls.get(lane, NO_CALLS),
+            waits=None if waited is None else [w for w in waited if rank.device in (None, w.stream.device)],
             memory=memory,
             sm_clocks=clocks,
             facts=facts,
@@ -153,20 +165,45 @@ def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:
     return [*own, *(anchor for anchor in run.anchors(rank, spec.anchor) if anchor not in known)]
 
 
-def _edges(spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> list[Edges]:
-    """Of windows that take kernels by their time on the GPU those that cross an edge, so that both ways to count these
-    find what they need; of windows of launches those that ran meanwhile, which tell how many have no launch.
+def _calls(trace: Trace, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+    """The calls of each process in its span, and those before it in which a thread still stood when it began."""
+    found = trace.api_calls(EVERY_CALL, spans)
+    before = trace.api_calls(SYNCHRONISING_CALLS, {pid: (0, low - 1) for pid, (low, _) in spans.items()})
+    if found is None or before is None:
+        return found
+    standing = {pid: [call for call in own if call.end_ns >= spans[pid][0]] for pid, own in before.items()}
+    return {pid: [*standing.get(pid, ()), *found.get(pid, ())] for pid in {**standing, **found}}
+
+
+def _transfers(windows: Sequence[RankWindow]) -> Kernels | None:
+    """The copies and memsets that ran in the windows, and until compute came next."""
+    track = windows[0].track.on_gpu
+    if track.transfers is None:
+        return None
+    after = (track.after.transfers or {}).get(track.rank.lane, NO_KERNELS) if goes_on(track) else NO_KERNELS
+    return merged([some for some in (track.transfers, after) if len(some)]) or NO_KERNELS
+
+
+def _others(windows: Sequence[RankWindow]) -> Iterator[Others]:
+    """What ran on the GPU between the edges of the windows and is in none, so that all ways to count find what they
+    need; and what followed until compute did, where no compute covers the end.
     """
-    if spec.whole_run or spec.kernels is not KernelsMode.LAUNCHED:
-        return [_crossing(windows) for windows in ranks]
-    found = []
-    for windows in ranks:
-        on_gpu, span = windows[0].track.on_gpu, _on_gpu(windows)
-        ran = on_gpu.kernels
+    track = windows[0].track.on_gpu
+    if _launched(windows):
         own = {_identity(w.track.kernels, i) for w in windows for i in w.positions}
-        others = [i for i in _touching(ran, span) if _identity(ran, i) not in own]
-        found.append(Edges(ran, on_gpu.launch_ns, others, span))
-    return found
+        others = [i for i in range(len(track.kernels)) if _identity(track.kernels, i) not in own]
+    else:
+        others = sorted({*range(len(track.kernels))}.difference(*(w.positions for w in windows)))
+    yield Others(track.kernels, track.launch_calls, others)
+    after = track.after.kernels.get(track.rank.lane) if goes_on(track) else None
+    if after is not None:
+        yield Others(after, track.after.launch_calls[track.rank.lane], range(len(after)))
+
+
+def _launched(windows: Sequence[RankWindow]) -> bool:
+    """Whether the windows take kernels by their launches, and not by their time on the GPU."""
+    spec = windows[0].spec
+    return spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run
 
 
 def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
@@ -174,25 +211,11 @@ def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
     return _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
 
 
-def _crossing(windows: Sequence[RankWindow]) -> Edges:
-    """The kernels that touch a window and are in none; of the whole run there are none."""
-    track = windows[0].track
-    found: set[int] = set()
-    for w in () if windows[0].spec.whole_run else windows:
-        found.update(_touching(track.kernels, (w.window.start_ns, w.window.end_ns)))
-    return Edges(track.kernels, track.launch_ns, sorted(found.difference(*(w.positions for w in windows))), None)
-
-
-def _touching(kernels: Kernels, span: Interval) -> Iterator[int]:
-    times = zip(kernels.start_ns, kernels.end_ns, strict=True)
-    return (i for i, (start, end) in enumerate(times) if start <= span[1] and end >= span[0])
-
-
 def _identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
     return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
 
 
-def _touched(windows: Sequence[RankWindow], edges: Edges) -> Iterator[int]:
+def _touched(windows: Sequence[RankWindow], others: Iterable[Others]) -> Iterator[int]:
     """When kernels and launches are, and where the windows begin and end that are anchors: a span that was given may be
     as long as it likes.
     """
@@ -201,7 +224,8 @@ def _touched(windows: Sequence[RankWindow], edges: Edges) -> Iterator[int]:
         if w.spec.explicit is None:
             yield w.window.start_ns
             yield w.window.end_ns
-    yield from _times(edges.kernels, edges.launch_ns, edges.positions)
+    for kernels, calls, positions in others:
+        yield from _times(kernels, calls.start_ns, positions)
 
 
 def _times(kernels: Kernels, launches: Sequence[int], positions: Sequence[int]) -> Iterator[int]:

@@ -51,6 +51,12 @@ class Gaps(NamedTuple):
     contradicted: int
 
 
+def goes_on(track: RankTrack) -> bool:
+    """Whether the last gap of a track may go on after it: no compute covers its end."""
+    until = track.until_ns
+    return until is not None and not device_around(track).compute.covered_ns(until - 1, until)
+
+
 class Waiting:
     """What compute of a rank waited for, around all of its windows."""
 
@@ -61,9 +67,8 @@ class Waiting:
         self.recorded = found is not None
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
         self._waits = all_waits if self.joined else ()
-        self.compute, until = device_around(track).compute, track.until_ns
-        after = until is not None and not self.compute.covered_ns(until - 1, until)
-        self.operations = Operations(track, after=after, others=bool(self._waits))
+        self.compute = device_around(track).compute
+        self.operations = Operations(track, after=goes_on(track), others=bool(self._waits))
         self._followers = self.operations.compute + array("q", [NONE])
         self._starts_ns = take(self.operations.start_ns, self.operations.compute) + array("q", [_NEVER])
 

@@ -35,6 +35,7 @@ from pytest_nsys.core.model import (
     Range,
     Rank,
 )
+from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
 from pytest_nsys.core.series import Series, summed
 from pytest_nsys.core.workload import Workload
 
@@ -128,6 +129,11 @@ class RankTrack:
     def launch_ns(self) -> Column:
         """Start of the earliest launch row of each kernel, NO_LAUNCH where there is none."""
         return self.around.launches.get(self.rank.lane) or array("q")
+
+    @property
+    def launch_calls(self) -> LaunchCalls:
+        """The call that launched each kernel."""
+        return self.around.launch_calls.get(self.rank.lane) or NO_CALLS
 
     @cached_property
     def launch_or_start_ns(self) -> Column:

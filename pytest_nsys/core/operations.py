@@ -19,6 +19,9 @@ class LaunchCalls(NamedTuple):
     thread: array[int]
 
 
+NO_CALLS = LaunchCalls(array("q"), array("q"), array("q"))
+
+
 class Place(NamedTuple):
     """Where a call stands in the launch order of its stream: calls that start together are ordered by correlation."""
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.cutting import RankCut, RunCut
+from pytest_nsys.analysis.cutting import Others, RankCut, RunCut
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.model import (
@@ -33,6 +33,7 @@ from pytest_nsys.core.model import (
     Rank,
     Stream,
 )
+from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
 from pytest_nsys.traces.chrome.cut_process import (
@@ -165,7 +166,9 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "clocks": one.sm_clocks is not None,
         "collectives": any(w.track.collectives is not None for w in one.windows),
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
-        "on_gpu": one.edges.span_ns,
+        "on_gpu": one.on_gpu_ns,
+        "budget": True,
+        "waits": one.waits,
         "windows": [(w.window.start_ns, w.window.end_ns) for w in one.windows],
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
@@ -284,7 +287,7 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
         *((name, None, spans, False) for name, spans in _streams(one)),
         ("copies and memsets", None, _transfers(one), False),
         ("copies (their starts)", None, _copies(one), True),
-        ("CUDA API calls (their starts)", None, _calls(one), True),
+        *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _calls(one)),
         *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
     ]
     for name, thread, spans, nested in shown:
@@ -334,15 +337,15 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:
                 stream = w.kernels.streams[w.kernels.stream[i]]
                 facts = {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
                 recorded = (w.track.collectives or {}).get(position)
-                span = _kernel(w.track.kernels, position, w.track.launch_ns[position], recorded, facts)
+                span = _kernel(w.track.kernels, position, w.track.launch_calls, recorded, facts)
                 found[stream].append(span)
-    edges = one.edges
-    collectives = one.windows[0].track.collectives if edges.span_ns is None else None
-    for position in edges.positions:
-        stream = edges.kernels.streams[edges.kernels.stream[position]]
-        recorded = (collectives or {}).get(position)
-        span = _kernel(edges.kernels, position, edges.launch_ns[position], recorded, {"measured": False})
-        found.setdefault(stream, []).append(span)
+    track = one.windows[0].track
+    for kernels, calls, positions in one.others:
+        collectives = track.collectives if kernels is track.kernels else None
+        for position in positions:
+            recorded = (collectives or {}).get(position)
+            span = _kernel(kernels, position, calls, recorded, {"measured": False})
+            found.setdefault(kernels.streams[kernels.stream[position]], []).append(span)
     for name, use in in_order(uses.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
         yield f"{name}, {kind}", _by_time(found.pop(use.stream))
@@ -356,7 +359,7 @@ def _by_time(spans: Iterable[Slice]) -> list[Slice]:
 
 
 def _kernel(
-    kernels: Kernels, position: int, launch_ns: int, collective: Collective | None, facts: Mapping[str, Json]
+    kernels: Kernels, position: int, calls: LaunchCalls, collective: Collective | None, facts: Mapping[str, Json]
 ) -> Slice:
     """A kernel in its whole length, also where the window cuts it."""
     stream = kernels.streams[kernels.stream[position]]
@@ -366,7 +369,7 @@ def _kernel(
     args |= {"demangled": full} if full != name else {}
     args |= {"device": stream.device, "context": stream.context, "stream": stream.number}
     args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-    args |= {"launch_ns": launch_ns} if launch_ns != NO_LAUNCH else {}
+    args |= _launch(calls, position)
     args |= {GRAPH_NODE: 1} if kernels.graph_node[position] else {}
     if collective is not None:
         said = collective._asdict()
@@ -374,26 +377,35 @@ def _kernel(
     return Slice(kernels.start_ns[position], kernels.end_ns[position], KERNEL, name, args)
 
 
+def _launch(calls: LaunchCalls, i: int) -> dict[str, Json]:
+    """What is known of the call that launched something."""
+    start, end, thread = (column[i] for column in calls)
+    return {} if start == NO_LAUNCH else {"launch_ns": start, "launch_length_ns": end - start, "launch_thread": thread}
+
+
 def _name(kernels: Kernels, i: int) -> str:
     return kernels.names[kernels.name[i]]
 
 
-def _calls(one: RankCut) -> Iterator[Slice]:
-    """Every call at its start, for more is not known of it; those that launched kernels by their time."""
-    waiting: dict[int, int] = {}
-    for w in one.windows:
-        for position in w.positions:
-            waiting.setdefault(w.track.launch_ns[position], w.track.kernels.correlation[position])
-    for position in one.edges.positions:
-        waiting.setdefault(one.edges.launch_ns[position], one.edges.kernels.correlation[position])
+def _calls(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
+    """The calls of each thread; those that launched kernels by their time."""
+    shown = [Others(w.track.kernels, w.track.launch_calls, w.positions) for w in one.windows]
+    waiting: dict[int, tuple[int, int, int]] = {}
+    for kernels, launch, positions in (*shown, *one.others):
+        for i in positions:
+            waiting.setdefault(launch.start_ns[i], (kernels.correlation[i], launch.end_ns[i], launch.thread[i]))
     waiting.pop(NO_LAUNCH, None)
+    found: dict[int, list[Slice]] = {}
     # Of several calls at one moment the one that is called a launch is it.
     for call in sorted(one.calls or (), key=lambda call: (call.start_ns, "aunch" not in call.name, call.name)):
-        correlation = waiting.pop(call.start_ns, None)
-        args = {} if correlation is None else {"correlation": correlation}
-        yield Slice(call.start_ns, call.start_ns, CALL, call.name, args, is_launch=correlation is not None)
-    for time, correlation in sorted(waiting.items()):
-        yield Slice(time, time, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
+        known = waiting.pop(call.start_ns, None)
+        args = {} if known is None else {"correlation": known[0]}
+        span = Slice(call.start_ns, call.end_ns, CALL, call.name, args, is_launch=known is not None)
+        found.setdefault(call.thread, []).append(span)
+    for time, (correlation, end_ns, thread) in sorted(waiting.items()):
+        span = Slice(time, end_ns, LAUNCH, LAUNCH, {"correlation": correlation}, is_launch=True)
+        found.setdefault(thread, []).append(span)
+    yield from sorted(found.items())
 
 
 def _copies(one: RankCut) -> Iterator[Slice]:
@@ -411,6 +423,7 @@ def _transfers(one: RankCut) -> Iterator[Slice]:
         place, correlation = some.streams[some.stream[i]], some.correlation[i]
         args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
         args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+        args |= _launch(one.transfer_calls, i)
         yield Slice(some.start_ns[i], some.end_ns[i], TRANSFER, _name(some, i), args)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH
-from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
 
 
 class CallTable(NamedTuple):
@@ -27,7 +27,7 @@ class CallTable(NamedTuple):
         return dict(zip(self.ids, self.calls.start_ns, strict=True))
 
 
-NO_CALLS = CallTable(array("q"), LaunchCalls(array("q"), array("q"), array("q")))
+EMPTY = CallTable(array("q"), NO_CALLS)
 
 
 def earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:

@@ -14,8 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys.analysis.blocking import budget_of
+from pytest_nsys.analysis.budget_facts import facts_of
+from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.ranks import clocks
+from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
@@ -24,6 +28,7 @@ from pytest_nsys.reports.chrome_trace import Slice, without_crossings
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.opening import open_trace
 from tests.support.chrome import chrome, nanoseconds
 from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project, write_trace
@@ -64,7 +69,16 @@ def measured(
                 found[name] = rows.rows, rows.missing
             except NsysError as error:
                 found[name] = re.sub(r"\S*[/\\]\S+?: ", "", str(error))
+        found["held back"] = _held_back(opened, spec)
         return found, opened.key({}), opened.facts
+
+
+def _held_back(opened: Captures, spec: WindowSpec) -> Any:
+    """The budget of each window with all that is told of it, or why it has none."""
+    try:
+        return [facts_of(budget_of(window)) for run in opened.runs for window in run.measured(spec)]
+    except NsysError as error:
+        return str(error)
 
 
 # The same step in every format
@@ -93,7 +107,13 @@ def put_step(gpu: Any, at: int, number: int) -> None:
     gpu.kernel("gemm", at + 6_000, at + 8_000, stream=7, launch_ns=at + 1_350)
     gpu.kernel("ncclDevKernel_AllReduce", at + 8_000, at + 8_500, stream=7, launch_ns=at + 1_400)
     gpu.kernel(NCCL, at + 8_600, at + 8_700, stream=30, launch_ns=at + 2_050)
-    gpu.kernel("gelu", at + 9_500, at + 10_600, stream=7, launch_ns=at + 1_500)
+    if number % 2:  # of the others what follows the step ends its last gap
+        gpu.kernel("gelu", at + 9_500, at + 10_600, stream=7, launch_ns=at + 1_500)
+    if not isinstance(gpu, JaxBuilder):
+        relayed = gpu.event_record(at + 1_310, stream=29)
+        gpu.stream_wait(at + 1_320, relayed, stream=30)
+        gpu.stream_wait(at + 1_340, gpu.event_record(at + 1_330, stream=30), stream=7)
+        gpu.stream_wait(at + 1_410, stream=7)
     gpu.kernel("empty", at + 8_550, at + 8_550, stream=7, launch_ns=at + 1_600)
     gpu.api("cudaStreamSynchronize", at + 4_000, **({"end_ns": at + 4_100} if isinstance(gpu, Process) else {}))
     gpu.api("cudaMemcpyAsync", at + 4_200, **({"end_ns": at + 4_300} if isinstance(gpu, Process) else {}))
@@ -159,6 +179,8 @@ PICKS = (
     {"kernels": "launched"},
     {"window": "first"},
     {"window": "5"},
+    {"window": "steady"},
+    {"window": "steady", "span": "range", "kernels": "clipped"},
     {"window": "run"},
     {"window": "layer00.stage%", "kernels": "launched"},
 )
@@ -172,6 +194,9 @@ def test_every_metric_of_a_cut_is_that_of_its_trace(convention: str, how: dict[s
     window = cut(trace, f"--convention={convention}", *options)
     before, after = measured(trace, convention, **how), measured(window, convention, **how)
     assert after == before
+    assert [held["waits_joined"] > 0 for held in before[0]["held back"]] == [convention != "jax"] * len(
+        before[0]["held back"]
+    )
     assert sum(bool(found) and not isinstance(found, str) for found in before[0].values()) > 20
     chrome(window)
 
@@ -216,6 +241,58 @@ def test_real_traces(path: Path, convention: str, window: str, tmp_path: Path) -
     assert chrome(target).spans("kernel")
 
 
+def test_a_call_may_have_begun_before_the_window(tmp_path: Path) -> None:
+    """The thread stood in it when the window began, and launched the next kernel only then."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 1_000, 9_000)
+    gpu.api("cudaDeviceSynchronize_v3020", 100, 4_000)
+    gpu.kernel("before", 200, 900, launch_ns=50)
+    gpu.kernel("gemm", 5_000, 6_000, launch_ns=4_100, launch_length_ns=200)
+    path = trace.write(tmp_path / "run.sqlite")
+    options = ["--convention=generic", "--anchor=step%", "--kernels=clipped", "--format=json"]
+    window = cut(path, *options[:3])
+    (budget, again) = (json.loads(run("budget", one, *options, code=0).stdout)["rows"] for one in (path, window))
+    assert again == budget
+    assert budget[0]["in_syncs"] == {"cudaDeviceSynchronize": 3_000}
+
+
+def test_it_says_that_a_wait_leads_out_of_it(tmp_path: Path) -> None:
+    """Ranks of one process, a GPU each, become processes of their own."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 9_000)
+    for device in range(2):
+        gpu.kernel("gemm", 1_000, 2_000, device=device, context=1 + device, launch_ns=100 + device)
+    gpu.stream_wait(300, gpu.event_record(200, context=2), context=1)
+    window = cut(trace.write(tmp_path / "run.sqlite"), "--convention=generic", "--anchor=step")
+    assert list(open_trace(window).facts().notes[1:]) == [
+        f"{window}: 1 wait of rank 0 on another GPU of its process cannot be followed"
+    ]
+
+
+def test_a_cut_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
+    trace = nsys(tmp_path)
+    known = measured(trace, "pithtrain")[0]
+    found = measured(changed(cut(trace), _as_before_the_budget), "pithtrain")[0]
+    lacking = {name for name, rows in found.items() if rows != known[name]}
+    assert lacking == {"held back", *_STANDS_ON_LAUNCHES}
+    assert {found[name] for name in _STANDS_ON_LAUNCHES} == {
+        "is a cut (window median, kernels contained) that an earlier version wrote, without the ends of launches, the "
+        "waits of streams and what followed its window: cut it again from its trace"
+    }
+
+
+_STANDS_ON_LAUNCHES = {
+    *("launch_starved_ns", "blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
+}
+
+
+def _as_before_the_budget(root: dict[str, Any]) -> None:
+    for process in _processes(root):
+        del process["budget"], process["waits"]
+
+
 # What a viewer shows
 
 
@@ -233,7 +310,7 @@ def test_lanes_of_a_rank(tmp_path: Path) -> None:
         "stream 30, communication, pp_p2p",
         "copies and memsets",
         "copies (their starts)",
-        "CUDA API calls (their starts)",
+        "CUDA API, thread 101",
         "thread 101",
         "thread 900",
     ]
@@ -265,6 +342,8 @@ def test_kernels_say_what_is_known_of_them(tmp_path: Path) -> None:
         "stream": 28,
         "correlation": 0,
         "launch_ns": at + 200,
+        "launch_length_ns": 3_000,
+        "launch_thread": 100,
     }
     assert (nanoseconds(dispatch["ts"]), nanoseconds(dispatch["dur"])) == (at + 2_000, 4_001)
     (mangled,) = (e for e in shown.spans("kernel") if e["name"] == "_ZN4f")

@@ -77,9 +77,12 @@ def crossing(_trace: TraceBuilder, processes: list[Process]) -> None:
 def test_kernels_at_the_edge_are_kept_and_shown_as_not_measured(project: Project) -> None:
     trace = project.trace(edit=crossing)
     small = cut(trace, name="window.json")
-    kernels = [e for e in json.loads(small.read_text())["traceEvents"] if e.get("cat") == "kernel"]
-    outside = [e for e in kernels if e["args"].get("measured") is False]
-    assert [e["name"] for e in outside] == ["gemm", "gemm"]  # one of each rank
+    events = json.loads(small.read_text())["traceEvents"]
+    ends = {e["pid"]: e["ts"] + e["dur"] for e in events if e.get("cat") == "window"}
+    outside = [e for e in events if e.get("cat") == "kernel" and e["args"].get("measured") is False]
+    before = [e["name"] for e in outside if e["ts"] <= ends[e["pid"]]]
+    assert before == ["gemm", "gemm"]  # one of each rank
+    assert {e["pid"] for e in outside if e["ts"] > ends[e["pid"]]} == ends.keys()  # until compute came next
     for kernels_mode in ("contained", "clipped"):
         tables = []
         for path in (trace, small):
@@ -129,4 +132,6 @@ def test_a_table_of_kernels_is_passed_once_for_all_ranks(project: Project, monke
 
     monkeypatch.setattr(NsysSqlite, "kernels", watched)
     cut(trace, "--kernels=launched")
-    assert asked == [4]
+    assert set(asked) == {4}
+    looks_ahead = 3  # until compute comes next, each eight times as far
+    assert len(asked) == 1 + looks_ahead

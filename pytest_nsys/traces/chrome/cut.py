@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +17,9 @@ import msgspec
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
 from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Memory, Range, Setup, TraceFacts
-from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.chrome.cut_process import About, CutEvent, CutRank
 from pytest_nsys.traces.chrome.json_stream import EventStream
 
@@ -84,11 +84,20 @@ class CutTrace:
             models=sorted({model for p in told for model in p.models}),
             whole_graphs=max((p.whole_graphs for p in told), default=0),
             diagnostics=(),
-            notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}",),
+            notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
         )
+
+    def _lost(self) -> Iterator[str]:
+        """Ranks that shared a process are apart in a cut, so that compute of one blocks none of the other."""
+        for rank in self._ranks.values():
+            here = {lane.device for lane in rank.lanes()}
+            over = sum(w.recorded_on is not None and not {w.recorded_on.device} <= here for w in rank.about.waits or ())
+            if over:
+                waits = counted(over, "wait")
+                yield f"{self.path}: {waits} of rank {rank.about.rank} on another GPU of its process cannot be followed"
 
     def _of_all(self, ask: Callable[[CutRank], Mapping[K, V] | None]) -> dict[K, V]:
         """The answers of all ranks together."""
@@ -170,6 +179,8 @@ class CutTrace:
             rank = self._ranks.get(lane.global_pid)
             if rank is None or span is None or (about.launched and not launched and span == rank.about.on_gpu):
                 continue
+            if not launched and rank.follows(span):
+                continue
             if about.launched is not launched or not rank.holds(span):
                 raise NothingMeasured(
                     f"{self.path}: is a cut ({about.measured}), and does not hold all kernels of this window: "
@@ -182,12 +193,19 @@ class CutTrace:
         return {lane: launches for found in each for lane, launches in found.items()}
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel."""
+        """The call that launched each kernel. Raises NothingMeasured where the cut has only their starts."""
+        if not all(self._ranks[lane.global_pid].about.budget for lane in kernels):
+            raise NothingMeasured(
+                f"{self.path}: is a cut ({self.about.measured}) that an earlier version wrote, without the ends of "
+                f"launches, the waits of streams and what followed its window: {AGAIN}"
+            )
         each = [self._ranks[lane.global_pid].launch_calls({lane: some}) for lane, some in kernels.items()]
         return {lane: calls for found in each for lane, calls in found.items()}
 
-    def stream_waits(self) -> None:
-        """None: a cut holds no waits."""
+    def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
+        """The stream-waits of every rank in the whole run; None where the trace had not one on record."""
+        known = {pid: rank.about.waits for pid, rank in self._ranks.items()}
+        return {pid: waits for pid, waits in known.items() if waits is not None} or None
 
     def api_calls(self, name_globs: Sequence[str], spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
         """The calls whose name matches a glob and that start in the span; None where the trace recorded none."""

@@ -25,7 +25,7 @@ from pytest_nsys.core.model import (
     Memory,
     Setup,
 )
-from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
 from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.chrome.json_stream import Written
@@ -57,6 +57,8 @@ class Args(CollectiveArgs, frozen=True):
     context: int | None = None
     stream: int | None = None
     launch_ns: int = NO_LAUNCH
+    launch_length_ns: int = 0
+    launch_thread: int = 0
     demangled: str | None = None
     graph_node: object = field(default=None, name=GRAPH_NODE)
     start_ns: int | None = None
@@ -123,6 +125,9 @@ class AboutRank(msgspec.Struct, frozen=True):
     memory: bool = False
     earlier: int = 0
     clocks: bool = False
+    budget: bool = False
+    """Whether ends of launches, waits, and what ran until compute came next are here."""
+    waits: list[StreamWait] | None = None
 
 
 class About(msgspec.Struct, frozen=True):
@@ -149,7 +154,7 @@ class CutContent(Content):
         self.columns, self._as_kernels = Columns(path), Columns(path)
         self._short_names = array("i")
         self._launches: dict[int, int] = {}
-        self._calls: dict[int, int] = {}
+        self._calls: list[tuple[int, int, int, int]] = []
         self.copies: list[Copy] = []
         self.counters: dict[str, list[tuple[int, int]]] = {MEMORY: [], CLOCK: []}
         self.collectives: dict[tuple[int, int, tuple[int, int, int]], Collective] = {}
@@ -168,12 +173,13 @@ class CutContent(Content):
         if event.cat == KERNEL:
             self._add_kernel(name, start, end, args)
         elif event.cat == CALL:
-            self.columns.put_call(start, end, 0, NO_LAUNCH, name)
+            self.columns.put_call(start, end, self.about.threads.get(event.tid, 0), NO_LAUNCH, name)
         elif event.cat == COPY:
             self.copies.append(Copy(start, args.source, args.target, args.launch_ns))
         elif event.cat == TRANSFER:
             correlation = NO_LAUNCH if args.correlation is None else args.correlation
             self.columns.put_transfer(start, end, correlation, _place(args), TRANSFER_IDS[name], name)
+            self._add_launch(correlation, args)
         else:
             start = start if args.start_ns is None else args.start_ns
             end = end if args.end_ns is UNSET else _end(args.end_ns)
@@ -183,9 +189,9 @@ class CutContent(Content):
         place = _place(args)
         correlation = NO_LAUNCH if args.correlation is None else args.correlation
         node = args.graph_node is not None
+        self._add_launch(correlation, args)
         if name in COPY_NAME_IDS:
             self._as_kernels.put_kernel(start, end, correlation, place, name, node)
-            self._calls[correlation] = args.launch_ns
             return
         full = name if args.demangled is None else args.demangled
         self.columns.put_kernel(start, end, correlation, place, full, node)
@@ -203,11 +209,16 @@ class CutContent(Content):
             self.launches.see(correlation, launch_ns)
         self.copies.sort()
 
+    def _add_launch(self, correlation: int, args: Args) -> None:
+        if args.launch_ns != NO_LAUNCH:
+            end = args.launch_ns + args.launch_length_ns
+            self._calls.append((correlation, args.launch_ns, end, args.launch_thread))
+
     @cached_property
     def calls(self) -> CallTable:
-        """The launches of the copies that count as communication."""
-        starts = array("q", self._calls.values())
-        return earliest_calls(array("q", self._calls), LaunchCalls(starts, starts, array("q", [0]) * len(starts)))
+        """The launches of kernels, copies and memsets."""
+        correlation, *calls = [array("q", column) for column in zip(*self._calls, strict=True)] or [array("q")] * 4
+        return earliest_calls(correlation, LaunchCalls(*calls))
 
     @cached_property
     def as_kernels(self) -> Mapping[int, Kernels]:
@@ -284,6 +295,11 @@ class CutRank(Kineto):
         merged = united(self.about.windows)
         hull = merged[0][0], merged[-1][1]
         return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
+
+    def follows(self, span: Interval) -> bool:
+        """Whether the span begins where the windows end: what is here of it is what a window needs."""
+        ends = self.about.on_gpu[1] if self.about.on_gpu is not None else max(end for _, end in self.about.windows)
+        return self.about.budget and span[0] == ends
 
 
 def _named(kernels: Kernels, name: int) -> Kernels:

@@ -15,7 +15,7 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane
 from pytest_nsys.core.operations import LaunchCalls
-from pytest_nsys.traces.call_table import NO_CALLS, CallTable, earliest_calls
+from pytest_nsys.traces.call_table import EMPTY, CallTable, earliest_calls
 from pytest_nsys.traces.nsys.columns import OddValue, as_blocks, joined
 from pytest_nsys.traces.nsys.tables import RUNTIME, THREAD_BITS, by_process, listed, within
 from pytest_nsys.traces.sqlite_columns import Block, blocks, worth
@@ -46,7 +46,7 @@ def launch_calls(file: SqliteFile, kernels: Mapping[Lane, Kernels]) -> Mapping[L
     """The call that launched each kernel."""
     tables = _tables(kernels)
     known = _read(file, tables, CALL_ROW, lambda found: call_tables(tables, found)) or {}
-    return {lane: known.get(lane.global_pid, NO_CALLS).of(some.correlation) for lane, some in kernels.items()}
+    return {lane: known.get(lane.global_pid, EMPTY).of(some.correlation) for lane, some in kernels.items()}
 
 
 def call_starts(file: SqliteFile, correlations: Mapping[int, Iterable[int]]) -> dict[int, dict[int, int]]:
