@@ -67,15 +67,29 @@ class Before(TypedDict):
     gaps: int
 
 
-class BudgetFacts(TypedDict):
+class Edges(TypedDict):
+    """What is known of the edges of a budget. ``contradicted`` gaps end before what their kernel waited for began.
+    ``device_busy_ns`` is None where the trace does not say when copies ran.
+    """
+
+    device_busy_ns: int | None
+    gaps: int
+    gaps_without_launch: int
+    graph_gaps: int
+    contradicted: int
+    waits_recorded: bool
+    waits: int
+    waits_joined: int
+
+
+class BudgetFacts(Edges):
     """The budget of one window of one rank. Times are ns; None: the trace does not say, or nothing communicates.
 
-    ``at_least``: more may have been blocked, for not every edge is known, or the copies are not. ``contradicted`` gaps
-    end before what their kernel waited for began. ``producers`` and ``before`` are the largest.
+    ``at_least``: more may have been blocked, for not every edge is known, or the copies are not. ``producers`` and
+    ``before`` are the largest.
     """
 
     window_ns: int
-    device_busy_ns: int | None
     device_idle_ns: int | None
     compute_busy_ns: int
     compute_absent_ns: int
@@ -88,22 +102,29 @@ class BudgetFacts(TypedDict):
     blocking_comm_max_ns: int
     dependency_stalled_ns: int
     at_least: bool
-    gaps: int
-    gaps_without_launch: int
-    graph_gaps: int
-    contradicted: int
-    waits_recorded: bool
-    waits: int
-    waits_joined: int
     producers: list[Blocking]
     before: list[Before]
+
+
+def edges_of(budget: Budget) -> Edges:
+    """What is known of the edges of a budget."""
+    return Edges(
+        device_busy_ns=budget.device_busy_ns,
+        gaps=budget.gaps,
+        gaps_without_launch=budget.gaps_without_launch,
+        graph_gaps=budget.graph_gaps,
+        contradicted=budget.contradicted,
+        waits_recorded=budget.waits_recorded,
+        waits=budget.waits,
+        waits_joined=budget.waits_joined,
+    )
 
 
 def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data."""
     return BudgetFacts(
+        **edges_of(budget),
         window_ns=budget.window_ns,
-        device_busy_ns=budget.device_busy_ns,
         device_idle_ns=budget.device_idle_ns,
         compute_busy_ns=budget.compute_busy_ns,
         compute_absent_ns=budget.compute_absent_ns,
@@ -116,13 +137,6 @@ def facts_of(budget: Budget) -> BudgetFacts:
         blocking_comm_max_ns=budget.blocking_comm_max_ns,
         dependency_stalled_ns=budget.dependency_stalled_ns,
         at_least=budget.lower_bound or budget.device_busy_ns is None,
-        gaps=budget.gaps,
-        gaps_without_launch=budget.gaps_without_launch,
-        graph_gaps=budget.graph_gaps,
-        contradicted=budget.contradicted,
-        waits_recorded=budget.waits_recorded,
-        waits=budget.waits,
-        waits_joined=budget.waits_joined,
         producers=[_blocking(each) for each in budget.producers()[:MOST]],
         before=_before(budget.each())[:MOST],
     )

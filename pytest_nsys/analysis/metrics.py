@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pytest_nsys.analysis import (
     activity,
     budget,
+    budget_notes,
     causes,
     collectives,
     gpu_state,
@@ -233,6 +234,7 @@ _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _budget = partial(_time, window_by="compute_absent_ns")
+_blocking = partial(_budget, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS)
 _communication = partial(Metric, of=Of.COMMUNICATION)
 _streams = partial(Metric, of=Of.STREAMS)
 _anchors = partial(Metric, of=Of.ANCHORS)
@@ -282,11 +284,11 @@ METRICS: Mapping[str, Metric] = {
         _budget(budget.compute_busy_ns),
         _budget(budget.compute_absent_ns, rough=True),
         _budget(budget.comm_alone_ns, without=_TRANSFERS),
-        _budget(budget.launch_starved_ns, rough=True),
-        _budget(budget.blocking_ns, dimensions=("rank", "producer"), rough=True, without=_TRANSFERS),
-        _budget(budget.dependency_stalled_ns, rough=True, without=_TRANSFERS),
-        _budget(budget.blocking_comm_ns, dimensions=_STAGE, every_stage=True, rough=True, without=_TRANSFERS),
-        _budget(budget.blocking_comm_max_ns, rough=True, without=_TRANSFERS),
+        _budget(budget.launch_starved_ns, rough=True, notes=budget_notes.host_notes),
+        _blocking(budget.blocking_ns, dimensions=("rank", "producer")),
+        _blocking(budget.dependency_stalled_ns),
+        _blocking(budget.blocking_comm_ns, dimensions=_STAGE, every_stage=True),
+        _blocking(budget.blocking_comm_max_ns),
         Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
         _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
         _streams(activity.compute_streams, _COUNT, None, _RANK),

@@ -6,13 +6,14 @@ explains is at most, what is shown; communication has both ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, Before, Blocking, BudgetFacts, Part, ceiling, parts_of
+from pytest_nsys.analysis.budget_notes import about_edges
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.units import in_unit, table_unit, three_digits
@@ -141,7 +142,7 @@ class BudgetReport:
     def notes(self) -> Iterator[str]:
         """What bounds these figures."""
         yield CEILING
-        yield from bounds_words(self.budgets.values())
+        yield from about_edges(self.budgets.values())
 
 
 def _exact(rank: int, window_ns: int, line: Line) -> Row:
@@ -181,35 +182,6 @@ def held_up(facts: BudgetFacts, unit: str) -> list[str]:
     """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
     late = (f"{each['part']} before {_kernel(each, 'waiting')} {_for_how_long(each, unit)}" for each in facts["before"])
     return [*(producer_words(each, unit) for each in facts["producers"]), *late]
-
-
-def bounds_words(budgets: Iterable[BudgetFacts]) -> Iterator[str]:
-    """Why figures of these budgets are bounds, and of which gaps less is known: each in one line."""
-    found = list(budgets)
-
-    def total(
-        name: Literal["gaps", "gaps_without_launch", "graph_gaps", "contradicted", "waits", "waits_joined"],
-    ) -> int:
-        return sum(facts[name] for facts in found)
-
-    missing = total("waits") - total("waits_joined")
-    why = {
-        "no stream wait is recorded, so a producer is known on the kernel's own stream alone": any(
-            not facts["waits_recorded"] for facts in found
-        ),
-        f"{missing} of {counted(total('waits'), 'stream wait')} have no event record": missing > 0,
-        "the trace does not say when copies and memsets ran": any(facts["device_busy_ns"] is None for facts in found),
-    }
-    bounds = "blocking is a lower bound, and dependency-stalled an upper one"
-    yield from (f"{bounds}: {what}" for what, holds in why.items() if holds)
-    told = {
-        "end in a kernel without a launch row: they count as issued at once": total("gaps_without_launch"),
-        "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded": total("graph_gaps"),
-        "end before what their kernel waited for began, as the trace has it: nothing blocked there": total(
-            "contradicted"
-        ),
-    }
-    yield from (f"{n} of {counted(total('gaps'), 'gap')} {what}" for what, n in told.items() if n)
 
 
 def shared_out(parts: Mapping[Part, int], cells: int) -> dict[Part, int]:

@@ -124,6 +124,15 @@ class KinetoBuilder:
         self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args=self._joined(number))
         return number
 
+    def memcpy(self, start_ns: int, end_ns: int, *, stream: int = 7, launch_ns: int | None = None) -> int:
+        """A copy from the host and its call; returns the correlation."""
+        called_ns = start_ns - self.launch_lead_ns if launch_ns is None else launch_ns
+        number = self.api("cudaMemcpyAsync", called_ns)
+        place = {"device": self.device, "context": 1, "stream": stream, "correlation": number}
+        name = "Memcpy HtoD (Pageable -> Device)"
+        self.event("gpu_memcpy", name, start_ns, end_ns, pid=self.device, tid=stream, args=place)
+        return number
+
     def event_record(self, call_ns: int, *, stream: int = 7) -> int:
         """An event is recorded on a stream: a call, whose correlation :meth:`stream_wait` may wait for."""
         number = self.api("cudaEventRecord", call_ns, call_ns + EVENT_CALL_NS)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_nsys.analysis.budget_facts import Before, Blocking, BudgetFacts, Part, ceiling, parts_of
-from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, bounds_words, producer_words, shared_out
+from pytest_nsys.analysis.budget_notes import about_edges
+from pytest_nsys.reports.budget_report import WIDTH, BudgetReport, producer_words, shared_out
 from pytest_nsys.reports.tables import Format, rendered
 
 BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
@@ -175,7 +176,7 @@ def test_who_blocked_and_what_was_late_are_told_by_rank() -> None:
     ],
 )
 def test_why_figures_are_bounds(more: Mapping[str, Any], said: list[str]) -> None:
-    assert list(bounds_words([facts(**more)])) == said
+    assert list(about_edges([facts(**more)])) == said
 
 
 def test_bars_are_as_long_as_their_windows_and_tell_the_parts_apart() -> None:

@@ -7,10 +7,11 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, parts_of
+from pytest_nsys.analysis.budget_notes import about_edges
 from pytest_nsys.analysis.timeline import Timeline
 from pytest_nsys.core.units import in_unit, table_unit
 from pytest_nsys.reports import budget_report
-from pytest_nsys.reports.budget_report import BudgetReport, bounds_words, held_up
+from pytest_nsys.reports.budget_report import BudgetReport, held_up
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import Format, table_of
 
@@ -34,7 +35,7 @@ def budget_view(sides: Sides, title: str) -> Drawn | None:
         "bars": [_bar(name, facts, longest, unit, title) for name, facts in known],
         "legend": list(_legend(known, unit)),
         "producers": [line.replace(f" {unit} ", f"{NO_BREAK}{unit} ") for line in held_up(head, unit)],
-        "notes": [budget_report.CEILING, *bounds_words(facts for _, facts in known)],
+        "notes": [budget_report.CEILING, *about_edges(facts for _, facts in known)],
         "tables": [_table(name, facts) for name, facts in known],
     }
 
