@@ -15,9 +15,11 @@ from typing import Any, Self, TypeVar, overload
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.fitting import Choice
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, UsedWindow, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean, naming
 from pytest_nsys.core.file_names import GATE_SUFFIX
@@ -26,7 +28,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of
-from pytest_nsys.gates.convention_keys import Named, check_named, convention_for, convention_of
+from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
@@ -38,6 +40,7 @@ from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, Pair, compare_pairs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.resolving import resolved
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
@@ -68,29 +71,52 @@ class NsysRun:
     """The captures of one program under one convention, opened when first asked for.
 
     As a context manager, or by ``close()``, it lets the files go; asked again it opens them again. ``captures_for`` are
-    the captures as a gate file has them measured.
+    the captures as a gate file has them measured, ``resolve`` finds the convention of one that names none, perhaps with
+    an anchor. ``named`` None: the convention that the run fits.
     """
 
     def __init__(
         self,
         captures_for: Callable[[GateFile], Captures],
-        convention: Convention,
+        named: Convention | None,
         workload: Workload | None = None,
         close: Callable[[], None] = lambda: None,
+        *,
+        resolve: Callable[[GateFile, str | None], GateFile],
+        anchor: str | None = None,
     ) -> None:
         if not isinstance(workload, Workload | None):
             raise ArgumentMistake(f"workload= is a pytest_nsys.core.workload.Workload, not {workload!r}")
-        self.captures_for, self.convention, self._workload = captures_for, convention, workload or Workload()
-        self.close = close
+        self.captures_for, self._named, self._workload = captures_for, named, workload or Workload()
+        self.close, self._resolve, self._anchor = close, resolve, anchor
 
     def under(self, convention: Named, anchor: str | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
-        return type(self)(self.captures_for, convention_of(convention, anchor), self._workload, self.close)
+        named = convention_of(convention, anchor)
+        return type(self)(self.captures_for, named, self._workload, self.close, resolve=self._resolve, anchor=anchor)
+
+    def resolved(self, gate: GateFile) -> GateFile:
+        """The gate file with its convention: the one that it names, else the one that this run is read under."""
+        if gate.convention is not None:
+            return gate
+        if self._named is not None:
+            return replace(gate, convention=self._named)
+        return self._resolve(gate, self._anchor)
+
+    @property
+    def unresolved(self) -> GateFile:
+        """A gate file without assertions, under the convention that was named, if any was."""
+        return GateFile(Path(), (), self._named, workload=self._workload)
 
     @property
     def gate(self) -> GateFile:
-        """A gate file of this convention without assertions."""
-        return GateFile(Path(), (), self.convention, workload=self._workload)
+        """The same with the convention that the run is read under. Raises UsageMistake, TraceError."""
+        return self.resolved(self.unresolved)
+
+    @property
+    def convention(self) -> Convention:
+        """What the run is read under: as it was named, or found in it. Raises UsageMistake, TraceError."""
+        return self.gate.resolved_convention
 
     @property
     def captures(self) -> Captures:
@@ -179,16 +205,19 @@ def open_run(
     """Open a trace, or a list of captures of one program, whose rows then are medians over them.
 
     ``convention`` is a built-in name, a YAML file (a convention, or a gate file that has one) or one of your own; by
-    default the usual one of the format. ``anchor`` is the pattern (``%``) of the range that repeats, where it is
+    default it is found in the trace. ``anchor`` is the pattern (``%``) of the range that repeats, where it is
     another than the convention's. Raises UsageMistake for a path or name that means nothing, TraceError for a trace
     that cannot be read.
     """
     values, cache = _values(paths), CaptureCache()
 
     def opened(gate: GateFile) -> Captures:
-        return cache.captures(values, Path(), gate.convention, gate.workload, requests_of(gate))
+        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate))
 
-    run = NsysRun(opened, convention_for(values, convention, anchor), workload, cache.close)
+    def resolve(gate: GateFile, anchor: str | None) -> GateFile:
+        return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
+
+    run = NsysRun(opened, convention_of(convention, anchor), workload, cache.close, resolve=resolve, anchor=anchor)
     _ = run.captures
     return run
 
@@ -211,9 +240,14 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     elif what.endswith(GATE_SUFFIX):
         raise ArgumentMistake(f"'{printable(what)}' is a gate file: judge(Path(…), run)")
     else:
-        gate = replace(run.gate, assertions=(assertion_of(what, run.gate),))
+        gate = run.unresolved
+        gate = replace(gate, assertions=(assertion_of(what, gate),))
     if against is None and isinstance(what, str) and gate.assertions[0].needs_baseline:
         raise ArgumentMistake("a baseline is another run: judge(sentence, run, against=…)")
+    if against is None:
+        gate = run.resolved(gate)
+    elif gate.convention is None:
+        gate = resolved(gate, lambda: run.convention, lambda: against.convention)
     context = GateContext(run.captures_for(gate), gate)
     if against is not None:
         before = against.captures_for(gate)
@@ -238,33 +272,56 @@ def compare(
     """
     sides = _values(base), _values(head)
     check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
-    if gate is None:
-        gates = [usual_gate(convention_for([*sides[0], *sides[1]], convention, anchor))]
-    elif convention is not None or anchor is not None:
+    if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
-    else:
-        gates = [load_gate_file(Path(gate))]
+    named, written = convention_of(convention, anchor), None if gate is None else load_gate_file(Path(gate))
     with contextlib.closing(CaptureCache()) as cache:
-        return compare_pairs([pair_of(cache, each, *sides) for each in gates], *sides)
+        judging = written or usual_gate(named, usual_window(cache, sides[0], named, anchor))
+        return compare_pairs([pair_of(cache, judging, *sides, anchor)], *sides)
 
 
-def pair_of(cache: CaptureCache, gate: GateFile, base: Sequence[str], head: Sequence[str]) -> Pair:
-    """Both runs under the convention of a gate file; an error names its side."""
+def pair_of(
+    cache: CaptureCache, gate: GateFile, base: Sequence[str], head: Sequence[str], anchor: str | None = None
+) -> Pair:
+    """Both runs under the convention of a gate file, which is that of base where none is named; an error names its
+    side. ``anchor`` is the pattern of one that is named.
+    """
+
+    def fitting(side: str, values: Sequence[str]) -> Choice:
+        with naming(side):
+            return cache.fitting(values, Path(), anchor)
+
+    gate = resolved(gate, lambda: fitting("head", head).convention, lambda: fitting("base", base).convention)
     opened = []
     for side, values in (("base", base), ("head", head)):
         with naming(side):
-            opened.append(cache.captures(values, Path(), gate.convention, gate.workload, requests_of(gate)))
+            opened.append(cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate)))
     return Pair(gate, *opened)
 
 
 def usual_gate(
-    convention: Convention, window: str = MEDIAN, span: Span | None = None, kernels: KernelsMode | None = None
+    convention: Convention | None,
+    window: str = MEDIAN,
+    span: Span | None = None,
+    kernels: KernelsMode | None = None,
 ) -> GateFile:
     """The built-in assertions, measured in a certain way."""
     name = Path(BUILT_IN_GATE)
     gate = load_gate_file(BUILT_IN_PATH, display=name)
     measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions]
-    return GateFile(name, tuple(measured), convention, window=window, span=span, kernels=kernels)
+    # A look at two runs that somebody has: what they lack is a warning, as in every command.
+    quality = Bounds(missing_ranks=None, anchors=None)
+    return GateFile(name, tuple(measured), convention, quality=quality, window=window, span=span, kernels=kernels)
+
+
+def usual_window(
+    cache: CaptureCache, base: Sequence[str], convention: Convention | None, anchor: str | None = None
+) -> str:
+    """The window where nobody says one: the whole run, where the convention is found and no range repeats."""
+    if convention is not None:
+        return MEDIAN
+    with naming("base"):
+        return MEDIAN if cache.fitting(base, Path(), anchor).anchored else RUN
 
 
 def metric_of(name: str) -> Metric:

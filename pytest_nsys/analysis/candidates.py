@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from pytest_nsys.core.columns import minus, order, take, total
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.exact import distance, median
 from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, KernelsMode, Range, Span, Value
 
 FEWEST = 3
@@ -79,12 +81,29 @@ class Candidate:
         """The same but for how often."""
         return self.covered >= HALF and self.spread <= HALF
 
+    def alike(self, other: Candidate) -> bool:
+        """Whether nothing tells which of the two is the unit of work: alike good, often and long, beside each other.
+
+        Of ranges inside each other the outer one is the unit.
+        """
+        longest = max(self.length_ns, other.length_ns)
+        same = (self.good, self.usable, self.count) == (other.good, other.usable, other.count)
+        return (
+            same
+            and abs(self._quality - other._quality) <= 1  # half a step at an end of the trace is no reason
+            and 10 * distance(self.length_ns, other.length_ns) <= longest
+            and self.inside + other.inside <= 1
+        )
+
     @property
     def order(self) -> tuple[object, ...]:
         """The best first: by how much they cover and enclose and how regularly, in tenths, then the longest work."""
+        return (not self.good, not self.usable, -self._quality, self.count, -self.length_ns, self.pattern)
+
+    @property
+    def _quality(self) -> int:
         whole = ENCLOSES if self.span is Span.RANGE else 0
-        quality = round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
-        return (not self.good, not self.usable, -quality, self.count, -self.length_ns, self.pattern)
+        return round(10 * (self.covered * (1 - min(self.spread, Fraction(1))) + whole))
 
 
 def all_ranges(run: Run) -> Ranges:
@@ -223,37 +242,40 @@ class Lag(NamedTuple):
     without: Fraction
 
 
-def held(run: Run, span: Span) -> dict[KernelsMode, Held]:
-    """What the median windows hold under each mode."""
-    found = {}
-    for mode in KernelsMode:
-        windows = run.measured(WindowSpec(MEDIAN, span, mode)).ranks.values()
+class Holds:
+    """What the median windows of a run hold under each mode, and how far the GPU is behind; read when it is asked."""
+
+    def __init__(self, run: Run, span: Span) -> None:
+        self._run, self._span = run, span
+
+    @kept
+    def __getitem__(self, mode: KernelsMode) -> Held:
+        windows = self._run.measured(WindowSpec(MEDIAN, self._span, mode)).ranks.values()
         own = [Held(len(each[0]), total(each[0].durations_ns)) for each in windows if each]
-        complete = len(own) == len(run.ranks)
-        found[mode] = Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
-    return found
+        complete = len(own) == len(self._run.ranks)
+        return Held(min(h.kernels for h in own), min(h.time_ns for h in own)) if complete and own else Held(0, 0)
 
+    @cached_property
+    def lag(self) -> Lag:
+        """How far the GPU runs behind the CPU around the median windows, where anything is; the worst rank."""
+        lags: list[Value] = []
+        without = Fraction(0)
+        for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
+            for track in self._run.measured(WindowSpec(MEDIAN, self._span, mode)).tracks.values():
+                starts, launches = track.kernels.start_ns, track.launch_ns
+                own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
+                lags += [median(own)] if own else []
+                without = max(without, Fraction(len(starts) - len(own), len(starts) or 1))
+            if lags:
+                break
+        return Lag(max(lags, default=0), without)
 
-def lag_of(run: Run, span: Span) -> Lag:
-    """How far the GPU runs behind the CPU around the median windows, where anything is; the worst rank."""
-    lags: list[Value] = []
-    without = Fraction(0)
-    for mode in (KernelsMode.LAUNCHED, KernelsMode.CLIPPED):
-        for track in run.measured(WindowSpec(MEDIAN, span, mode)).tracks.values():
-            starts, launches = track.kernels.start_ns, track.launch_ns
-            own = [start - t for start, t in zip(starts, launches, strict=True) if t != NO_LAUNCH]
-            lags += [median(own)] if own else []
-            without = max(without, Fraction(len(starts) - len(own), len(starts) or 1))
-        if lags:
-            break
-    return Lag(max(lags, default=0), without)
-
-
-def best_mode(holds: Mapping[KernelsMode, Held], lag: Lag) -> KernelsMode | None:
-    """The mode under which the median windows hold what belongs to them; None where they hold nothing."""
-    contained, launched = holds[KernelsMode.CONTAINED], holds[KernelsMode.LAUNCHED]
-    if contained.kernels and 2 * contained.time_ns >= launched.time_ns:
-        return KernelsMode.CONTAINED
-    if launched.kernels and lag.without <= Fraction(1, 10):
-        return KernelsMode.LAUNCHED
-    return next((mode for mode in (KernelsMode.CLIPPED, KernelsMode.CONTAINED) if holds[mode].kernels), None)
+    @property
+    def best_mode(self) -> KernelsMode | None:
+        """The mode under which the median windows hold what belongs to them; None where they hold nothing."""
+        contained, launched = self[KernelsMode.CONTAINED], self[KernelsMode.LAUNCHED]
+        if contained.kernels and 2 * contained.time_ns >= launched.time_ns:
+            return KernelsMode.CONTAINED
+        if launched.kernels and self.lag.without <= Fraction(1, 10):
+            return KernelsMode.LAUNCHED
+        return next((mode for mode in (KernelsMode.CLIPPED, KernelsMode.CONTAINED) if self[mode].kernels), None)

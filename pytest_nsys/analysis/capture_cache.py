@@ -10,23 +10,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Choice, found
 from pytest_nsys.analysis.measurements import Measurements
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.windows import MEDIAN, RUN
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both, open_trace
+from pytest_nsys.traces.opening import check_one_format, find_traces, given_twice, in_both, open_trace, usual_convention
 
 Files = tuple[tuple[Path, ...], ...]
 """The files of each capture."""
 
 Opening = Callable[[Sequence[Path], Convention, Workload, Sequence[Request]], Callable[[Path], Trace]]
 """Makes of the paths of a run, and of what will be asked of it, the function that opens each: many are read ahead."""
+
+
+LOOKED_AT = 4
+"""Files of a run, at most, in which its convention is looked for."""
 
 
 def as_they_are(*_: object) -> Callable[[Path], Trace]:
@@ -39,6 +46,8 @@ class CaptureCache:
     """Every run of a session, opened when first asked for. An error is remembered too: a trace fails only once."""
 
     opening: Opening = as_they_are
+    _fitting: dict[tuple[tuple[Path, ...], str | None], Choice | NsysError] = field(default_factory=dict)
+    _looked_at: dict[Path, Trace] = field(default_factory=dict)
     _known: dict[tuple[Files, Files, Convention, Workload], Captures | NsysError] = field(default_factory=dict)
 
     def captures(
@@ -56,10 +65,7 @@ class CaptureCache:
         each capture; without any trace they are the captures.
         Raises UsageMistake for a path that means nothing, TraceError for a trace that cannot be read.
         """
-        named = [find_traces(value, base) for value in captures]
-        if len({tuple(p.resolve() for p in own) for own in named}) < len(named):
-            raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
-        return self._captures(named, convention, workload or Workload(), requests, measurements)
+        return self._captures(_named(captures, base), convention, workload or Workload(), requests, measurements)
 
     def one_run(
         self,
@@ -70,11 +76,58 @@ class CaptureCache:
         requests: Sequence[Request] = (),
     ) -> Captures:
         """One capture, of all the files that ``traces`` mean together; everything else as :meth:`captures` has it."""
-        found = [path for value in traces for path in find_traces(value, base)]
-        path, times = Counter(path.resolve() for path in found).most_common(1)[0]
-        if times > 1:
-            raise UsageMistake(f"{path}: is given twice; give each file of the run once")
-        return self._captures([found], convention, workload or Workload(), requests)
+        return self._captures([_together(traces, base)], convention, workload or Workload(), requests)
+
+    def fitting(
+        self, captures: Sequence[str], base: Path, anchor: str | None = None, *, one_run: bool = False
+    ) -> Choice:
+        """The convention that the first of the captures fits, found in it once; with another ``anchor`` where one is
+        named. A cut is read under that of the cut. ``one_run``: they are one capture together.
+
+        Of a run of many files some are looked at. Raises as :meth:`captures` does, and UsageMistake where several
+        conventions fit alike.
+        """
+        first = _together(captures, base) if one_run else _named(captures, base)[0]
+        paths = tuple(path.resolve() for path in first)
+        if (paths, anchor) not in self._fitting:
+            try:
+                self._fitting[paths, anchor] = self._found(paths[:: -(-len(paths) // LOOKED_AT)], anchor)
+            except NsysError as error:
+                self._fitting[paths, anchor] = error
+        choice = self._fitting[paths, anchor]
+        if isinstance(choice, NsysError):
+            raise choice
+        return choice
+
+    def _found(self, paths: Sequence[Path], anchor: str | None) -> Choice:
+        usual = usual_convention(paths[0])
+        if usual is not None and usual.certain:
+            return Choice(usual.convention.with_anchor(anchor), usual.convention, RUN if usual.whole_run else MEDIAN)
+        known = (run for each in self._known.values() if isinstance(each, Captures) for run in each.runs)
+        read = {trace.path: trace for run in known if not run.convention.copies for trace in run.traces}
+        for path in paths:
+            if path not in read and path not in self._looked_at:
+                self._looked_at[path] = open_trace(path)
+        traces = [read.get(path) or self._looked_at[path] for path in paths]
+        check_one_format(traces)
+
+        def under(convention: Convention) -> Run:
+            return Run(traces, convention)
+
+        return found(under(LABELLED), under, GENERIC if usual is None else usual.convention, anchor)
+
+    def _opening(self, paths: Sequence[Path], *asked: Any) -> Callable[[Path], Trace]:
+        """What opens the traces; those that were looked at are open, and are given away."""
+        opener = self.opening(paths, *asked)
+
+        def opened(path: Path) -> Trace:
+            before = self._looked_at.pop(path, None)
+            if before is not None and opener is not open_trace:  # it knows what will be asked
+                before.close()
+                before = None
+            return before or opener(path)
+
+        return opened if self._looked_at else opener
 
     def _captures(
         self,
@@ -88,9 +141,8 @@ class CaptureCache:
         key = (paths, measurements, convention, stated)
         if key not in self._known:
             try:
-                _check_copies(named)
                 _check_numbers(named, measurements)
-                opening = self.opening([p for own in paths for p in own], convention, stated, requests)
+                opening = self._opening([p for own in paths for p in own], convention, stated, requests)
                 self._known[key] = Captures(_opened(paths, convention, stated, opening, measurements))
             except NsysError as error:
                 self._known[key] = error
@@ -104,7 +156,29 @@ class CaptureCache:
         for known in self._known.values():
             if isinstance(known, Captures):
                 known.close()
+        for trace in self._looked_at.values():
+            trace.close()
         self._known.clear()
+        self._fitting.clear()
+        self._looked_at.clear()
+
+
+def _named(captures: Sequence[str], base: Path) -> list[Sequence[Path]]:
+    """The files of each capture. Raises UsageMistake for one that is given twice."""
+    named: list[Sequence[Path]] = [find_traces(value, base) for value in captures]
+    if len({tuple(p.resolve() for p in own) for own in named}) < len(named):
+        raise UsageMistake(f"a capture is given twice: {', '.join(captures)}; each is one run of its own")
+    _check_copies(named)
+    return named
+
+
+def _together(traces: Sequence[str], base: Path) -> Sequence[Path]:
+    """The files of one run. Raises UsageMistake for one that is given twice."""
+    found = [path for value in traces for path in find_traces(value, base)]
+    path, times = Counter(path.resolve() for path in found).most_common(1)[0]
+    if times > 1:
+        raise UsageMistake(f"{path}: is given twice; give each file of the run once")
+    return found
 
 
 def _check_copies(captures: Sequence[Sequence[Path]]) -> None:

@@ -90,13 +90,18 @@ class Run:
         ]
         return find_ranks(labels)
 
+    @cached_property
+    def has_kernels(self) -> bool:
+        """Whether any process ran one."""
+        return any(trace.has_kernels() for trace in self.traces)
+
     @property
     def ranks(self) -> tuple[Rank, ...]:
         """The ranks, by number. Raises NothingMeasured for a run without kernels."""
         ranks = self._found[0]
         if not self.traces:
             return ()
-        if not any(trace.has_kernels() for trace in self.traces):
+        if not self.has_kernels:
             raise NothingMeasured(self._why_no_kernels())
         return ranks
 
@@ -137,6 +142,18 @@ class Run:
         if (rank.number, pattern) not in self._anchors:
             self._anchors[rank.number, pattern] = self._find_anchors(rank, pattern)
         return self._anchors[rank.number, pattern]
+
+    def have_anchors(self, patterns: Sequence[str]) -> frozenset[str]:
+        """Those of the patterns that every rank has a closed range of, from one pass over each trace.
+
+        Of a run without kernels that is every labelled one.
+        """
+        found = self._ranges_named(tuple(dict.fromkeys(patterns)))
+        ranks = self.ranks if self.has_kernels else self.labelled_ranks
+        each = [found[rank.process.trace].get(rank.process.global_pid, ()) for rank in ranks]
+        names = [{r.name for r in own if r.end_ns != OPEN_END_NS} for own in each]
+        matchers = {pattern: like(pattern) for pattern in patterns}
+        return frozenset(p for p, matches in matchers.items() if all(any(map(matches, own)) for own in names))
 
     def _find_anchors(self, rank: Rank, pattern: str) -> Sequence[Range]:
         ranges = self._ranges if pattern == self.convention.anchor else self._ranges_named((pattern,))

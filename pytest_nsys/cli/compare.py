@@ -17,12 +17,11 @@ from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.library import pair_of, usual_gate
+from pytest_nsys.library import pair_of, usual_gate, usual_window
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
@@ -104,13 +103,17 @@ def compare(
     form = FORMATS[written]
     gate_paths = _gate_paths(gates)
     check_two_runs(*traces)
-    files = _gate_files(context, gate_paths, asked, (*sides[0], *sides[1]))
-    if comparable_on:
-        files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
+    _refuse_both(context, gate_paths)
+    files = [load_gate_file(gate) for gate in gate_paths]
     if artifacts is not None:
         _check_artifacts(artifacts, [path for side in traces for path in side])
     with reading(asked.executor, written) as library:
-        pairs = {str(gate.path): pair_of(library, gate, *sides) for gate in files}
+        if not files:
+            window = asked.window or usual_window(library, sides[0], asked.named, asked.anchor)
+            files = [usual_gate(asked.named, window, asked.span, asked.kernels)]
+        if comparable_on:
+            files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
+        pairs = {str(gate.path): pair_of(library, gate, *sides, asked.anchor) for gate in files}
         found = compare_pairs([*pairs.values()], *sides)
         judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
@@ -174,17 +177,12 @@ def _gate_paths(values: Sequence[str]) -> list[Path]:
     return found
 
 
-def _gate_files(
-    context: click.Context, gates: Sequence[Path], asked: MeasureOptions, traces: Sequence[str]
-) -> list[GateFile]:
-    """The gate files that judge; the built-in one is measured as the options say, or as such traces usually are."""
+def _refuse_both(context: click.Context, gates: Sequence[Path]) -> None:
+    """Raises UsageMistake where options say what the gate files say, and for a gate file that is given twice."""
     said = [
         name for name in HOW_MEASURED if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]
-    if gates:
-        if said:
-            raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
-        if len({gate.resolve() for gate in gates}) < len(gates):
-            raise UsageMistake("a gate file is given twice")
-        return [load_gate_file(gate) for gate in gates]
-    return [usual_gate(asked.convention_for(traces), asked.window, asked.span, asked.kernels)]
+    if gates and said:
+        raise UsageMistake(f"--{said[0]} is what the gate file says: give --gate or --{said[0]}, not both")
+    if len({gate.resolve() for gate in gates}) < len(gates):
+        raise UsageMistake("a gate file is given twice")

@@ -38,7 +38,7 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
         (run,) = captures.runs
         found = cut_out(run, spec, frozenset(asked.chosen(run.ranks)))
         _write(output, target, packed(chrome_trace([found]), target))
-        doubts = note_lines(about_uncounted(run.measured(spec)))
+        doubts = note_lines([*asked.notes, *about_uncounted(run.measured(spec))])
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")

@@ -69,6 +69,6 @@ def _write(root: Path) -> None:
     write_dualpipe(root / "traces" / REGRESSED, SAMPLE_SHAPE, SAMPLE_REGRESSION)
     gate = load_gate_file((root / GATE).resolve())
     with contextlib.closing(CaptureCache()) as library:
-        captures = library.captures(gate.traces, gate.path.parent, gate.convention, gate.workload)
+        captures = library.captures(gate.traces, gate.path.parent, gate.resolved_convention, gate.workload)
         store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
         store_rows(gate, captures, store, "the good run of the demo")

@@ -23,25 +23,17 @@ from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
+from pytest_nsys.analysis.fitting import LABELLED, Ask, Choice, candidate_words, choose, convention_words
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
 from pytest_nsys.cli.options import executor_option, reading_ahead
-from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NothingMeasured, NsysError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Trace
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.drafting.choice import (
-    GENERIC,
-    Ask,
-    Choice,
-    candidate_words,
-    choose,
-    with_bounds,
-    with_libraries,
-    with_stages,
-)
+from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.margins import Figures, written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
 from pytest_nsys.gates import gate_file
@@ -149,7 +141,7 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
         gate, place = stores([str(path)], baseline_dir)[0]
-        captures, store = trial.captures(gate.convention), place.store
+        captures, store = trial.captures(gate.resolved_convention), place.store
         if not replaces and store.all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
         written = store_rows(gate, captures, store)
@@ -185,9 +177,9 @@ def _tell(
     if written is not None:
         click.echo(f"wrote {os.path.relpath(written.path)}: their baseline, {counted(len(written.changes), 'row')}")
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
-    anchor = f"anchor '{printable(choice.convention.anchor, 60)}', " if choice.convention.anchor else ""
-    click.echo(f"convention {choice.convention.name}, {anchor}{choice.spec}")
-    if asking.taken > 1 and choice.convention.anchor:
+    words = convention_words(choice.convention) if choice.anchored else f"convention {choice.convention.name}"
+    click.echo(f"{words}, {choice.spec}")
+    if asking.taken > 1 and choice.anchored:
         why = "as --yes says" if asking.told else "no terminal to ask on"
         click.echo(f"took the best of {asking.taken} anchors ({why}); the others stand in the file")
     for check, value in choice.quality.items():
@@ -204,9 +196,6 @@ def _tell(
 
 
 REASON = "first baseline by pytest-nsys init"
-
-LABELLED = replace(GENERIC, setup=BUILT_IN["pithtrain"].setup)
-"""What a trace is first opened under: the ranks of several files may be told apart by their labels alone."""
 
 
 class Left(NamedTuple):
@@ -270,7 +259,7 @@ def drafted(
         tolerance_why=_why_tolerance(figures),
         sentences=tuple(draft_sentences(figures)),
     )
-    return checked(draft, lambda gate: trial.captures(gate.convention), path.name)
+    return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
 
 
 def draft_alone(given: Convention | None, trace: Trace) -> None:

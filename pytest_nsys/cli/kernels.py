@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -55,10 +54,7 @@ def kernels(
     """
     table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
     workload = Workload(steps=steps, step_time_ns=None if step_time is None else round(step_time))
-    convention = asked.convention_for(traces)
-    if table is not None:
-        convention = dataclasses.replace(convention, families=table)
-    with asked.one_run(traces, workload, metrics=["family_ns"], convention=convention) as (captures, spec):
+    with asked.one_run(traces, workload, metrics=["family_ns"], families=table, may_be_a_step=True) as (captures, spec):
         _print_kernels(asked, traces, captures, spec, family)
 
 
@@ -74,7 +70,7 @@ def _print_kernels(
     if family is not None and not sums.families.get(family, Usage()).launches:
         raise NothingMeasured(f"{traces[0]}: no kernel of the family {family} ran under {spec}")
     told = (Note(text) for facts in run.facts for text in facts.notes)
-    notes = [*run.rank_notes, *about_uncounted(run.measured(spec)), *told, *_about_steps(sums, spec)]
+    notes = [*asked.notes, *run.rank_notes, *about_uncounted(run.measured(spec)), *told, *_about_steps(sums, spec)]
     lines = note_lines(dict.fromkeys(notes))
     name = next((name for name, known in TABLES.items() if known == table), "its own")
     report = KernelReport(sums, str(spec), name, family)
@@ -112,8 +108,8 @@ def _print_collectives(asked: MeasureOptions, traces: Sequence[str], captures: C
     rows = report.rows()
     if not rows:
         raise NothingMeasured(f"{traces[0]}: no communication kernel runs under {spec}")
-    said = [*report.agreeing(), *report.unsaid()]
-    notes = [Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *map(Note, said)]
+    said = map(Note, [*report.agreeing(), *report.unsaid()])
+    notes = [*asked.notes, Note(str(spec)), *run.rank_notes, *about_uncounted(run.measured(spec)), *said]
     told = {"stragglers": report.straggling(), "residuals": report.residuals()}
     about = {"trace": list(traces), "kernels": mode_of(spec), **told}
     print_answer(asked.format, COLLECTIVES, rows, about, dict.fromkeys(notes), below=report.lines())

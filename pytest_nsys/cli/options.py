@@ -11,11 +11,12 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,14 +25,15 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec, spec_under
+from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, hint
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank, Span
+from pytest_nsys.core.families import Families
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank, Span
 from pytest_nsys.core.units import UnitMistake, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates.convention_keys import CONVENTION_HELP, convention_for
+from pytest_nsys.gates.convention_keys import CONVENTION_HELP, check_named, convention_of
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor, on_terminal
 
@@ -42,14 +44,25 @@ _NUMBERS = re.compile(r"-?[0-9][0-9.:]*")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
+class Fitted(NamedTuple):
+    """Under which convention traces are measured, and in which windows. Not ``anchored``: no range of them repeats."""
+
+    convention: Convention
+    spec: WindowSpec
+    anchored: bool
+
+
 @dataclass(frozen=True)
 class MeasureOptions:
-    """What the shared options say. ``convention`` None: the usual one of the traces; no ``ranks``: all.
+    """What the shared options say. ``convention`` None: the one that the traces fit; no ``ranks``: all.
 
-    ``span`` and ``kernels`` None: as the convention has it. ``window`` is in the words of a gate file.
+    ``span`` and ``kernels`` None: as the convention has it. ``window`` is in the words of a gate file, None where
+    nobody said one: then it is ``usually``, or the whole run where no range of the traces repeats. ``notes`` say what
+    was found.
     """
 
-    window: str = MEDIAN
+    window: str | None = None
+    usually: str = MEDIAN
     span: Span | None = None
     kernels: KernelsMode | None = None
     convention: str | None = None
@@ -57,14 +70,27 @@ class MeasureOptions:
     ranks: tuple[int, ...] = ()
     format: Format = Format.TABLE
     executor: str | None = None
+    notes: list[Note] = field(default_factory=list)
 
-    def convention_for(self, traces: Sequence[str]) -> Convention:
-        """The convention that traces are measured under. Raises UsageMistake, and as opening the first one does."""
-        return convention_for(traces, self.convention, self.anchor)
+    @cached_property
+    def named(self) -> Convention | None:
+        """The convention that is named, None where it is to be found. Raises UsageMistake, GateFileError."""
+        return convention_of(self.convention, self.anchor)
 
-    def spec(self, convention: Convention, span: Span | None = None) -> WindowSpec:
-        """The windows that are asked for; ``span`` is taken where nobody asked for one."""
-        return spec_under(convention, self.window, self.span or span, self.kernels)
+    def fitted(
+        self, traces: Sequence[str], library: CaptureCache, *, one_run: bool, span: Span | None = None
+    ) -> Fitted:
+        """The convention that traces are measured under, and in which windows; ``span`` is taken where nobody asked for
+        one. Raises UsageMistake, and as opening the first one does.
+        """
+        check_named(traces)
+        convention, anchored = self.named, True
+        if convention is None:
+            choice = library.fitting(traces, Path(), self.anchor, one_run=one_run)
+            convention, anchored = choice.convention, choice.anchored
+            self.notes[:] = [Note(choice.told)]
+        window = self.window or (self.usually if anchored else RUN)
+        return Fitted(convention, spec_under(convention, window, self.span or span, self.kernels), anchored)
 
     @contextlib.contextmanager
     def captures(self, traces: Sequence[str], *, metrics: Sequence[str] = ()) -> Iterator[tuple[Captures, WindowSpec]]:
@@ -72,9 +98,8 @@ class MeasureOptions:
 
         Of many, what ``metrics`` ask for is read ahead.
         """
-        convention = self.convention_for(traces)
-        spec = self.spec(convention)
         with reading(self.executor, self.format) as library:
+            convention, spec, _ = self.fitted(traces, library, one_run=False)
             yield library.captures(traces, Path(), convention, None, _requests(metrics, spec)), spec
 
     @contextlib.contextmanager
@@ -85,13 +110,22 @@ class MeasureOptions:
         *,
         metrics: Sequence[str] = (),
         span: Span | None = None,
-        convention: Convention | None = None,
+        families: Families | None = None,
+        may_be_a_step: bool = False,
     ) -> Iterator[tuple[Captures, WindowSpec]]:
-        """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one."""
-        found = convention or self.convention_for(traces)
-        spec = self.spec(found, span)
+        """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one, and
+        ``families`` are those of the convention where none are given. ``may_be_a_step``: a run without an anchor is one
+        step, where nobody says how many it is.
+        """
+        workload = workload or Workload()
         with reading(self.executor, self.format) as library:
-            yield library.one_run(traces, Path(), found, workload, _requests(metrics, spec)), spec
+            convention, spec, anchored = self.fitted(traces, library, one_run=True, span=span)
+            if families is not None:
+                convention = replace(convention, families=families)
+            if may_be_a_step and not anchored and spec.whole_run and workload.steps is None:
+                workload = workload._replace(steps=1)
+                self.notes.append(Note("the whole run counts as one step: --steps N divides by N"))
+            yield library.one_run(traces, Path(), convention, workload, _requests(metrics, spec)), spec
 
     def chosen(self, ranks: Sequence[Rank]) -> dict[int, Rank]:
         """The ranks that were asked for, by number. Raises UsageMistake for one that does not exist."""
@@ -210,10 +244,10 @@ def measuring(
         def with_asked(*args: object, **given: Any) -> None:
             """The options in one, and the rest as it is."""
             said = {name: given.pop(name) for name in shared}
-            said["window"] = window_of(said["window"], said.pop("start", None), said.pop("end", None), window)
+            said["window"] = window_of(said["window"], said.pop("start", None), said.pop("end", None))
             if no_steady and said["window"] == STEADY:
                 raise UsageMistake(f"--window steady is many windows{no_steady}")
-            command(*args, asked=MeasureOptions(**said), **given)
+            command(*args, asked=MeasureOptions(**said, usually=window), **given)
 
         found: Callable[..., None] = with_asked
         for option in reversed(shared.values()):
@@ -223,8 +257,8 @@ def measuring(
     return decorate
 
 
-def window_of(window: str | None, start: int | None, end: int | None, default: str) -> str:
-    """The window in the words of a gate file."""
+def window_of(window: str | None, start: int | None, end: int | None) -> str | None:
+    """The window in the words of a gate file, None where none is asked for."""
     if start is not None or end is not None:
         if start is None or end is None:
             raise UsageMistake("--start and --end go together: both in ns")
@@ -232,7 +266,7 @@ def window_of(window: str | None, start: int | None, end: int | None, default: s
             raise UsageMistake("--window and --start, --end exclude each other")
         window = f"{start}:{end}"
     elif window is None:
-        return default
+        return None
     return _canonical(window.strip())
 
 

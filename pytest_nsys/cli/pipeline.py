@@ -93,7 +93,7 @@ def _print(asked: MeasureOptions, traces: Sequence[str], captures: Captures, spe
     named = METRICS["overlap_score"], METRICS["share"]
     stages = run.workload.pipeline
     assert stages is not None  # no command without
-    notes = [Note(str(spec)), Note("; ".join(stages.words)), *captures.notes(spec, *named)]
+    notes = [*asked.notes, Note(str(spec)), Note("; ".join(stages.words)), *captures.notes(spec, *named)]
     hiding: list[Row] = [_hiding(number, found) for number, found in chosen.items()]
     columns, spending = _spending(captures, spec, chosen)
     if asked.format in (Format.JSON, Format.CSV):

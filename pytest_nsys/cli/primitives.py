@@ -62,7 +62,7 @@ def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
         # A labelled rank is one without kernels, too; without labels it takes kernels to tell ranks apart.
         ranks = asked.chosen(run.labelled_ranks or run.ranks)
         rows = [_setup_row(rank) for rank in _by_pid(ranks.values())]
-        print_answer(asked.format, SETUP, rows, about_windows(traces, spec, []), run.rank_notes)
+        print_answer(asked.format, SETUP, rows, about_windows(traces, spec, []), [*asked.notes, *run.rank_notes])
 
 
 def _setup_row(rank: Rank) -> Row:
@@ -87,7 +87,7 @@ def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
             for w, gpu_ns in _windows_of(run, rank, spec):
                 rows.append((rank.pid, w.start_ns, w.end_ns, w.name, rank.number, w.index, w.count, w.length_ns))
                 windows.append(json_window(rank, w, gpu_ns))
-        notes = [Note(str(spec)), *run.rank_notes]
+        notes = [*asked.notes, Note(str(spec)), *run.rank_notes]
         print_answer(asked.format, WINDOW, rows, about_windows(traces, spec, windows), notes)
 
 
@@ -109,8 +109,8 @@ def _measured(asked: MeasureOptions, run: Run, spec: WindowSpec) -> list[RankWin
     return [w for rank in _by_pid(ranks.values()) for w in filled[rank.number]]
 
 
-def _notes(captures: Captures, spec: WindowSpec, metric: str) -> list[Note]:
-    return [Note(str(spec)), *captures.notes(spec, METRICS[metric])]
+def _notes(asked: MeasureOptions, captures: Captures, spec: WindowSpec, metric: str) -> list[Note]:
+    return [*asked.notes, Note(str(spec)), *captures.notes(spec, METRICS[metric])]
 
 
 def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
@@ -127,7 +127,7 @@ def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
         windows = _measured(asked, captures.runs[0], spec)
         rows = [row for w in windows for row in _stream_rows(w)]
         about = about_windows(traces, spec, _json_windows(windows))
-        print_answer(asked.format, STREAMS, rows, about, _notes(captures, spec, "comm_streams"))
+        print_answer(asked.format, STREAMS, rows, about, _notes(asked, captures, spec, "comm_streams"))
 
 
 def _stream_rows(w: RankWindow) -> Iterator[Row]:
@@ -148,9 +148,9 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
         windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
-        shared = list(_with_barriers(windows))
+        shared = list(_with_barriers(windows, alone=not any(w.communication for w in windows)))
         why = _absent(captures, spec, windows, shown) if rows else _why_no_overlap(windows)
-        notes = [*_notes(captures, spec, "overlap"), *why, *shared]
+        notes = [*_notes(asked, captures, spec, "overlap"), *why, *shared]
         print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
     if not rows and not shared:
         click.get_current_context().exit(Exit.NO_DATA)
@@ -194,12 +194,14 @@ def _absent(captures: Captures, spec: WindowSpec, windows: Sequence[RankWindow],
             yield Note(f"overlap: {each}", True)
 
 
-def _with_barriers(windows: Sequence[RankWindow]) -> Iterator[Note]:
-    """The figures that count barriers, which the table leaves out, where compute of other streams may hide these."""
+def _with_barriers(windows: Sequence[RankWindow], *, alone: bool) -> Iterator[Note]:
+    """The figures that count barriers, which the table leaves out, where compute of other streams may hide these, or
+    where they are ``alone``.
+    """
     for w in windows:
         figures = [(METRICS[name], METRICS[name].rows(w)) for name in ("wall_overlap_all", "wall_exposed_all_ns")]
         said = [f"{metric.name} {format_value(row.value, metric.unit)}" for metric, rows in figures for row in rows]
-        if w.hides_barriers and said:
+        if said and (w.hides_barriers or (alone and w.barriers)):
             whose = f"rank {w.rank.number}" + ("" if w.window.index is None else f", window {w.window.index}")
             yield Note(f"{whose}, with communication on streams that also compute: {', '.join(said)}")
 

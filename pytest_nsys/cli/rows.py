@@ -41,7 +41,7 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
         for metric in metrics:
             check_dimensions(metric.name, metric.dimensions, axes, selectors)
         found, absent = _selected(captures, metrics, spec, ranks, selectors)
-        notes = [Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
+        notes = [*asked.notes, Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
         definition = max(metric.definition for metric in metrics)
         about = about_windows(traces, spec, list(_windows(captures, spec, ranks)), definition)
         columns, cells = _columns(metrics, found)

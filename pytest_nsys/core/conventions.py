@@ -126,6 +126,10 @@ class Convention:
             prefix = prefix[:-1]
         return ("" if "|" in self.setup else prefix) + "%"
 
+    def with_anchor(self, anchor: str | None) -> Convention:
+        """The same with another anchor, where one is given."""
+        return self if anchor is None else dataclasses.replace(self, anchor=anchor)
+
     def fingerprint(self, added: Collection[str] = ()) -> str:
         """A short hash of everything that changes what is measured; the name alone does not.
 
@@ -281,7 +285,8 @@ BUILT_IN: Mapping[str, Convention] = {
     )
 }
 
-DEFAULT = "pithtrain"
+MESH_AXES = tuple(dict.fromkeys(axis for convention in BUILT_IN.values() for axis in convention.mesh_axes))
+"""The axes that setup labels can state under some built-in convention."""
 
 PARTS_OF_A_STEP = frozenset({BUILT_IN["pithtrain"].anchor})
 """Anchors of which a step has several: their period is not a step's length."""

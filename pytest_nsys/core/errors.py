@@ -82,7 +82,9 @@ def naming(what: str) -> Iterator[None]:
     try:
         yield
     except NsysError as error:
-        raise type(error)(f"{what}: {error}") from error
+        named = type(error)(f"{what}: {error}")
+        vars(named).update(vars(error))
+        raise named from error
 
 
 @contextlib.contextmanager

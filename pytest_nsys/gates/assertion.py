@@ -10,11 +10,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.fitting import convention_words
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec, spec_under
-from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention
 from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
@@ -259,11 +260,35 @@ class Assertion:
         return isinstance(self.require.limit, FromBaseline) and self.require.limit.history is None
 
 
+class Found(NamedTuple):
+    """How a gate file of ``auto`` came by its convention. ``where``: the trace, the base, the baseline.
+
+    ``alone`` is the convention that the run alone would be read under; None where nobody may know, as of a baseline
+    that was stored when ``auto`` was not.
+    """
+
+    where: str
+    alone: Convention | None
+
+    def told(self, convention: Convention) -> str:
+        """The convention and where it was found."""
+        return f"{convention_words(convention)} (found in the {self.where})"
+
+    def briefly(self, convention: Convention) -> str:
+        """The same; of a built-in one with its own anchor the name alone says it."""
+        built_in = BUILT_IN.get(convention.name)
+        if built_in is not None and built_in.anchor == convention.anchor:
+            return f"{convention.name} (found in the {self.where})"
+        return self.told(convention).removeprefix("convention ")
+
+
 @dataclass(frozen=True, slots=True)
 class GateFile:
     """A gate file, understood. ``traces`` are captures (file, folder or glob), relative to the file; ``measurements``
     the file, or glob of files, beside each.
 
+    ``convention`` None is ``auto``: :func:`~pytest_nsys.verdicts.resolving.resolved` makes it the gate file of a run,
+    under the convention ``found``.
     ``run`` states what the trace does not say: ``gpu``, ``world``, ``micro_batch``, ``sequence_length`` and mesh
     sizes by axis; ``workload`` what no trace can say of the work. ``tolerance``, ``window``, ``span``, ``kernels`` and
     ``allow_missing`` hold for assertions that say nothing else.
@@ -273,7 +298,7 @@ class GateFile:
 
     path: Path
     assertions: tuple[Assertion, ...]
-    convention: Convention
+    convention: Convention | None
     traces: tuple[str, ...] = ()
     measurements: tuple[str, ...] = ()
     run: Mapping[str, Label] = field(default_factory=dict)
@@ -285,6 +310,7 @@ class GateFile:
     span: Span | None = None
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
+    found: Found | None = None
 
     @property
     def needs_trace(self) -> bool:
@@ -293,9 +319,18 @@ class GateFile:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The mesh axes that the setup label or ``run`` states."""
+        """The mesh axes that the setup label or ``run`` states, those that it can state where the convention is to be
+        found.
+        """
         stated = (key for key in self.run if key not in KEYS["run"])
-        return tuple(dict.fromkeys((*self.convention.mesh_axes, *stated)))
+        labelled = MESH_AXES if self.convention is None else self.convention.mesh_axes
+        return tuple(dict.fromkeys((*labelled, *stated)))
+
+    @property
+    def resolved_convention(self) -> Convention:
+        """That of a gate file whose convention was named or found."""
+        assert self.convention is not None, "the convention of this gate file is still to be found"
+        return self.convention
 
 
 def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
@@ -307,7 +342,7 @@ def spec_for(convention: Convention, assertion: Assertion) -> WindowSpec:
 
 def request_of(gate: GateFile, assertion: Assertion) -> Request:
     """What one assertion of a gate file asks of a run."""
-    return Request(assertion.metric, spec_for(gate.convention, assertion), gate.quality)
+    return Request(assertion.metric, spec_for(gate.resolved_convention, assertion), gate.quality)
 
 
 def requests_of(gate: GateFile, assertions: Iterable[Assertion] | None = None) -> list[Request]:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from pytest_nsys.analysis.fitting import convention_words
+from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.words import printable
+from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.verdict import Difference
 
 KEY_FIELDS = ("convention", "mesh", "micro_batch", "sequence_length", "world", "gpu")
@@ -34,6 +37,19 @@ def differences(
         if a != b and not unknown:
             found.append(Difference(name, shown(a), shown(b)))
     return tuple(found)
+
+
+def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
+    """That the run alone would be read under another convention than the one that was found for it."""
+    asked = gate.comparable_on is None or "convention" in gate.comparable_on
+    if not asked or gate.found is None or gate.found.alone in (None, gate.convention):
+        return ()
+    return (Difference("convention", _words(gate.found.alone), _words(gate.resolved_convention)),)
+
+
+def _words(convention: Convention) -> str:
+    words = convention_words(convention).removeprefix("convention ")
+    return f"{words}, span {convention.span}, kernels {convention.kernels}"
 
 
 def told(found: Iterable[Difference], other: str = "baseline") -> str:

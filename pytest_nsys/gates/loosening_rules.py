@@ -14,9 +14,10 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeGuard
 
+from pytest_nsys.analysis.fitting import convention_words
 from pytest_nsys.analysis.quality import AT_LEAST, CHECKS, OFF, Bounds
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.units import ANY, format_tolerance, format_value, written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import (
@@ -33,6 +34,7 @@ from pytest_nsys.gates.assertion import (
     Waiver,
 )
 from pytest_nsys.gates.comparability import FIELDS
+from pytest_nsys.gates.convention_keys import AUTO
 
 NONE, GONE, EVERY_ROW = "none", "gone", "every row"
 SHOWN_TEXT = 120
@@ -112,11 +114,20 @@ def _parts(value: Any) -> Mapping[str, Any]:
     return {name: getattr(value, name) for name in named}
 
 
+def conventions(was: Convention | None, now: Convention | None, sides: Sides) -> Iterator[Change]:
+    """Another way of reading the traces; one that is found in them may be any."""
+    if was is None or now is None:
+        texts = (AUTO if each is None else convention_words(each).removeprefix("convention ") for each in (was, now))
+        yield Change(ChangeKind.CHANGED, "convention", *texts)
+    else:
+        yield from each_part("convention", but="name")(was, now, sides)
+
+
 def measured_with(key: str) -> Rule:
     """What the convention says where the gate file says nothing."""
 
     def rule(was: Any, now: Any, sides: Sides) -> Iterator[Change]:
-        usual = (getattr(gate.convention, key) for gate in sides.gates)
+        usual = (AUTO if gate.convention is None else getattr(gate.convention, key) for gate in sides.gates)
         old, new = (value or default for value, default in zip((was, now), usual, strict=True))
         if old != new:
             yield Change(ChangeKind.CHANGED, key, spelled(old), spelled(new))
@@ -314,7 +325,8 @@ ASSERTION_RULES: Mapping[str, Rule] = {
 GATE_RULES: Mapping[str, Rule] = {
     # These of a file are in its assertions.
     **dict.fromkeys(("path", "assertions", "tolerance", "window", "span", "kernels", "allow_missing"), says_nothing),
-    "convention": each_part("convention", but="name"),
+    "convention": conventions,
+    "found": says_nothing,
     "traces": another("trace"),
     "measurements": another("measurements"),
     "run": each_part("run"),

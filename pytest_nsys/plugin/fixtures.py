@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.core.conventions import BUILT_IN, DEFAULT
 from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTraceGiven, NsysError
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import GateFile
@@ -25,12 +24,13 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
 class RunUnderTest(NsysRun):
-    """The run under test under one convention (``pithtrain`` unless ``under`` says otherwise)."""
+    """The run under test under one convention (the one that it fits unless ``under`` says otherwise)."""
 
     @classmethod
     def of(cls, config: pytest.Config) -> RunUnderTest:
         """The run that the options and the ini file name."""
-        return cls(session_of(config).captures, BUILT_IN[DEFAULT])
+        session = session_of(config)
+        return cls(session.captures, None, resolve=session.resolved)
 
     @property
     def captures(self) -> Captures:
@@ -74,8 +74,8 @@ class NsysGate:
         """The verdict of ``sentence``, where it is good.
 
         ``gate_file`` lends its convention, window, tolerance and baselines; without one only constants are judged,
-        under ``convention`` (default: pithtrain), with another ``anchor`` where one is given. A relative path is
-        relative to the root directory.
+        under ``convention`` (default: the one that the run fits), with another ``anchor`` where one is given. A
+        relative path is relative to the root directory.
         """
         __tracebackhide__ = True
         session, gate = session_of(self._config), self._gate(gate_file, convention, anchor)
@@ -83,7 +83,11 @@ class NsysGate:
         if assertion.needs_baseline and gate_file is None:
             raise ArgumentMistake("a baseline belongs to a gate file: nsys_gate(sentence, gate_file=…)")
         try:
-            context = session.context(gate) if gate_file is not None else GateContext(session.captures(gate), gate)
+            if gate_file is not None:
+                context = session.context(gate)
+            else:
+                gate = session.resolved(gate, anchor)
+                context = GateContext(session.captures(gate), gate)
             verdict = evaluate(assertion, context)
         except NoTraceGiven as nothing:
             raise NotRun(str(nothing)) from None
@@ -100,7 +104,7 @@ class NsysGate:
 
     def _gate(self, gate_file: str | os.PathLike[str] | None, convention: Named | None, anchor: str | None) -> GateFile:
         if gate_file is None:
-            return GateFile(self._config.rootpath, (), convention_of(convention or DEFAULT, anchor))
+            return GateFile(self._config.rootpath, (), convention_of(convention, anchor))
         if convention is not None or anchor is not None:
             raise ArgumentMistake("the gate file says the convention: give gate_file=, or convention= and anchor=")
         try:

@@ -196,7 +196,7 @@ class GateItem(JudgedItem):
             rank = worst_rank(verdict)
             if self._straggles(verdict):
                 command, rank = "collectives", None
-            steps.append(Step(session.look_command(self.gate, self.assertion, command, rank)))
+            steps.append(Step(session.look_command(self.context.gate, self.assertion, command, rank)))
         if verdict.outcome is Outcome.INCOMPARABLE and verdict.differences:
             says = "comparable_on: […] in the gate file names what has to agree, where this may differ on purpose"
             steps.append(Step(says))
@@ -241,8 +241,10 @@ class GateItem(JudgedItem):
         shown = ", ".join(session_of(self.config).traces(self.gate))
         key = self.context.captures.key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
-        convention = self.gate.convention.name if key.convention is not None else ""
-        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", convention]
+        convention, found = self.context.gate.resolved_convention, self.context.gate.found
+        name = convention.name if found is None else found.briefly(convention)
+        known = name if key.convention is not None else ""
+        parts = [counted(key.world, "rank") if key.world is not None else "", mesh, key.gpu or "", known]
         said = ", ".join(part for part in parts if part)
         return f"{shown} ({said})" if said else shown
 

@@ -46,7 +46,9 @@ class Refreshing:
             reason = str(self.session.config.getoption("nsys_reason"))
             mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
-            self._refreshes[gate.path] = Refresh(gate, context, reason, mode, bool(self._only), self.session.shown)
+            self._refreshes[gate.path] = Refresh(
+                context.gate, context, reason, mode, bool(self._only), self.session.shown
+            )
         return self._refreshes[gate.path]
 
     def write(self) -> bool:

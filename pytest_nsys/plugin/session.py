@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,12 +21,12 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.fitting import GENERIC
 from pytest_nsys.analysis.measurements import NONE_GIVEN
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
-from pytest_nsys.core.conventions import BUILT_IN, DEFAULT, Convention
+from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import BaselineError, NoTraceGiven, NsysError, UsageMistake
-from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import folders_up, from_here, printable
 from pytest_nsys.core.workload import Workload
@@ -35,10 +35,11 @@ from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
 from pytest_nsys.traces.measurements import find_measurements
-from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace, usual_convention
+from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
+from pytest_nsys.verdicts.resolving import resolved
 
 if TYPE_CHECKING:
     from pytest_nsys.plugin.branch import Branch
@@ -72,8 +73,9 @@ class NsysSession:
     config: pytest.Config
     _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     _contexts: dict[Path, GateContext] = field(default_factory=dict)
+    _resolved: dict[tuple[Path, str | None], GateFile] = field(default_factory=dict)
     _shows_progress: bool = False
-    _planned: dict[Run, Sequence[Request]] | None = None
+    _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
 
     @cached_property
     def library(self) -> CaptureCache:
@@ -164,26 +166,53 @@ class NsysSession:
             self._traces[gate.path] = tuple(v if typed else self.shown(source.base / v) for v in source.values)
         return self._traces[gate.path]
 
-    def captures(self, gate: GateFile | None = None, convention: Convention | None = None) -> Captures:
-        """The opened captures of a gate file. Raises UsageMistake, TraceError."""
-        source, beside = self._sources(gate)
-        chosen = convention or (gate.convention if gate is not None else BUILT_IN[DEFAULT])
-        workload = gate.workload if gate is not None else Workload()
-        requests = self._requests(source, chosen, workload, gate)
+    def resolved(self, gate: GateFile, anchor: str | None = None) -> GateFile:
+        """The gate file with its convention, which is found where it is ``auto``. Raises UsageMistake, TraceError.
+
+        ``anchor`` is the pattern of one that is named.
+        """
+        if gate.convention is not None:
+            return gate
+        source, _ = self._sources(gate)
+        if not source.values:  # measurements alone are read under none
+            return replace(gate, convention=GENERIC)
+        if (gate.path, anchor) not in self._resolved:
+            against = tuple(self._against)
+            self._resolved[gate.path, anchor] = resolved(
+                gate,
+                lambda: self.library.fitting(*source, anchor).convention,
+                (lambda: self.library.fitting(against, self.here, anchor).convention) if against else None,
+                self.store(gate) if any(each.reads_stored for each in gate.assertions) else None,
+                renewing=self.updating,
+            )
+        found = self._resolved[gate.path, anchor]
+        return replace(gate, convention=found.convention, found=found.found)
+
+    def captures(self, gate: GateFile) -> Captures:
+        """The opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
+        (source, beside), chosen = self._sources(gate), gate.resolved_convention
+        requests = self._requests(source, chosen, gate.workload, gate)
         files = tuple(find_measurements(value, beside.base) for value in beside.values)
-        return self.library.captures(source.values, source.base, chosen, workload, requests, files)
+        return self.library.captures(source.values, source.base, chosen, gate.workload, requests, files)
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
         """These assertions will be judged: what they ask of one run is read at once."""
         chosen: dict[Path, tuple[GateFile, list[Assertion]]] = {}
         for gate, assertion in judged:
             chosen.setdefault(gate.path, (gate, []))[1].append(assertion)
+        self._chosen = [*chosen.values()]
+        self.__dict__.pop("_planned", None)
+
+    @cached_property
+    def _planned(self) -> dict[Run, Sequence[Request]]:
+        """What will be asked of each run, once the conventions are known."""
         planned: dict[Run, dict[Request, None]] = {}
-        for gate, assertions in chosen.values():
-            with contextlib.suppress(UsageMistake):
-                run = self.source(gate), gate.convention, gate.workload
-                planned.setdefault(run, {}).update(dict.fromkeys(requests_of(gate, assertions)))
-        self._planned = {run: tuple(requests) for run, requests in planned.items()}
+        for gate, assertions in self._chosen:
+            with contextlib.suppress(NsysError):  # said by the items
+                own = self.resolved(gate)
+                run = self.source(own), own.resolved_convention, own.workload
+                planned.setdefault(run, {}).update(dict.fromkeys(requests_of(own, assertions)))
+        return {run: tuple(requests) for run, requests in planned.items()}
 
     def read(self, gates: Iterable[GateFile]) -> None:
         """Read ahead what the gate files ask for, while the terminal can show how far it is.
@@ -198,11 +227,11 @@ class NsysSession:
                 self.context(gate)
 
     def _requests(
-        self, source: Source, convention: Convention, workload: Workload, gate: GateFile | None
+        self, source: Source, convention: Convention, workload: Workload, gate: GateFile
     ) -> Sequence[Request]:
         """What is planned of a run under a convention; a refresh looks at every assertion of a gate file."""
-        planned = (self._planned or {}).get((source, convention, workload), ())
-        return [*requests_of(gate), *planned] if gate is not None and (self.updating or not self._planned) else planned
+        planned = self._planned.get((source, convention, workload), ())
+        return [*requests_of(gate), *planned] if self.updating or not self._planned else planned
 
     def export_reports(self, gates: Iterable[GateFile]) -> None:
         """Export the reports among the traces, as their readers would, while the terminal can show how far it is.
@@ -263,14 +292,16 @@ class NsysSession:
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
         if gate.path not in self._contexts:
+            gate = self.resolved(gate)
+            convention = gate.resolved_convention
             captures = self.captures(gate)
             store = self.store(gate)
             ref = self.snapshots.ref if self.snapshots is not None else ""
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
             if other := self._against:
                 base = Source(tuple(other), self.here)
-                requests = self._requests(self.source(gate), gate.convention, gate.workload, gate)
-                before = self.library.captures(base.values, base.base, gate.convention, gate.workload, requests)
+                requests = self._requests(self.source(gate), convention, gate.workload, gate)
+                before = self.library.captures(base.values, base.base, convention, gate.workload, requests)
                 check_two_runs(captures.paths, before.paths)
                 self._contexts[gate.path] = GateContext(
                     captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past
@@ -298,11 +329,13 @@ class NsysSession:
         return self._baseline_command("refresh", gate, self.config.getoption("nsys_trace") or ()) + ' --reason "…"'
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
-        """What a person types to look into the trace behind a verdict, measured as the verdict was."""
-        value = self.traces(gate)[0]
+        """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
+        the gate file is resolved.
+        """
+        value, convention = self.traces(gate)[0], gate.resolved_convention
         words = ["pytest-nsys", command, value]
         words += ["--rank", str(rank)] if rank is not None else []
-        if gate.convention != self._usual(value):
+        if convention != self._usual(gate):
             words += ["--convention", self.shown(gate.path)]
         of_the_run = command in OF_THE_WHOLE_RUN
         one_window = of_the_run or command == "pipeline"
@@ -310,15 +343,17 @@ class NsysSession:
         words += ["--window", window] if of_the_run or window != MEDIAN else []
         words += options_of(gate.workload, command)
         words += ["--gate", self.shown(gate.path)] if command == "pipeline" else []
-        if assertion.span not in (None, gate.convention.span):
+        if assertion.span not in (None, convention.span):
             words += ["--span", str(assertion.span)]
-        if assertion.kernels not in (None, gate.convention.kernels):
+        if assertion.kernels not in (None, convention.kernels):
             words += ["--kernels", str(assertion.kernels)]
         return shlex.join(words)
 
-    @kept
-    def _usual(self, trace: str) -> Convention | None:
-        return usual_of(trace, self.here)  # which looks at the file
+    def _usual(self, gate: GateFile) -> Convention | None:
+        """What a command takes where it is given no convention; None where nobody can tell."""
+        with contextlib.suppress(NsysError):
+            return self.library.fitting(*self.source(gate)).convention
+        return None
 
     def shown(self, path: Path) -> str:
         """A path as a person would type it from where pytest was started."""
@@ -340,13 +375,6 @@ def named_traces(config: pytest.Config) -> Iterator[Path]:
     yield from files_of([*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())], here)
     if config.inipath is not None:
         yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
-
-
-def usual_of(trace: str, base: Path) -> Convention | None:
-    """What a command takes where it is given no convention; None where the files cannot be looked at any more."""
-    with contextlib.suppress(NsysError):
-        return BUILT_IN[usual_convention(find_traces(trace, base)[0])]
-    return None
 
 
 def plain(path: Path) -> Path:

@@ -132,7 +132,7 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
     """A table of the noise of each calibrated series, and a line for each assertion that reads it."""
     lines = []
     for sid, series in sorted(stored.series.items()):
-        readers = [a for a in gate.assertions if a.reads_stored and series_for(gate, a) == sid]
+        readers = [a for a in gate.assertions if a.reads_stored and series_for(gate.resolved_convention, a) == sid]
         if not series.calibration or not readers:
             continue
         lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")

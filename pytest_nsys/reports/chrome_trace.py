@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import Others, RankCut, RunCut
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
-from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
+from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, NO_STAGE
 from pytest_nsys.core.model import (
     NO_KERNELS,
     NO_LAUNCH,
@@ -34,6 +34,7 @@ from pytest_nsys.core.model import (
     Stream,
 )
 from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.spelled_convention import spelled_convention
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
 from pytest_nsys.traces.chrome.cut_process import (
@@ -95,6 +96,7 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "launched": first.spec.kernels is KernelsMode.LAUNCHED,
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
+        **({} if convention == BUILT_IN.get(convention.name) else {"mapping": spelled_convention(convention)}),
         **({"copies": list(convention.copies)} if convention.copies else {}),
         **({"libraries": libraries} if libraries else {}),
         "ranges": sorted(

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
 
 PATIENCE_S = 60
@@ -198,6 +199,7 @@ class Snapshot:
         found = re.fullmatch(rb"\w+ blob (\d+)", head)
         return content[: int(found[1])] if found is not None else None
 
+    @kept
     def _blob(self, entry: Entry) -> bytes:
         return self._ask(["cat-file", "blob", entry.name])
 

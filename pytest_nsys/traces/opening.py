@@ -17,15 +17,17 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_nsys.core.conventions import DEFAULT
 from pytest_nsys.core.errors import TraceError, UsageMistake, one_line
 from pytest_nsys.core.model import Trace
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
+
+if TYPE_CHECKING:
+    from pytest_nsys.traces.chrome.writers import Usual
 
 
 class Twice(NamedTuple):
@@ -312,17 +314,16 @@ def open_trace(path: Path) -> Trace:
     return _reader_of(path)(path)
 
 
-def usual_convention(path: Path) -> str:
-    """The built-in convention that a trace of this format is read under where nobody names one; a cut is read under
-    that of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut under a convention of
-    somebody's own.
+def usual_convention(path: Path) -> Usual | None:
+    """Under which convention a trace of this format is usually read, None for exports of nsys; a cut is read under that
+    of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut whose convention is not known.
     """
     if _reader_of(path) is _json:
         from pytest_nsys.traces.chrome.writers import writer_of
 
         if (writer := writer_of(path)) is not None:
-            return writer.convention(path)
-    return DEFAULT
+            return writer.usual(path)
+    return None
 
 
 def _reader_of(path: Path) -> Callable[[Path], Trace]:

@@ -23,7 +23,7 @@ from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.gates.assertion import Assertion, Comparator, GateFile, Severity, spec_for
-from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.comparability import differences, found_otherwise
 from pytest_nsys.gates.judgement import RowKey, folded
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate, rows_now
@@ -302,7 +302,8 @@ _MUCH = 1_000_000
 def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side:
     """What a side is. Constants are judged on head alone, so only its windows are told for them."""
     windows: dict[str, tuple[UsedWindow, ...]] = {}
-    notes: dict[Note, None] = {}
+    found = judged[0][0].gate.found if judged[0][1] is judged[0][0].base else None
+    notes: dict[Note, None] = {Note(found.told(judged[0][0].gate.resolved_convention)): None} if found else {}
     for pair, captures in judged:
         told = [a for a in pair.gate.assertions if a.reads_stored or (captures is pair.head and not a.needs_baseline)]
         for spec, metrics in grouped((spec_for(captures.convention, a), a.metric) for a in told).items():
@@ -325,7 +326,7 @@ def _circumstances(pairs: Sequence[Pair]) -> tuple[Circumstance, ...]:
     for pair in pairs:
         now, was = pair.head.circumstances(pair.gate.run), pair.base.circumstances(pair.gate.run)
         on = pair.gate.comparable_on
-        for difference in differences(now, was):
+        for difference in (*found_otherwise(pair.gate), *differences(now, was)):
             compared = on is None or difference.name in on
             found[difference] = found.get(difference, False) or compared
     return tuple(Circumstance(difference, compared) for difference, compared in found.items())

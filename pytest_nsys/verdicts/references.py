@@ -27,7 +27,7 @@ from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
-from pytest_nsys.gates.comparability import differences, told
+from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.comparability import shown as in_words
 from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
@@ -128,6 +128,9 @@ class StoredBaseline(ReferenceSource):
 
     def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
         """The baseline, unless the circumstances that do not name its file differ."""
+        if otherwise := found_otherwise(self.gate):
+            what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run"
+            return NotComparable(Outcome.INCOMPARABLE, f"{what} ({told(otherwise)})", otherwise)
         fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
         facts = tuple(field for field in fields if field.name in self.captures.facts)
         if facts:
@@ -150,7 +153,7 @@ class StoredBaseline(ReferenceSource):
         """
         if self.store.base is not None:
             return
-        read = {series_for(self.gate, a): a.metric for a in self.gate.assertions if a.reads_stored}
+        read = {series_for(self.gate.resolved_convention, a): a.metric for a in self.gate.assertions if a.reads_stored}
         renewed = {metric for sid, metric in read.items() if sid not in baseline.series}
         gone = [sid for sid in stale(self.gate, baseline) if sid.metric not in renewed]
         if gone:
@@ -285,7 +288,7 @@ class OtherRun(ReferenceSource):
     @cached_property
     def _unlike(self) -> NotComparable | None:
         now, was = self.captures.circumstances(self.gate.run), self.before.circumstances(self.gate.run)
-        fields = differences(now, was, self.gate.comparable_on)
+        fields = (*found_otherwise(self.gate), *differences(now, was, self.gate.comparable_on))
         if not fields:
             return None
         what = f"{self.name} is of another run ({told(fields, self.name)})"

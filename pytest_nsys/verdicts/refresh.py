@@ -192,7 +192,9 @@ class Refresh:
                 series[each.sid] = renewed.series
         known = before.facts if before else {}
         parts = self._breakdowns(before, measured)
-        new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, parts)
+        found = self.gate.found
+        convention = self.gate.convention if found is not None and found.alone is not None else None
+        new = Baseline(self._key.as_json(), store.gate, {}, series, {**known, **self._facts}, parts, convention)
         if self.mode.replaces and not self.partial:
             for sid in stale(self.gate, new):
                 del series[sid]
@@ -244,10 +246,10 @@ class Refresh:
 
     def _by_series(self) -> dict[SeriesId, list[Assertion]]:
         """The assertions that read each series that is wanted, also those that are not wanted themselves."""
-        wanted = {series_for(self.gate, assertion): assertion for assertion in self.wanted}
+        wanted = {series_for(self.gate.resolved_convention, assertion): assertion for assertion in self.wanted}
         found: dict[SeriesId, list[Assertion]] = {sid: [] for sid in wanted}
         for assertion in self.gate.assertions:
-            if assertion.reads_stored and (sid := series_for(self.gate, assertion)) in found:
+            if assertion.reads_stored and (sid := series_for(self.gate.resolved_convention, assertion)) in found:
                 found[sid].append(settled(assertion, self.context.captures))
         return found
 

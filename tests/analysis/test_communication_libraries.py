@@ -102,7 +102,7 @@ def test_every_built_in_convention_but_pithtrain_counts_them(name: str) -> None:
     [("{extends: generic, anchor: step%}", True), ("{extends: pithtrain}", False), ("{anchor: step%}", False)],
 )
 def test_conventions_of_a_gate_file(written: str, communicates: bool) -> None:
-    convention = loaded(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n").convention
+    convention = loaded(f"version: 1\nconvention: {written}\nassertions: [idle_ns < 1s]\n").resolved_convention
     assert convention.is_communication("dispatch", DISPATCH) is communicates
 
 
@@ -266,7 +266,7 @@ def two_kernels(path: Path, second: str = DISPATCH) -> Path:
 
 
 def convention_of(written: str) -> Convention:
-    return loaded(f"version: 1\nconvention: {written}\nassertions: [wall_overlap >= 90%]").convention
+    return loaded(f"version: 1\nconvention: {written}\nassertions: [wall_overlap >= 90%]").resolved_convention
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ TARGETS = (
 @lru_cache(maxsize=64)
 def gate_of(subject: str, tolerance: str) -> GateFile:
     """A gate file of one sentence."""
-    return loaded(f"version: 1\nassertions:\n  - {subject} <= baseline + {tolerance}\n")
+    return loaded(f"version: 1\nconvention: pithtrain\nassertions:\n  - {subject} <= baseline + {tolerance}\n")
 
 
 def outcome(rule: Rule, gate: GateFile, before: Sequence[Values], after: Sequence[Values]) -> Outcome:

@@ -65,7 +65,8 @@ def test_empty_path(command: tuple[str, ...]) -> None:
 def test_no_data(tmp_path: Path, command: tuple[str, ...]) -> None:
     builder = TraceBuilder()
     builder.process().kernel("gemm", 10_000, 20_000)
-    result = run(*command, builder.write(tmp_path / "run.sqlite"), code=3)
+    path = builder.write(tmp_path / "run.sqlite")
+    result = run(*command, path, "--convention=pithtrain", code=3)
     assert result.stdout == ""
     assert re.fullmatch("error: .*the trace holds no ranges at all.*\n", result.stderr)
 

@@ -67,7 +67,10 @@ def test_table_is_padded_and_ordered_by_process(trace: Path) -> None:
 def test_json_of_overlap(trace: Path) -> None:
     found = answer("overlap", trace, "--rank", "1")
     assert (found["trace"], found["kernels"], found["definition"]) == (str(trace), "contained", 1)
-    assert found["notes"] == ["note: window median, kernels contained"]
+    assert found["notes"] == [
+        "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)",
+        "note: window median, kernels contained",
+    ]
     assert found["windows"] == [
         {
             "rank": 1,
@@ -228,7 +231,9 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=27)
     gpu.kernel("cast", 6_000, 7_000, stream=27)
     path = builder.write(tmp_path / "alone.sqlite")
-    run("overlap", path, "--convention=generic", "--window=run", code=3)
+    result = run("overlap", path, "--convention=generic", "--window=run", code=0)
+    told = "wall_overlap_all 0.0%, wall_exposed_all_ns 4 000 ns"
+    assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
     result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0)
     told = "wall_overlap_all 75.0%, wall_exposed_all_ns 1 000 ns"

@@ -80,7 +80,7 @@ def test_what_pytest_alone_refuses_is_never_good(project: Project) -> None:
 # -- with --upgrade
 
 
-def gate(tmp_path: Path, *sentences: str, head: str = "") -> GateFile:
+def gate(tmp_path: Path, *sentences: str, head: str = "convention: pithtrain\n") -> GateFile:
     path = tmp_path / "gate.nsys.yaml"
     path.write_text(f"version: 1\n{head}assertions:\n" + "".join(f"  - {sentence}\n" for sentence in sentences))
     return load_gate_file(path)
@@ -90,7 +90,9 @@ def stored(gate: GateFile, *rows: tuple[Label, ...], **key: object) -> Baseline:
     """A baseline of the gate's first assertion, whose rows are all 7."""
     metric = METRICS[gate.assertions[0].metric]
     series = Series(metric.unit, metric.better, metric.dimensions, {row: [7] for row in rows})
-    return Baseline({"world": 4, **key}, "gate", series={series_for(gate, gate.assertions[0]): series})
+    return Baseline(
+        {"world": 4, **key}, "gate", series={series_for(gate.resolved_convention, gate.assertions[0]): series}
+    )
 
 
 STAGES = [(rank, stage) for rank in range(4) for stage in ("stage2_f", "stage4_f")]
@@ -106,10 +108,13 @@ def test_a_stage_that_a_rank_lacks_is_told_with_its_excuse(tmp_path: Path) -> No
     lost = "rank 3 has no row of stage stage4_f, though rank 0 has"
     allowed = "allow_missing: {stage4_f: [3]}"
     assert told(own, lacking) == [
-        Upgrade(3, f"'exposed_ns < 2ms' is no data now: {lost}, here and in 1 more of the file", f"write {allowed}")
+        Upgrade(4, f"'exposed_ns < 2ms' is no data now: {lost}, here and in 1 more of the file", f"write {allowed}")
     ]
     assert told(own, stored(own, *STAGES)) == []
-    assert told(gate(tmp_path, *(a.sentence for a in own.assertions), head=f"{allowed}\n"), lacking) == []
+    assert (
+        told(gate(tmp_path, *(a.sentence for a in own.assertions), head=f"convention: pithtrain\n{allowed}\n"), lacking)
+        == []
+    )
     assert told(gate(tmp_path, "rank 0 exposed_ns < 2ms"), lacking) == []
 
 

@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.fitting import GENERIC, Choice
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.init import Trial, checked, drafted
 from pytest_nsys.core.conventions import BUILT_IN, like
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.drafting.choice import GENERIC, Choice
 from pytest_nsys.drafting.margins import noise_of, percent_below, points, relative, smallest_ns, written_ns
 from pytest_nsys.drafting.sentences import STRUCTURE, DraftSentence
 from pytest_nsys.gates.assertion import GateFile
@@ -122,7 +122,7 @@ def test_a_labelled_trace_gets_a_gate_that_is_green_and_can_turn_red(project: Pr
     assert len(said.splitlines()) <= 20
     assert "pytest gates.nsys.yaml --nsys-trace=THE_NEXT_RUN" in said
     gate = written(project)
-    assert (gate.convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
+    assert (gate.resolved_convention, gate.traces) == (BUILT_IN["pithtrain"], ("run.sqlite",))
     assert 5 <= len(gate.assertions) <= 12
     names = [assertion.name for assertion in gate.assertions]
     assert {"no mixed comm streams", "no barrier_ns", "no syncs", "stage2_f overlap >= 75%"} <= set(names)
@@ -160,7 +160,7 @@ def test_every_assertion_says_why(tmp_path: Path) -> None:
 
 def test_an_anchor_is_drafted(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite"))
-    found = gate.convention
+    found = gate.resolved_convention
     assert (found.anchor, found.span, found.kernels) == ("train step %", Span.RANGE, KernelsMode.CONTAINED)
     assert "# The range that repeats: 8 times a rank, every 10 ms (typically" in text
     assert "wall_overlap >= 95%" in text
@@ -168,13 +168,13 @@ def test_an_anchor_is_drafted(tmp_path: Path) -> None:
 
 def test_a_mark_at_the_beginning_is_a_period(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", length_ms=0))
-    assert gate.convention.span is Span.PERIOD
+    assert gate.resolved_convention.span is Span.PERIOD
     assert "# period: the anchors mark a beginning and enclose little (0 ns of a period of 10 ms)." in text
 
 
 def test_a_gpu_far_behind_is_taken_by_launches(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", lag_ms=367))
-    assert gate.convention.kernels is KernelsMode.LAUNCHED
+    assert gate.resolved_convention.kernels is KernelsMode.LAUNCHED
     assert "# launched: the GPU runs 367.1 ms behind the CPU." in text
 
 
@@ -245,7 +245,7 @@ def test_another_library_communicates(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", library="void deep_ep::dispatch<8>(int)"))
     assert "  extends: generic\n" in text
     assert "# Kernels of DeepEP communicate, too.\n" in text
-    assert gate.convention.is_communication("dispatch", "void deep_ep::dispatch<8>(int)")
+    assert gate.resolved_convention.is_communication("dispatch", "void deep_ep::dispatch<8>(int)")
     assert "wall_overlap" in {a.metric for a in gate.assertions}
 
     def dispatch(_: TraceBuilder, processes: list[Process]) -> None:
@@ -254,7 +254,7 @@ def test_another_library_communicates(tmp_path: Path) -> None:
 
     gate, text = draft(write_trace(tmp_path / "labelled.sqlite", edit=dispatch))
     assert "convention:\n  extends: pithtrain\n" in text
-    assert gate.convention.communication == ("*nvshmem*",)
+    assert gate.resolved_convention.communication == ("*nvshmem*",)
 
 
 def test_stages_from_names(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_stages_from_names(tmp_path: Path) -> None:
             process.range(f"backward {k}", at + 16_000, at + 30_000)
 
     gate, _ = draft(steps(tmp_path / "run.sqlite", edit=phases))
-    assert [purpose.name for purpose in gate.convention.purposes] == ["backward"]
+    assert [purpose.name for purpose in gate.resolved_convention.purposes] == ["backward"]
     assert {"backward overlap >= 95%", "no unknown comm streams"} <= {a.name for a in gate.assertions}
 
 
@@ -301,10 +301,10 @@ def test_too_few_anchors(tmp_path: Path, count: int, window: str) -> None:
 )
 def test_odd_names(tmp_path: Path, name: str) -> None:
     gate, _ = draft(steps(tmp_path / "run.sqlite", name))
-    assert gate.convention.anchor is not None
-    matches = like(gate.convention.anchor)
+    assert gate.resolved_convention.anchor is not None
+    matches = like(gate.resolved_convention.anchor)
     assert all(matches(name.format(k)) for k in range(8))
-    run = Run([NsysSqlite(tmp_path / "run.sqlite")], gate.convention)
+    run = Run([NsysSqlite(tmp_path / "run.sqlite")], gate.resolved_convention)
     assert len(run.anchors(run.ranks[0])) == 8
     run.close()
 
@@ -327,7 +327,7 @@ def test_a_folder_of_ranks(project: Project) -> None:
         _kineto(project.root / "run" / f"rank{rank}_trace.json.gz", rank)
     project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
     gate = written(project, "perf.nsys.yaml")
-    assert (gate.traces, gate.convention) == (("run",), BUILT_IN["kineto"])
+    assert (gate.traces, gate.resolved_convention) == (("run",), BUILT_IN["kineto"])
     assert "wall_overlap >= 45%" in {assertion.name for assertion in gate.assertions}
     assert "2 ranks" in green(project, name="perf.nsys.yaml")
 
@@ -363,7 +363,7 @@ def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> N
     with pytest.raises(UsageMistake, match="they are files of one run"):
         draft(*paths)
     gate, text = draft(tmp_path / "run")
-    assert gate.convention == BUILT_IN["pithtrain"]
+    assert gate.resolved_convention == BUILT_IN["pithtrain"]
     assert "# 2 ranks; pp=1 dp=2" in text
 
 
@@ -380,7 +380,7 @@ def test_jax(tmp_path: Path) -> None:
         trace.step("train", k, at, at + 9 * MS)
         trace.kernel("gemm", at + MS, at + 5 * MS, launch_ns=at + 1_000)
     gate, _ = draft(trace.write(tmp_path / "host.trace.json.gz"))
-    assert gate.convention == BUILT_IN["jax"]
+    assert gate.resolved_convention == BUILT_IN["jax"]
     assert not any(a.metric in ("barrier_ns", "overlap", "exposed_ns") for a in gate.assertions)
 
 
@@ -398,7 +398,8 @@ def test_a_convention_that_is_named(tmp_path: Path) -> None:
     with pytest.raises(NothingMeasured, match="no range matches the anchor 'ProfilerStep#%'"):
         draft(trace, convention="kineto")
     assert (
-        draft(trace, convention="generic")[0].convention.anchor == "forward chunk % (phase1) backward chunk % (phase0)"
+        draft(trace, convention="generic")[0].resolved_convention.anchor
+        == "forward chunk % (phase1) backward chunk % (phase0)"
     )
 
 
@@ -503,7 +504,7 @@ def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     code, said = on_a_terminal(project.root, "y\n2\n", "run.sqlite")
     assert code == 0, said
     assert "1  'train step %': 8 times" in said
-    assert written(project).convention.anchor == "inner work %"
+    assert written(project).resolved_convention.anchor == "inner work %"
     green(project)
     code, said = on_a_terminal(project.root, "", "run.sqlite", "--yes", "--force")
     assert code == 0, said
@@ -564,7 +565,7 @@ def test_a_sentence_that_does_not_hold_is_not_written(tmp_path: Path) -> None:
     with contextlib.closing(CaptureCache()) as library:
 
         def evidence_of(gate: GateFile) -> Captures:
-            return library.captures([trace], tmp_path, gate.convention)
+            return library.captures([trace], tmp_path, gate.resolved_convention)
 
         kept, left = checked(both, evidence_of, GATES)
         assert kept.sentences == (true,)
@@ -671,7 +672,7 @@ def test_the_reference_traces(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:
-    assert real(tmp_path, REAL / name).convention.anchor == anchor
+    assert real(tmp_path, REAL / name).resolved_convention.anchor == anchor
 
 
 @pytest.mark.reference

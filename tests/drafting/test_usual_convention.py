@@ -1,15 +1,16 @@
-"""Do commands read a trace under the convention of its format where nobody names one, and several files as one run?"""
+"""Do commands find the convention of a trace where nobody names one, and take several files for one run?"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
+from pytest_nsys import open_run
+from pytest_nsys.analysis.fitting import Choice, OpenUnder, found
+from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.gates.convention_keys import convention_for
-from pytest_nsys.plugin.session import usual_of
+from pytest_nsys.gates.convention_keys import convention_of
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.bad_traces import AT, good
 from tests.support.gates import Project
@@ -29,7 +30,13 @@ def test_by_the_format(project: Project, format: str, command: str) -> None:
     trace = good(format).write(project.root / "run.json.gz")
     words = [*COMMANDS[command], str(trace)]
     said = project.command(*words, code=0)
-    assert project.command(*words, f"--convention={format}", code=0) == said
+    anchor = {"kineto": "ProfilerStep#%", "jax": "% step_num=%"}[format]
+    note = f"note: convention {format}, anchor '{anchor}' (found in the trace)"
+    assert note in said
+    named = project.command(*words, f"--convention={format}", code=0)
+    assert [line for line in named.splitlines() if line] == [
+        line for line in said.splitlines() if line not in ("", note)
+    ]
     if command != "setup":  # it picks no window
         project.command(*words, "--convention=pithtrain", code=3)
 
@@ -37,15 +44,20 @@ def test_by_the_format(project: Project, format: str, command: str) -> None:
 def test_a_cut_is_read_as_it_was_cut(project: Project) -> None:
     trace = good("kineto").write(project.root / "run.json")
     project.command("cut", trace, "-o", "window.json", "--convention=torchtitan", code=0)
-    assert convention_for(["window.json"], None, None).name == "torchtitan"
-    project.file("own.yaml", "{name: own, anchor: ProfilerStep#%}")
-    project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
-    said = project.command("window", "window.json", code=2)
-    assert "is a cut under a convention that is not built in ('own'): name the file that has it, --convention" in said
-    project.command("window", "window.json", "--convention=own.yaml", code=0)
-    project.file("own.yaml", "{extends: kineto, stage: '(?P<stage>stage[0-9])'}")
-    project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
-    assert "under a convention that is not built in ('kineto')" in project.command("window", "window.json", code=2)
+    assert "note: convention torchtitan, anchor" in project.command("window", "window.json", code=0)
+    for own in ("{name: own, anchor: ProfilerStep#%}", "{extends: kineto, stage: '(?P<stage>stage[0-9])'}"):
+        project.file("own.yaml", own)
+        project.command("cut", trace, "-o", "window.json", "--convention=own.yaml", code=0)
+        with open_run(project.root / "window.json") as run:
+            assert run.convention == convention_of(project.root / "own.yaml")
+        # As an older version wrote it: by its name alone.
+        text = (project.root / "window.json").read_text()
+        kept = json.dumps(json.loads(text)["pytestNsysCut"]["mapping"], separators=(",", ":"))
+        (project.root / "window.json").write_text(text.replace(f',"mapping":{kept}', ""))
+        said = project.command("window", "window.json", code=2)
+        assert "is a cut under a convention that is not built in ('" in said
+        assert "'): name the file that has it, --convention FILE" in said
+        project.command("window", "window.json", "--convention=own.yaml", code=0)
 
 
 @pytest.mark.parametrize("format", ["kineto", "jax"])
@@ -94,12 +106,12 @@ def test_a_next_step_names_a_convention_where_the_command_takes_another(project:
 def test_the_file_is_looked_at_once_for_all_next_steps(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     good("kineto").write(project.root / "run.json")
     project.gate("trace: run.json\nconvention: kineto\nassertions:\n" + "  - compute_ns <= 1us\n  - launches <= 0\n")
-    looked: list[str] = []
+    looked: list[str | None] = []
 
-    def watched(trace: str, base: Path) -> Convention | None:
-        looked.append(trace)
-        return usual_of(trace, base)
+    def watched(run: Run, under: OpenUnder, usual: Convention, anchor: str | None) -> Choice:
+        looked.append(anchor)
+        return found(run, under, usual, anchor)
 
-    monkeypatch.setattr("pytest_nsys.plugin.session.usual_of", watched)
+    monkeypatch.setattr("pytest_nsys.analysis.capture_cache.found", watched)
     assert project.pytest(code=1).count("next:   pytest-nsys ") == 2
-    assert looked == ["run.json"]
+    assert looked == [None]

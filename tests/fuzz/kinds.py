@@ -21,6 +21,7 @@ from pytest_nsys.samples.schema import MEMCPY
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.revision import Revision
+from pytest_nsys.verdicts.resolving import resolved
 from tests.fuzz import databases, texts, truth
 from tests.fuzz.trial import Finding, command, gate, total_time
 from tests.support.gates import MS, write_trace
@@ -227,7 +228,8 @@ def _stored() -> tuple[Path, str]:
     folder = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-"))
     loaded = load_gate_file(_gate(folder, AGAINST))
     with contextlib.closing(CaptureCache()) as library:
-        captures = library.captures([str(good())], Path(), loaded.convention)
+        loaded = resolved(loaded, lambda: library.fitting([str(good())], Path()).convention)
+        captures = library.captures([str(good())], Path(), loaded.resolved_convention)
         written = store_rows(loaded, captures, store_of(loaded.path, folder / "baselines", folder))
     assert written is not None
     return written.path.relative_to(folder), written.path.read_text()
@@ -253,7 +255,8 @@ def _history() -> Path:
     path = Path(tempfile.mkdtemp(prefix="pytest-nsys-fuzz-")) / "history.db"
     loaded = load_gate_file(_gate(path.parent, PAST))
     with contextlib.closing(CaptureCache()) as library:
-        captures = library.captures([str(good())], Path(), loaded.convention)
+        loaded = resolved(loaded, lambda: library.fitting([str(good())], Path()).convention)
+        captures = library.captures([str(good())], Path(), loaded.resolved_convention)
         verdict = {"assertion": "exposed_ns", "line": 3, "outcome": "passed", "xfailed": 0}
         for commit in "123":
             series = [series_facts(assertion, captures) for assertion in loaded.assertions]

@@ -27,6 +27,7 @@ from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.resolving import resolved
 
 LIMIT_S = 20.0
 """Of one step of one input, of the processor's time: a hundred times what most take."""
@@ -107,7 +108,8 @@ def gate(finding: Finding, path: Path, trace: Path, broken: Path | None, history
     with finding.step(f"gate {path.name}"), contextlib.closing(CaptureCache()) as library:
         try:
             loaded = load_gate_file(path)
-            captures = library.captures([str(trace)], Path(), loaded.convention, loaded.workload)
+            loaded = resolved(loaded, lambda: library.fitting([str(trace)], Path()).convention)
+            captures = library.captures([str(trace)], Path(), loaded.resolved_convention, loaded.workload)
             finding.green = _judged(loaded, captures, history)
         except GateFileError as error:
             for line in map(str, error.mistakes):

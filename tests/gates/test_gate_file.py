@@ -67,8 +67,8 @@ def test_the_file_of_the_design() -> None:
     gates = loaded(DESIGN)
     assert gates.path == PATH
     assert gates.traces == ("traces/*.sqlite",)
-    assert gates.convention is not None
-    assert gates.convention == BUILT_IN["pithtrain"]
+    assert gates.resolved_convention is not None
+    assert gates.resolved_convention == BUILT_IN["pithtrain"]
     assert [(a.name, str(a.location)) for a in gates.assertions] == [
         ("stage3 overlap >= 60%", "gates.nsys.yaml:8:5"),
         ("no mixed comm streams", "gates.nsys.yaml:9:5"),
@@ -95,7 +95,7 @@ def test_the_file_of_the_design() -> None:
 def test_what_is_not_said_has_defaults() -> None:
     gates = loaded("version: 1\nassertions: [no syncs]\n")
     (assertion,) = gates.assertions
-    assert (gates.traces, gates.run, gates.convention.name) == ((), {}, "pithtrain")
+    assert (gates.traces, gates.run, gates.convention) == ((), {}, None)
     assert (assertion.window, assertion.span, assertion.kernels) == ("median", None, None)
     assert (assertion.severity, assertion.on_improvement) == (Severity.FAIL, Severity.WARN)
     assert assertion.location == Location(Path("gates.nsys.yaml"), 2, 14)
@@ -160,7 +160,7 @@ def test_a_convention_may_extend_another() -> None:
         "  kernels: launched\n"
         "assertions: [no syncs]\n"
     )
-    ours = gates.convention
+    ours = gates.resolved_convention
     assert (ours.name, ours.anchor, ours.setup) == ("ours", "step%", BUILT_IN["pithtrain"].setup)
     assert ours.purposes == (
         Purpose("a2a", ("stage2_*", "stage4_*")),

@@ -18,9 +18,12 @@ from tests.support.gate_files import loaded
 
 
 def gate(text: str) -> GateFile:
-    """A gate file of this text, to which ``version`` and, where there is no list, ``assertions`` are added."""
+    """A gate file of this text, to which ``version``, ``convention`` where it is not said and, where there is no list,
+    ``assertions`` are added.
+    """
     text = dedent(text).strip("\n")
     text = text if "assertions:" in text else f"assertions:\n{text}"
+    text = text if "convention:" in text else f"convention: pithtrain\n{text}"
     return loaded(f"version: 1\n{text}\n")
 
 
@@ -212,6 +215,17 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
             of_file("convention", "{extends: generic, anchor: b%}"),
             "changed convention anchor: a% → b%",
         ),
+        (
+            of_file("convention", "{extends: generic, anchor: a%}"),
+            of_file("convention", "auto"),
+            "changed convention: generic, anchor 'a%' → auto",
+        ),
+        (of_file("convention", "auto"), of_file("convention", "generic"), "changed convention: auto → generic"),
+        (
+            "convention: auto\n" + of_file("kernels", "clipped"),
+            of_file("convention", "auto"),
+            "changed kernels: clipped → auto",
+        ),
         (of_file("trace", "a.sqlite"), of_file("trace", "b.sqlite"), "changed trace: a.sqlite → b.sqlite"),
         (of_file("trace", "[a, b]"), of_file("trace", "[a, b, c]"), "changed trace: none → c"),
         (of_file("run", "{gpu: H100}"), of_file("run", "{gpu: H200}"), "changed run gpu: H100 → H200"),
@@ -309,7 +323,7 @@ def test_a_change_of_many_assertions_is_told_once_with_all_their_lines() -> None
     assert changed == GateChange(
         changed.change,
         ("exposed_ns below baseline plus tolerance", "wall_exposed_ns below baseline plus tolerance"),
-        (4, 6),
+        (5, 7),
     )
 
 

@@ -261,7 +261,8 @@ def test_workers_judge_alike_and_report_to_one_summary(project: Project) -> None
     )
     project.result.assert_outcomes(passed=3, failed=1)
     for line in (
-        "a.nsys.yaml: one.sqlite, two.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)",
+        "a.nsys.yaml: one.sqlite, two.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, "
+        "pithtrain (found in the trace))",
         "  passed  hidden  84.95%  >= 60.0%  margin 24.95 pp  rank 0 stage stage2_f, worst of 4",
         "  failed  red    84.95%  >= 99.0%   margin -14.05 pp  rank 0 stage stage2_f, worst of 4",
         "b.nsys.yaml:4: overlap >= 99%",
@@ -358,7 +359,8 @@ def test_a_green_summary(project: Project) -> None:
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     summary = said[said.index("perf/gate.nsys.yaml: run.sqlite") :].splitlines()
     assert [line.rstrip() for line in summary[:10]] == [
-        "perf/gate.nsys.yaml: run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)",
+        "perf/gate.nsys.yaml: run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, "
+        "pithtrain (found in the baseline))",
         "  window median, kernels contained",
         "    rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms",
         "  window first, kernels contained",

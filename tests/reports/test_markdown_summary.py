@@ -52,7 +52,8 @@ def test_a_green_summary(project: Project) -> None:
     project.refresh("--nsys-trace=run.sqlite")
     text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
     assert text.startswith("## Performance gate: passed\n\n2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n")
-    assert "run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)`; against `base" in text
+    found = "pithtrain (found in the baseline)"
+    assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
     (table,) = tables(text)
     assert table[0] == ["verdict", "assertion", "value", "limit", "margin", "sees", "worst row"]
     assert table[2] == [

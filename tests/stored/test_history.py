@@ -228,11 +228,11 @@ def test_a_slow_drift_carries_along_what_does_not_lag(tmp_path: Path, history: P
     """Of 1 % a run: half a window of ten later is 5.6 % above its median, ten runs more are 16.7 %."""
     limits = {"follows": "{history: 10, rel: 10%}", "lags": "{history: 10, lag: 10, rel: 10%}"}
     text = "".join(f"- {{id: {name}, metric: exposed_ns, baseline: {limit}}}\n" for name, limit in limits.items())
-    gate = loaded(f"version: 1\nassertions:\n{text}")
+    gate = loaded(f"version: 1\nconvention: pithtrain\nassertions:\n{text}")
     found: dict[str, list[Outcome]] = {name: [] for name in limits}
     for night in range(30):
         trace = write_trace(tmp_path / "run.sqlite", round(200 * 1.01**night), ranks=1)
-        captures = Captures([Run([open_trace(trace)], gate.convention)])
+        captures = Captures([Run([open_trace(trace)], gate.resolved_convention)])
         context = GateContext(captures, gate, history=PastRuns(captures, gate, "gate.nsys.yaml", history))
         for assertion in gate.assertions:
             found[assertion.name].append(evaluate(assertion, context).outcome)

@@ -31,6 +31,7 @@ from pytest_nsys.traces import opening
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import StoredBaseline
+from pytest_nsys.verdicts.resolving import resolved
 
 ANCHOR = "forward chunk {0} (phase1) backward chunk {0} (phase0)"
 GPU = "NVIDIA H100 80GB HBM3"
@@ -201,8 +202,13 @@ class Project:
         """The same without a pytest around it, which costs five times as much: held against what is stored."""
         gate = load_gate_file(self.root / self.name)
         with contextlib.closing(CaptureCache()) as cache:
-            captures = cache.captures([trace], self.root, gate.convention, gate.workload)
-            stored = StoredBaseline(captures, gate, store_of(gate.path, self.root / "baselines", self.root))
+            store = store_of(gate.path, self.root / "baselines", self.root)
+            try:
+                gate = resolved(gate, lambda: cache.fitting([trace], self.root).convention, store=store)
+            except NsysError as error:
+                return {assertion.name: _error(error) for assertion in gate.assertions}
+            captures = cache.captures([trace], self.root, gate.resolved_convention, gate.workload)
+            stored = StoredBaseline(captures, gate, store)
             context = GateContext(captures, gate, stored)
             return {assertion.name: _judged(assertion, context) for assertion in gate.assertions}
 
@@ -234,9 +240,13 @@ def _judged(assertion: Assertion, context: GateContext) -> Case:
     try:
         verdict = evaluate(assertion, context)
     except NsysError as error:
-        return Case("error", str(error), {"nsys_outcome": "error"})
+        return _error(error)
     properties = {name: str(value) for name, value in record_of(verdict, "run", "").properties()}
     return Case("passed" if verdict.good else "failure", "\n".join(explanation(verdict, ())), properties)
+
+
+def _error(error: NsysError) -> Case:
+    return Case("error", str(error), {"nsys_outcome": "error"})
 
 
 def _case(element: ElementTree.Element) -> tuple[str, Case]:

@@ -466,7 +466,10 @@ def test_real_traces_of_two_meshes_are_not_comparable() -> None:
 def test_each_doubt_of_a_trace_is_a_line(project: Project) -> None:
     for name in ("base.sqlite", "head.sqlite"):
         project.trace(name, ranks=1, chunks_ms=(15,) * 4, label="rank=0; pp=0/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048")
-    project.command("compare", "base.sqlite", "head.sqlite", code=2)
+    said = project.command("compare", "base.sqlite", "head.sqlite", code=0)
+    assert "head  warning: rank 0 has 4 anchors" in said
+    project.gate("- exposed_ns below baseline plus 5%")
+    project.command("compare", "base.sqlite", "head.sqlite", "--gate=gate.nsys.yaml", code=2)
     first, second = project.result.errlines
     assert first.startswith("error: head: trace quality: 1 of 2 ranks")
     assert second.startswith("error: trace quality: rank 0 has 4 anchors")

@@ -139,7 +139,7 @@ def opened(steps: Path) -> Iterator[Mapping[Format, Captures]]:
     path.write_text("version: 1\n" + gate_text())
     gate = load_gate_file(path)
     with closing(CaptureCache()) as library:
-        yield {f: library.captures([f], steps, gate.convention, gate.workload) for f in Format}
+        yield {f: library.captures([f], steps, gate.resolved_convention, gate.workload) for f in Format}
 
 
 def numbers(captures: Captures, metric: str, window: str, span: Span, kernels: KernelsMode) -> Numbers:

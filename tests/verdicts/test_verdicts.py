@@ -58,7 +58,7 @@ def test_passed(project: Project) -> None:
         "nsys_margin": "1.00 pp",
         "nsys_row": "rank 1 stage stage4_f",
         "nsys_rows": "4",
-        "nsys_run": "run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain)",
+        "nsys_run": "run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, pithtrain (found in the trace))",
         "nsys_window": "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms",
         "nsys_measured_as": "window median, kernels contained",
         "nsys_line": "3",

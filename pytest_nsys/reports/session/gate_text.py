@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from pytest_nsys.analysis.fitting import Choice, candidate_words
 from pytest_nsys.core.conventions import BUILT_IN, Convention, Purpose
 from pytest_nsys.core.words import printable
-from pytest_nsys.drafting.choice import Choice, candidate_words
 from pytest_nsys.drafting.sentences import DraftSentence
 
 SCHEMA_NAME = "nsys-gate-file.schema.json"
@@ -106,9 +106,9 @@ def _lines(draft: Draft) -> Iterator[str]:
 def _convention_lines(choice: Choice) -> Iterator[str]:
     convention, base, generic = choice.convention, choice.base, BUILT_IN["generic"]
     yield from _comments(choice.reasons.get("convention", ()))
-    others = choice.candidates[1:] if convention.anchor else choice.candidates
+    others = choice.candidates[1:] if choice.anchored else choice.candidates
     if others:
-        yield from comment("Other ranges that could anchor:" if convention.anchor else "Ranges that were looked at:")
+        yield from comment("Other ranges that could anchor:" if choice.anchored else "Ranges that were looked at:")
         yield from _comments([f"  {candidate_words(other)}" for other in others])
     if convention == BUILT_IN.get(convention.name):
         yield f"convention: {convention.name}"

@@ -20,9 +20,11 @@ from pytest_nsys.analysis.metrics import Metric, metric_called
 from pytest_nsys.analysis.structure import KEPT_KERNELS, KernelSequence
 from pytest_nsys.analysis.table import Table, label_key
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import BaselineError, one_line
 from pytest_nsys.core.exact import as_exact, exact_value, median
 from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
 from pytest_nsys.core.units import HASH
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
@@ -110,7 +112,8 @@ class Baseline:
     """One file. ``provenance`` says where its values came from; it is shown and never compared.
 
     ``facts`` are circumstances of the run that are compared, but do not name the file. ``breakdowns`` are of the run
-    that was written last; they explain what is worse, and decide nothing.
+    that was written last; they explain what is worse, and decide nothing. ``convention`` is what the run was measured
+    under, where it was found and not named.
     """
 
     key: dict[str, Any]
@@ -119,11 +122,13 @@ class Baseline:
     series: dict[SeriesId, Series] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     breakdowns: Breakdowns = field(default_factory=dict)
+    convention: Convention | None = None
 
     def dumps(self) -> str:
         """The file's text: sorted, one row a line. Breakdowns that no series has a use for are left out."""
         head: dict[str, Any] = {"format": FORMAT, "gate": self.gate, "key": self.key}
         head |= {"facts": self.facts} if self.facts else {}
+        head |= {"convention": spelled_convention(self.convention)} if self.convention is not None else {}
         head["provenance"] = self.provenance
         lines = [json.dumps(name) + ": " + json.dumps(value, ensure_ascii=False) for name, value in head.items()]
         blocks = [_series_text(sid, self.series[sid]) for sid in sorted(self.series)]
@@ -168,7 +173,10 @@ def loads(content: bytes, shown: str) -> Baseline:
         if len(series) != len(data["series"]):
             raise ValueError("a series comes twice")
         facts, parts = dict(data.get("facts", {})), stored_breakdown.from_json(data.get("breakdowns", ()))
-        return Baseline(dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts)
+        convention = read_convention(data["convention"]) if "convention" in data else None
+        return Baseline(
+            dict(data["key"]), str(data["gate"]), dict(data["provenance"]), series, facts, parts, convention
+        )
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise BaselineError(
             f"{shown}: is no baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
@@ -278,9 +286,20 @@ def explained_by(metric: Metric, spec: WindowSpec) -> MeasuredAs:
     return explaining(series_id(metric, spec).how, metric.dimensions)
 
 
-def series_for(gate: GateFile, assertion: Assertion) -> SeriesId:
-    """What an assertion of the gate file reads, or would read, of a baseline."""
-    return series_id(assertion.measures, spec_for(gate.convention, assertion))
+BEFORE_AUTO = BUILT_IN["pithtrain"]
+"""The default of gate files when there was no ``convention: auto``: their baselines are read under it as before."""
+
+
+def kept_by(baseline: Baseline) -> Convention | None:
+    """The convention that the baseline of an ``auto`` gate file was measured under; None where nobody can know it."""
+    if baseline.convention is not None:
+        return baseline.convention
+    return BEFORE_AUTO if baseline.key.get("convention") == BEFORE_AUTO.fingerprint() else None
+
+
+def series_for(convention: Convention, assertion: Assertion) -> SeriesId:
+    """What an assertion reads, or would read, of a baseline."""
+    return series_id(assertion.measures, spec_for(convention, assertion))
 
 
 def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], Table]) -> Reference:
@@ -291,7 +310,10 @@ def accepted_runs(series: Series, table: Callable[[Mapping[RowLabels, Value]], T
 
 def stale(gate: GateFile, baseline: Baseline) -> list[SeriesId]:
     """The series that no assertion of the gate file reads any more, sorted."""
-    read = {series_for(gate, assertion) for assertion in gate.assertions if assertion.reads_stored}
+    convention = gate.convention or kept_by(baseline)
+    if convention is None:  # found in the trace, and nobody knows what
+        return []
+    read = {series_for(convention, assertion) for assertion in gate.assertions if assertion.reads_stored}
     return sorted(sid for sid in baseline.series if sid not in read)
 
 

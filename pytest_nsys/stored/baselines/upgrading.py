@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import starmap
 from math import prod
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from pytest_nsys.core.families import KnownLibrary, known_communication
 from pytest_nsys.core.model import Row
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.selection import Absence, absences, excuse
-from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, series_for
+from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, kept_by, series_for
 
 
 class Upgrade(NamedTuple):
@@ -35,10 +36,11 @@ def upgrades(gate: GateFile, stored: Sequence[Baseline], refresh: str) -> list[U
 
     ``refresh`` is the command that stores the baselines anew.
     """
-    found = [one for baseline in stored for one in _libraries(gate.convention, baseline, refresh)]
+    read = [(replace(gate, convention=c), b) for b in stored if (c := gate.convention or kept_by(b)) is not None]
+    found = [one for own, baseline in read for one in _libraries(own.resolved_convention, baseline, refresh)]
     excused: dict[str, list[tuple[Assertion, Absence]]] = {}
     for assertion in gate.assertions:
-        lacking = {absence: None for baseline in stored for absence in _lacking(gate, assertion, baseline)}
+        lacking = {absence: None for own, baseline in read for absence in _lacking(own, assertion, baseline)}
         if lacking:
             excused.setdefault(excuse(lacking), []).append((assertion, next(iter(lacking))))
     for write, about in excused.items():
@@ -76,7 +78,7 @@ def _libraries(convention: Convention, baseline: Baseline, refresh: str) -> Iter
 
 def _lacking(gate: GateFile, assertion: Assertion, baseline: Baseline) -> Iterator[Absence]:
     """The ranks without a row that the assertion means, however the ranks lie on the pipeline."""
-    series = baseline.series.get(series_for(gate, assertion))
+    series = baseline.series.get(series_for(gate.resolved_convention, assertion))
     if series is None:
         return
     pipelines = [_table(assertion, series, places) for places in _layouts(baseline.key)]

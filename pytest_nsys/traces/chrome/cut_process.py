@@ -143,6 +143,7 @@ class About(msgspec.Struct, frozen=True):
     processes: list[AboutRank]
     copies: list[str] = []
     libraries: list[tuple[str, str]] = []
+    mapping: dict[str, Any] | None = None
 
 
 class CutContent(Content):

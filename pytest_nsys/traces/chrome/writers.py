@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import TraceError, UsageMistake
 from pytest_nsys.core.model import Trace
+from pytest_nsys.core.spelled_convention import read_convention
 from pytest_nsys.core.words import printable
 from pytest_nsys.traces.chrome.cut import MARK, CutTrace
 from pytest_nsys.traces.chrome.jax import Jax
@@ -24,14 +25,25 @@ _WIDE = (b"{\0", b"[\0", b"\xff\xfe", b"\xfe\xff")
 """How text in characters of two or four bytes begins, behind the zeros of the first."""
 
 
+class Usual(NamedTuple):
+    """Under which convention traces of a format are usually read. ``certain``: this trace under no other one.
+
+    ``whole_run``: it has no windows.
+    """
+
+    convention: Convention
+    certain: bool = False
+    whole_run: bool = False
+
+
 class Writer(NamedTuple):
-    """One profiler: an expression that its files hold near their beginning, what reads them, and under which built-in
-    convention they are usually read.
+    """One profiler: an expression that its files hold near their beginning, what reads them, and under which convention
+    they are usually read.
     """
 
     marks: re.Pattern[bytes]
     read: Callable[[Path], Trace]
-    convention: Callable[[Path], str]
+    usual: Callable[[Path], Usual]
 
 
 _CATEGORIES = (
@@ -40,28 +52,41 @@ _CATEGORIES = (
 )
 
 
-def _of_a_cut(path: Path) -> str:
-    """The built-in convention that it was cut under. Raises UsageMistake for another one, which has to be named."""
+def _of_a_cut(path: Path) -> Usual:
+    """What it was cut under. Raises UsageMistake for a convention of which a cut keeps the name alone, as older ones do
+    of any that is not built in: it has to be named.
+    """
     cut = CutTrace(path).about
-    built_in = BUILT_IN.get(cut.convention)
-    if built_in is None or built_in.fingerprint() != cut.fingerprint:
+    convention = BUILT_IN.get(cut.convention)
+    if convention is None or convention.fingerprint() != cut.fingerprint:
+        convention = _kept(cut.mapping)
+    if convention is None or convention.fingerprint() != cut.fingerprint:
         raise UsageMistake(
             f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
             "file that has it, --convention FILE"
         )
-    return cut.convention
+    return Usual(convention, certain=True, whole_run=cut.whole_run and not any(one.anchors for one in cut.processes))
+
+
+def _kept(mapping: object) -> Convention | None:
+    try:
+        return read_convention(mapping)
+    except ValueError:
+        return None
 
 
 WRITERS: Mapping[str, Writer] = {
     "pytest-nsys cut": Writer(MARK, CutTrace, _of_a_cut),
-    "JAX": Writer(re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: "jax"),
+    "JAX": Writer(
+        re.compile(rb'(?<!\\)"(?:highres-ticks"|/device:GPU:\d+|/host:CPU")'), Jax, lambda _: Usual(BUILT_IN["jax"])
+    ),
     "torch.profiler": Writer(
         re.compile(
             rb'"(?:schemaVersion|distributedInfo|deviceProperties|baseTimeNanoseconds)"\s*:|'
             rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"'
         ),
         Kineto,
-        lambda _: "kineto",
+        lambda _: Usual(BUILT_IN["kineto"]),
     ),
 }
 

@@ -1,0 +1,237 @@
+"""Which convention does ``convention: auto`` take, in what order is it looked for, and when is nothing comparable?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys import compare, judge, open_run
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.errors import UsageMistake
+from pytest_nsys.core.spelled_convention import read_convention, spelled_convention
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.verdicts.comparison import Result
+from tests.support.gates import MS, Project
+
+BELOW = "- wall_exposed_ns below baseline plus 5%"
+FOUND = "generic, anchor 'step %' (found in the {})"
+
+
+def steps(path: Path, name: str = "step {}", *, inner: str = "", count: int = 8, exposed_us: int = 200) -> Path:
+    """One rank that repeats a step of 8 ms every 10 ms, which ends with communication that nothing hides."""
+    trace = TraceBuilder()
+    gpu = trace.process(pid=100)
+    for k in range(count):
+        begin = 10 * MS * k + 1_000
+        if name:
+            gpu.range(name.format(k), begin, begin + 8 * MS)
+        for n, half in enumerate(filter(None, inner.split(","))):
+            gpu.range(half, begin + n * 4 * MS, begin + (n + 1) * 4 * MS - 1_000)
+        for at in (begin + MS, begin + 5 * MS):
+            gpu.kernel("gemm", at, at + 2 * MS, launch_ns=at - 5_000)
+            end = at + 2 * MS + 1_000 * exposed_us
+            gpu.kernel("ncclDevKernel_AllReduce", at + MS, end, stream=28, launch_ns=at - 4_000)
+    return trace.write(path)
+
+
+def first_line(project: Project, *arguments: str, code: int) -> str:
+    """What a summary says of the run of the gate file."""
+    said = project.pytest(*arguments, code=code).splitlines()
+    return next(line for line in said if line.startswith("gate.nsys.yaml: "))
+
+
+def test_it_is_found_in_the_trace_and_named(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.gate("- wall_exposed_ns < 1 ms")
+    assert FOUND.format("trace") in first_line(project, "--nsys-trace=run.sqlite", code=0)
+    project.gate("convention: auto\nassertions: [wall_exposed_ns < 1 ms]")
+    assert FOUND.format("trace") in first_line(project, "--nsys-trace=run.sqlite", code=0)
+
+
+def test_the_baseline_keeps_it_and_says_it_from_then_on(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.gate(BELOW)
+    project.refresh("--nsys-trace=run.sqlite")
+    ((_, text),) = project.baselines().items()
+    kept = json.loads(text)["convention"]
+    assert kept == {"name": "generic", "anchor": "step %", "libraries": True}
+    assert json.loads(text)["key"]["convention"] == read_convention(kept).fingerprint()
+    assert FOUND.format("baseline") in first_line(project, "--nsys-trace=run.sqlite", code=0)
+    steps(project.root / "slower.sqlite", exposed_us=300)
+    assert "failed" in project.pytest("--nsys-trace=slower.sqlite", code=1)
+    said = project.command("baseline", "prune", "gate.nsys.yaml", code=0)
+    assert "nothing to prune" in said
+
+
+def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.gate(BELOW)
+    project.refresh("--nsys-trace=run.sqlite")
+    steps(project.root / "other.sqlite", inner="part a,part b", name="step {}")
+    assert "1 passed" in project.pytest("--nsys-trace=other.sqlite", code=0)
+    steps(project.root / "renamed.sqlite", name="iteration {}")
+    said = project.pytest("--nsys-trace=renamed.sqlite", code=1)
+    assert "no range matches the anchor 'step %'" in said
+    # Another step stands around the old one: what was measured is there, and the run alone would be read otherwise.
+    trace = TraceBuilder()
+    gpu = trace.process(pid=100)
+    for k in range(12):
+        begin = 10 * MS * k + 1_000
+        gpu.range(f"iteration {k}", begin, begin + 9 * MS)
+        gpu.range(f"step {k}", begin, begin + 4 * MS)
+        gpu.kernel("gemm", begin + MS, begin + 2 * MS, launch_ns=begin + 1)
+        gpu.kernel("ncclDevKernel_AllReduce", begin + MS, begin + 2 * MS + 200_000, stream=28, launch_ns=begin + 2)
+        gpu.kernel("gemm", begin + 5 * MS, begin + 8 * MS, launch_ns=begin + 5 * MS - 9)
+    trace.write(project.root / "inside.sqlite")
+    said = project.pytest("--nsys-trace=inside.sqlite", code=1)
+    now, was = (f"generic, anchor '{name} %', span range, kernels contained" for name in ("iteration", "step"))
+    assert f"is of another run (convention: now {now}, baseline {was})" in said
+    project.gate(f"comparable_on: [world]\nassertions: ['{BELOW[2:]}']")
+    assert "no verdict" not in project.pytest("--nsys-trace=inside.sqlite")
+    assert "is of another run" not in "\n".join(project.result.outlines)
+    project.gate(BELOW)
+    project.refresh("--nsys-trace=inside.sqlite")
+    assert len(project.baselines()) == 2
+    assert "generic, anchor 'iteration %' (found in the baseline)" in first_line(
+        project, "--nsys-trace=inside.sqlite", code=0
+    )
+    assert FOUND.format("baseline") in first_line(project, "--nsys-trace=run.sqlite", code=0)
+
+
+def test_a_baseline_of_before_is_read_as_before(project: Project) -> None:
+    project.trace()
+    project.gate(BELOW)
+    project.refresh("--nsys-trace=run.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    stored = json.loads(path.read_text())
+    del stored["convention"]
+    path.write_text(json.dumps(stored))
+    assert "pithtrain (found in the baseline)" in first_line(project, "--nsys-trace=run.sqlite", code=0)
+
+    def late(_: TraceBuilder, processes: list[Process]) -> None:
+        """So far behind that another mode would fit: nobody looked, when there was one default."""
+        for process in processes:
+            for k in range(5):
+                at = 20 * MS * k + 3 * MS
+                process.kernel("gemm", at + 16 * MS, at + 31 * MS, launch_ns=at)
+
+    project.trace("late.sqlite", edit=late)
+    assert "another run" not in project.pytest("--nsys-trace=late.sqlite")
+    assert open_run(project.root / "late.sqlite").convention.kernels == "launched"
+
+
+def test_the_base_says_it_before_the_head(project: Project, tmp_path: Path) -> None:
+    base, head = steps(tmp_path / "base.sqlite"), steps(tmp_path / "head.sqlite", exposed_us=300)
+    project.gate(BELOW)
+    assert FOUND.format("base") in first_line(project, f"--nsys-trace={head}", f"--nsys-against={base}", code=1)
+    found = compare(base, head)
+    assert found.result is Result.WORSE
+    assert "convention generic, anchor 'step %' (found in the base)" in [note.text for note in found.base.notes]
+    with open_run(base) as before, open_run(head) as now:
+        assert judge("wall_exposed_ns below baseline plus 5%", now, before).outcome is Outcome.FAILED
+        assert before.convention.anchor == "step %"
+
+
+def test_a_head_that_fits_otherwise_is_not_comparable_with_its_base(tmp_path: Path) -> None:
+    base = steps(tmp_path / "base.sqlite", inner="part a,part b", name="")
+    head = steps(tmp_path / "head.sqlite", inner="part a,part b", name="step {}")
+    with pytest.raises(UsageMistake, match="2 anchors fit alike"):
+        compare(base, head)
+    base = steps(tmp_path / "base.sqlite", inner="part a", name="")
+    head = steps(tmp_path / "head.sqlite", inner="part a", name="step {}")
+    found = compare(base, head)
+    assert found.result is Result.INCOMPARABLE
+    (differs,) = [each.difference for each in found.circumstances if each.difference.name == "convention"]
+    assert "anchor 'step %'" in differs.now
+    assert "anchor 'part a'" in differs.baseline
+
+
+def test_where_two_fit_alike_one_line_says_what_to_type(project: Project) -> None:
+    steps(project.root / "run.sqlite", inner="part a,part b", name="")
+    said = project.command("overlap", "run.sqlite", code=2)
+    assert said.count("\n") == 1
+    assert "2 anchors fit alike" in said
+    assert "add --anchor 'part a' or --anchor 'part b'; in a gate file, convention: {extends: generic, anchor: " in said
+    assert "stage" in project.command("overlap", "run.sqlite", "--anchor", "part a", code=0)
+    project.gate("- wall_exposed_ns < 1 ms")
+    assert "add --anchor 'part a' or --anchor 'part b'" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    project.gate("convention: {extends: generic, anchor: part a}\nassertions: [wall_exposed_ns < 1 ms]")
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_two_built_in_conventions_are_listed(project: Project) -> None:
+    trace = TraceBuilder()
+    gpu = trace.process(pid=100)
+    for k in range(6):
+        gpu.range(f"ProfilerStep#{k}", 10 * MS * k, 10 * MS * k + 9 * MS)
+        gpu.range(f"forward chunk {k} backward chunk {k}", 10 * MS * k, 10 * MS * k + 9 * MS)
+        gpu.kernel("gemm", 10 * MS * k + MS, 10 * MS * k + 2 * MS, launch_ns=10 * MS * k + 1)
+    trace.write(project.root / "run.sqlite")
+    said = project.command("streams", "run.sqlite", code=2)
+    assert "2 conventions fit alike (pithtrain; kineto): add --convention pithtrain or --convention kineto" in said
+    project.command("streams", "run.sqlite", "--convention=kineto", code=0)
+
+
+def test_workers_find_the_same(project: Project) -> None:
+    pytest.importorskip("xdist")
+    steps(project.root / "run.sqlite")
+    project.gate("- wall_exposed_ns < 1 ms\n- compute_ns > 0ns\n- no syncs")
+    said = project.pytest_in_a_process("-n2", "--nsys-trace=run.sqlite", code=0)
+    assert said.count(FOUND.format("trace")) == 1
+
+
+def test_the_fixtures_find_it_as_well(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.file(
+        "test_own.py",
+        """
+        def test_run(nsys_run, nsys_gate):
+            assert nsys_run.convention.anchor == "step %"
+            assert nsys_run.rows("wall_exposed_ns")
+            assert nsys_run.under("generic", "step %").rows("wall_exposed_ns")
+            nsys_gate("wall_exposed_ns < 1 ms")
+            nsys_gate("wall_exposed_ns < 1 ms", anchor="ste% %")
+        """,
+    )
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_is_spelled_is_read_back(name: str) -> None:
+    said = json.loads(json.dumps(spelled_convention(BUILT_IN[name])))
+    assert read_convention(said) == BUILT_IN[name]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        {"anchor": "a"},
+        {"name": "a", "more": 1},
+        {"name": "a", "anchor": 1},
+        {"name": "a", "span": "long"},
+        {"name": "a", "families": "none"},
+        {"name": "a", "families": 7},
+        {"name": "a", "purposes": {"p": {}}},
+        {"name": "a", "communication": "x"},
+        {"name": "a", "libraries": 1},
+        {"name": "a", "copies": ["sideways"]},
+        {"name": "a", "stage": "("},
+    ],
+)
+def test_what_nobody_wrote_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        read_convention(said)
+
+
+def test_a_baseline_with_a_convention_that_nobody_wrote_is_told(project: Project) -> None:
+    steps(project.root / "run.sqlite")
+    project.gate(BELOW)
+    project.refresh("--nsys-trace=run.sqlite")
+    (path,) = (project.root / "baselines").rglob("*.json")
+    path.write_text(path.read_text().replace('"anchor": "step %"', '"anchor": 7'))
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "is no baseline: it holds no convention that could have been written; restore it from git" in said
