@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple, TypedDict
 
 from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
-from pytest_nsys.analysis.device import device_of
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.timeline_gaps import TimelineGaps, gaps_of, in_cells, parts_of_gaps
 from pytest_nsys.core.columns import Column, take, total
@@ -174,7 +173,7 @@ def _budget(
         budget = budget_of(w)
     except NoRows as nothing:
         return None, printable(str(nothing), 400), None
-    parts = list(parts_of_gaps(budget, device_of(w).communication))
+    parts = list(parts_of_gaps(w))
     if len(parts) > MANY_KERNELS:
         parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
     return facts_of(budget), "", gaps_of(w, parts, lanes, copies, words)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypedDict
 
-from pytest_nsys.analysis.blocking import Budget, Gap
+from pytest_nsys.analysis.blocking import Gap, Producer, budget_of
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.device import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Stream
 
 PARTS = tuple(Part)
@@ -43,10 +43,19 @@ class GapPart(NamedTuple):
     number: int = 1
     gap: Gap | None = None
 
+    @property
+    def producer(self) -> Producer | None:
+        """What was waited for in it."""
+        return self.gap.producer if self.gap is not None and self.part in BLOCKED.values() else None
 
-def parts_of_gaps(budget: Budget, communication: Intervals) -> Iterator[GapPart]:
-    """The parts of each gap that are any time, by start: as long together as those of ``parts_of``."""
-    for gap in budget.each():
+
+def parts_of_gaps(w: RankWindow) -> Iterator[GapPart]:
+    """The parts of each gap that are any time, by start: as long together as those of ``parts_of``.
+
+    Raises NoRows where the window has no budget.
+    """
+    communication = device_of(w).communication
+    for gap in budget_of(w).each():
         if gap.issued_ns > gap.start_ns:
             yield GapPart(gap.start_ns, gap.issued_ns, Part.STARVED, gap=gap)
         if gap.producer is not None:
@@ -85,29 +94,29 @@ def gaps_of(
     own = w.kernels
     started = {(own.start_ns[i], own.names[own.name[i]]): own.streams[own.stream[i]] for i in w.compute}
     names, stages = words
-    known = {i: part.gap for i, part in enumerate(parts) if part.gap is not None}
 
-    def who(i: int, gap: Gap) -> Iterator[int]:
-        by = gap.producer if parts[i].part in BLOCKED.values() else None
+    def who(gap: Gap, by: Producer | None) -> Iterator[int]:
         waiting = None if gap.waiting is None else (gap.waiting, gap.waiting_stage)
         for pair in (waiting, None if by is None else (by.name, by.stage)):
             yield from (NOBODY, NOBODY) if pair is None else (names(pair[0]), stages(pair[1]))
 
-    def arrow(gap: Gap) -> list[int] | None:
-        waiting = started.get((gap.waiting_start_ns or 0, gap.waiting or ""))
-        if gap.producer is None or gap.producer_end_ns is None or gap.waiting_start_ns is None or waiting is None:
+    def arrow(gap: Gap, by: Producer) -> list[int] | None:
+        end_ns, start_ns = gap.producer_end_ns, gap.waiting_start_ns
+        if end_ns is None or start_ns is None or gap.waiting is None:
             return None
-        begin = copies if gap.producer.kind in ("copy", "memset") else lanes.get(gap.producer.stream)
-        if begin is None:
+        begin = copies if by.kind in ("copy", "memset") else lanes.get(by.stream)
+        waiting = started.get((start_ns, gap.waiting))
+        if begin is None or waiting is None:
             return None
-        return [begin, gap.producer_end_ns - w.start_ns, lanes[waiting], gap.waiting_start_ns - w.start_ns]
+        return [begin, end_ns - w.start_ns, lanes[waiting], start_ns - w.start_ns]
 
-    blocked = {i: gap for i, gap in known.items() if parts[i].part in BLOCKED.values()}
+    known = [(i, part.gap, part.producer) for i, part in enumerate(parts) if part.gap is not None]
+    arrows = {i: arrow(gap, by) for i, gap, by in known if by is not None}
     return TimelineGaps(
         starts=[part.start - w.start_ns for part in parts],
         lengths=[part.end - part.start for part in parts],
         parts=[PARTS.index(part.part) for part in parts],
         counts={i: part.number for i, part in enumerate(parts) if part.number > 1},
-        waits={i: list(who(i, gap)) for i, gap in known.items()},
-        arrows={i: found for i, gap in blocked.items() if (found := arrow(gap)) is not None},
+        waits={i: list(who(gap, by)) for i, gap, by in known},
+        arrows={i: found for i, found in arrows.items() if found is not None},
     )

@@ -1,9 +1,10 @@
 """How do the picked windows of a run leave as a small trace that Perfetto and chrome://tracing open?
 
-One process for each rank: the window, its exposed communication, a lane for each stream with arrows from the launches,
-the calls of the API, the ranges of each CPU thread. Categories and arguments are those of torch.profiler; times are
-microseconds with three decimals, so that no nanosecond is lost. What no event shows stands in the first member, from
-which :mod:`pytest_nsys.traces.chrome.cut` reads the same ranks and windows again. The same windows give the same bytes.
+One process for each rank: the window, its exposed communication, why no compute runs, a lane for each stream with
+arrows from the launches, the calls of the API, the ranges of each CPU thread. Categories and arguments are those of
+torch.profiler; times are microseconds with three decimals, so that no nanosecond is lost. What no event shows stands in
+the first member, from which :mod:`pytest_nsys.traces.chrome.cut` reads the same ranks and windows again. The same
+windows give the same bytes.
 
 Spans of one lane never cross: they follow each other, or, of CPU ranges, nest. What crosses goes to a second lane of
 the same name.
@@ -11,6 +12,7 @@ the same name.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import itertools
 import json
@@ -21,7 +23,9 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.cutting import Others, RankCut, RunCut
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
+from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, NO_STAGE
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import (
     NO_KERNELS,
     NO_LAUNCH,
@@ -56,7 +60,7 @@ EXACT_NS = 1 << 52
 """Up to here viewers, which take microseconds for floats, keep every nanosecond."""
 SECOND_NS = 1_000_000_000
 
-WINDOW, EXPOSED = "window", "exposed"
+WINDOW, EXPOSED, GAP = "window", "exposed", "gap"
 LAUNCH = "launch"
 """Name of a launch whose call the trace does not name."""
 
@@ -286,6 +290,7 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
     shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _windows(one), True),
         ("exposed communication", None, _exposed(one), False),
+        ("without compute", None, _gaps(one), False),
         *((name, None, spans, False) for name, spans in _streams(one)),
         ("copies and memsets", None, _transfers(one), False),
         ("copies (their starts)", None, _copies(one), True),
@@ -325,6 +330,17 @@ def _exposed(one: RankCut) -> Iterator[Slice]:
             stream = kernels.streams[kernels.stream[i]].number
             args = {"stage": stage, "kernel": _name(kernels, i), "stream": stream, "exposed_ns": gap[1] - gap[0]}
             yield Slice(*gap, EXPOSED, said, args)
+
+
+def _gaps(one: RankCut) -> Iterator[Slice]:
+    """The parts of each time without compute, as the budget has them; nothing of a window without a budget."""
+    for w in one.windows:
+        with contextlib.suppress(NoRows):
+            for each in parts_of_gaps(w):
+                by, gap = each.producer, each.gap
+                args = {} if gap is None else {"waiting": gap.waiting, "stage": gap.waiting_stage}
+                args |= {} if by is None else {"producer": by.name, "producer_stage": by.stage}
+                yield Slice(each.start, each.end, GAP, each.part, args)
 
 
 def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:

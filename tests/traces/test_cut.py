@@ -33,8 +33,10 @@ from tests.support.chrome import chrome, nanoseconds
 from tests.support.commands import run
 from tests.support.gates import ANCHOR, Project, write_trace
 from tests.support.measure import captures
+from tests.support.one_process import OneProcess
 from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
+from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, known_step
 from tests.support.samples.odd_rows import memcpy
 
 NCCL = "ncclDevKernel_SendRecv"
@@ -302,6 +304,7 @@ def test_lanes_of_a_rank(tmp_path: Path) -> None:
     assert list(dict.fromkeys(shown.lanes.values())) == [
         "window",
         "exposed communication",
+        "without compute",
         "stream 0/1/7, compute",
         "stream 31, compute",
         "stream 0/2/7, compute",
@@ -313,6 +316,24 @@ def test_lanes_of_a_rank(tmp_path: Path) -> None:
         "CUDA API, thread 101",
         "thread 101",
         "thread 900",
+    ]
+
+
+def test_gaps_say_why_no_compute_ran(tmp_path: Path) -> None:
+    gpu = OneProcess(tmp_path / "step.sqlite")
+    known_step(gpu)
+    run("cut", Path(gpu), "-o", tmp_path / "window.json", code=0)
+    shown = chrome(tmp_path / "window.json")
+    found = [
+        (event["name"], nanoseconds(event["dur"]), event["args"]["waiting"], event["args"].get("producer"))
+        for event in shown.events
+        if event.get("cat") == "gap"
+    ]
+    assert found == [
+        ("blocked by collective", BLOCKS, "grouped_gemm", "ncclDevKernel_SendRecv"),
+        ("blocked by copy", COPIES, "gelu", "copy"),
+        ("dependency-stalled", STALLS, "layer_norm", None),
+        ("launch-starved", LATE, "adam", None),
     ]
 
 
