@@ -21,6 +21,7 @@ from pytest_nsys.samples.schema import (
     CURRENT,
     KERNEL,
     MEMCPY,
+    MEMSET,
     NVTX,
     PROCESSES,
     RUNTIME,
@@ -229,6 +230,15 @@ class Process:
         number = self.api("cudaMemcpyAsync_v3020", called_ns, called_ns + LAUNCH_LENGTH_NS)
         span = self.gpu_span(start_ns, end_ns, number, stream, device, context)
         self.trace.insert(MEMCPY, **span, bytes=bytes, copyKind=kind)
+        return number
+
+    def memset(
+        self, start_ns: int, end_ns: int, *, stream: int | None = None, launch_ns: int | None = None, bytes: int = 4
+    ) -> int:
+        """A memset and its call."""
+        called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+        number = self.api("cudaMemsetAsync_v3020", called_ns, called_ns + LAUNCH_LENGTH_NS)
+        self.trace.insert(MEMSET, **self.gpu_span(start_ns, end_ns, number, stream), bytes=bytes)
         return number
 
     def event_record(self, call_ns: int, *, stream: int | None = None, context: int | None = None) -> int:

@@ -32,6 +32,15 @@ def microseconds(time_ns: int) -> str:
     return f"<{sign}{abs(time_ns) // 1000}.{abs(time_ns) % 1000:03d}>"
 
 
+COPIES = {
+    1: "Memcpy HtoD (Pageable -> Device)",
+    2: "Memcpy DtoH (Device -> Pageable)",
+    8: "Memcpy DtoD (Device -> Device)",
+    10: "Memcpy PtoP (Device -> Device)",
+}
+"""What a copy is called, by the number of its kind."""
+
+
 class KinetoBuilder:
     """A trace of one process in memory, event by event, until :meth:`write`."""
 
@@ -106,6 +115,26 @@ class KinetoBuilder:
         place = {"device": device, "context": 1, "stream": stream, "correlation": number}
         self.event("kernel", name, start_ns, end_ns, pid=device, tid=stream, args={**place, **args})
 
+    def memcpy(
+        self, start_ns: int, end_ns: int, *, kind: int = 1, stream: int | None = 7, launch_ns: int | None = None
+    ) -> int:
+        """A copy and its call; kind 1 is host to device, 2 back, 8 on the device, 10 to a peer."""
+        return self._transfer("gpu_memcpy", "cudaMemcpyAsync", COPIES[kind], start_ns, end_ns, stream, launch_ns)
+
+    def memset(self, start_ns: int, end_ns: int, *, stream: int | None = 7, launch_ns: int | None = None) -> int:
+        """A memset and its call."""
+        return self._transfer("gpu_memset", "cudaMemsetAsync", "Memset (Device)", start_ns, end_ns, stream, launch_ns)
+
+    def _transfer(
+        self, cat: str, api: str, name: str, start_ns: int, end_ns: int, stream: int | None, launch_ns: int | None
+    ) -> int:
+        number = self.api(api, start_ns - self.launch_lead_ns if launch_ns is None else launch_ns)
+        place = {"device": self.device, "context": 1, "correlation": number}
+        place |= {} if stream is None else {"stream": stream}
+        lane = {"pid": self.device, "tid": "of no stream" if stream is None else stream}
+        self.event(cat, name, start_ns, end_ns, **lane, args=place)
+        return number
+
     def api(
         self,
         name: str,
@@ -122,15 +151,6 @@ class KinetoBuilder:
         own = self.pid if self.main_thread is None else self.main_thread
         tid = own if thread is None else thread
         self.event(cat or "cuda_runtime", name, start_ns, end_ns, tid=tid, args=self._joined(number))
-        return number
-
-    def memcpy(self, start_ns: int, end_ns: int, *, stream: int = 7, launch_ns: int | None = None) -> int:
-        """A copy from the host and its call; returns the correlation."""
-        called_ns = start_ns - self.launch_lead_ns if launch_ns is None else launch_ns
-        number = self.api("cudaMemcpyAsync", called_ns)
-        place = {"device": self.device, "context": 1, "stream": stream, "correlation": number}
-        name = "Memcpy HtoD (Pageable -> Device)"
-        self.event("gpu_memcpy", name, start_ns, end_ns, pid=self.device, tid=stream, args=place)
         return number
 
     def event_record(self, call_ns: int, *, stream: int = 7) -> int:

@@ -25,6 +25,7 @@ from tests.fuzz.kinds import write_good
 from tests.support.gates import MS, write_trace
 from tests.support.samples.formats import Format
 from tests.support.samples.gpu_state import allocate, free, sm_clock
+from tests.support.samples.known_step import write_known_step
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import raw
 from tests.support.samples.two_stages import ANCHOR, TwoStageShape, write_two_stages
@@ -88,6 +89,9 @@ def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:
         yield f"step/{name}", write_good(folder / "step" / name), convention
         stages = write_two_stages(folder / "stages" / name, TwoStageShape(units=6, warm_up=1), format)
         yield f"stages/{name}", stages, replace(BUILT_IN["generic"], anchor=ANCHOR)
+    for format in (Format.NSYS, Format.KINETO):
+        name = f"blocked/{format}.{ENDINGS[format]}"
+        yield name, write_known_step(folder / name, format), pithtrain
 
 
 def figures() -> Figures:

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pytest_nsys.core.model import NO_LAUNCH, Stream, Trace
+from pytest_nsys.analysis.blocking import budget_of
+from pytest_nsys.analysis.budget_facts import facts_of
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream, Trace
 from pytest_nsys.core.operations import Place, StreamWait
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
+from tests.support.measure import captures
 from tests.support.reference_data import MORE
+from tests.support.samples.formats import Format
+from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, write_known_step
 
 Put = Callable[[Process | KinetoBuilder], None]
 
@@ -80,6 +86,45 @@ def test_of_several_calls_of_a_kernel_the_earliest_says_all(tmp_path: Path, form
     (lane,) = trace.lanes()
     calls = trace.launch_calls(trace.kernels({lane: None}))[lane]
     assert [list(each) for each in calls] == [[400, NO_LAUNCH], [500, NO_LAUNCH], [79, 0]]
+
+
+@pytest.mark.parametrize("window", ["median", "run"])
+@pytest.mark.parametrize("kernels", KernelsMode)
+def test_a_step_of_known_truth_is_the_same_in_both_formats(tmp_path: Path, window: str, kernels: KernelsMode) -> None:
+    told = []
+    for format, name in ((Format.NSYS, "run.sqlite"), (Format.KINETO, "run.json")):
+        with captures(write_known_step(tmp_path / name, format), convention=BUILT_IN["pithtrain"]) as opened:
+            (group,) = (run.measured(opened.spec(window, None, kernels)) for run in opened.runs)
+            told += [facts_of(budget_of(measured)) for measured in group]
+    assert told[0] == told[1]
+    parts = {name: ns for name, ns in told[0]["blocking_ns"].items() if ns}
+    assert (parts, told[0]["dependency_stalled_ns"]) == ({"collective": BLOCKS, "copy": COPIES}, STALLS)
+    assert (told[0]["launch_starved_ns"], told[0]["waits_joined"], told[0]["at_least"]) == (LATE, 1, False)
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_copies_and_memsets_have_calls_too(tmp_path: Path, format: str) -> None:
+    def put(gpu: Process | KinetoBuilder) -> None:
+        gpu.kernel("gemm", 1_000, 2_000, launch_ns=100, launch_length_ns=30)
+        gpu.memcpy(3_000, 4_000, launch_ns=200)
+        gpu.memset(5_000, 6_000, launch_ns=300)
+
+    trace = written(tmp_path, format, put)
+    (lane,) = trace.lanes()
+    transfers = trace.transfers({lane: None}) or {}
+    assert [list(each) for each in trace.launch_calls(transfers)[lane]] == [[200, 300], [3_200, 3_300], [100, 100]]
+    assert list(trace.launches(transfers)[lane]) == [200, 300]
+    assert list(trace.launch_calls(trace.kernels({lane: None}))[lane].end_ns) == [130]
+
+
+def test_a_copy_of_no_stream_is_on_none(tmp_path: Path) -> None:
+    """On stream 0 it would be the producer of what runs there."""
+    trace = KinetoBuilder()
+    trace.kernel("gemm", 1_000, 2_000, stream=0)
+    trace.memcpy(3_000, 4_000, stream=None)
+    found = open_trace(trace.write(tmp_path / "run.json"))
+    (transfers,) = (found.transfers(dict.fromkeys(found.lanes())) or {}).values()
+    assert transfers.streams[transfers.stream[0]].number == NO_STREAM
 
 
 EXPECTED = "budget_expected.json"

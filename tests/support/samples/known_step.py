@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_nsys.samples.builder import Process
+from pathlib import Path
+
+from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.samples.formats import Format
 
 US = 1_000
 LATE, BLOCKS, COPIES, STALLS = 500 * US, 300 * US, 200 * US, 50 * US
@@ -46,3 +49,11 @@ def known_step(
     kernel("layer_norm", at(6_000) + stalls_ns, 8_000, 160)
     issued_ns = at(8_000) + late_ns
     gpu.kernel("adam", issued_ns, at(10_000), launch_ns=issued_ns - US, launch_length_ns=US)
+
+
+def write_known_step(path: Path, format: Format | str = Format.NSYS) -> Path:
+    """A trace of one rank with the known step."""
+    trace = TraceBuilder() if format == Format.NSYS else KinetoBuilder(rank=None)
+    known_step(trace.process() if isinstance(trace, TraceBuilder) else trace, 1_000 * US)
+    path.parent.mkdir(exist_ok=True)
+    return trace.write(path)

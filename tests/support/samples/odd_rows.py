@@ -1,30 +1,19 @@
-"""Rows of a trace that no page of the documentation writes: memsets, replays of graphs, messages of the profiler."""
+"""Rows of a trace that no page of the documentation writes: replays of graphs, messages of the profiler."""
 
 from __future__ import annotations
 
 from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS, Process, TraceBuilder
-from pytest_nsys.samples.schema import GRAPH_TRACE, MEMSET, Cell
+from pytest_nsys.samples.schema import GRAPH_TRACE, Cell
 
-memcpy = Process.memcpy
-
-
-def memset(gpu: Process, start_ns: int, end_ns: int, *, stream: int | None = None, launch_ns: int | None = None) -> int:
-    """A memset and its call."""
-    number = _called(gpu, "cudaMemsetAsync_v3020", start_ns, launch_ns)
-    gpu.trace.insert(MEMSET, **gpu.gpu_span(start_ns, end_ns, number, stream), bytes=4)
-    return number
+memcpy, memset = Process.memcpy, Process.memset
 
 
 def graph_trace(gpu: Process, start_ns: int, end_ns: int, *, launch_ns: int | None = None) -> int:
     """A replay of a CUDA graph that was traced as a whole: a span without kernels."""
-    number = _called(gpu, "cudaGraphLaunch_v10000", start_ns, launch_ns)
+    called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
+    number = gpu.api("cudaGraphLaunch_v10000", called_ns, called_ns + LAUNCH_LENGTH_NS)
     gpu.trace.insert(GRAPH_TRACE, **gpu.gpu_span(start_ns, end_ns, number), graphId=1, graphExecId=1)
     return number
-
-
-def _called(gpu: Process, api: str, start_ns: int, launch_ns: int | None) -> int:
-    called_ns = start_ns - LAUNCH_LEAD_NS if launch_ns is None else launch_ns
-    return gpu.api(api, called_ns, called_ns + LAUNCH_LENGTH_NS)
 
 
 def raw(gpu: Process, table: str, **columns: Cell) -> None:
