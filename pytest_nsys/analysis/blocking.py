@@ -19,7 +19,7 @@ from pytest_nsys.analysis.gaps import waiting_around
 from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_COMPUTE
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.columns import Column, equal, minus, take, total, where, where_not, within
+from pytest_nsys.core.columns import Column, equal, minus, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.grouping import grouped, members_by, sums_by
@@ -157,19 +157,11 @@ class Budget:
     def blocking_comm_ns(self) -> Mapping[str, int]:
         """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
         own = where(equal(take(self._ran.kind, self._producers), COLLECTIVE))
-        found = Counter(dict.fromkeys(self._ran.stages(self._communication), 0))
+        found = Counter(dict.fromkeys(self._ran.stages(self._ran.collectives(self._low, self._high)), 0))
         lengths = take(self._blocked_ns, own)
         for stage, ns in zip(self._ran.stages(take(self._producers, own)), lengths, strict=True):
             found[stage] += ns
         return dict(sorted(found.items()))
-
-    @property
-    def _communication(self) -> Column:
-        """The rank's communication kernels that ran in the window."""
-        own = where(equal(self._ran.kind[: self._ran.own], COLLECTIVE))
-        ends, starts = (take(each, own) for each in (self._ran.end_ns, self._ran.start_ns))
-        ran_here = minus(within(ends, self._low, self._high), within(starts, self._low, self._high))
-        return take(own, where(ran_here))
 
     @cached_property
     def blocking_comm_max_ns(self) -> int:

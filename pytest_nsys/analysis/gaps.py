@@ -18,6 +18,7 @@ from pytest_nsys.analysis.operations import NONE, Operations
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.core.columns import (
     Column,
+    Flags,
     earlier,
     equal,
     later,
@@ -76,6 +77,14 @@ class Waiting:
     def _dependencies(self) -> Mapping[int, int]:
         return Dependencies(self.operations, self._waits).producer if self._waits else {}
 
+    @cached_property
+    def _consumes(self) -> Flags:
+        """1 where an operation waited for another stream."""
+        flags = bytearray(len(self.operations))
+        for consumer in self._dependencies:
+            flags[consumer] = 1
+        return flags
+
     def gaps(self, low: int, high: int) -> Gaps:
         """The gaps of [low, high)."""
         starts, ends = self._without_compute(low, high)
@@ -123,22 +132,13 @@ class Waiting:
         until = spread(own, take(ran.end_ns, producers), len(waiting), _LONG_AGO)
         producer = spread(own, producers, len(waiting), NONE)
         contradicted = 0
-        for i in self._with_waits(waiting):
+        for i in where(take(self._consumes, waiting)) if self._dependencies else ():
             other = self._dependencies[waiting[i]]
             if ran.start_ns[other] >= ran.start_ns[waiting[i]]:
                 contradicted += 1
             elif ran.end_ns[other] > until[i]:
                 until[i], producer[i] = ran.end_ns[other], other
         return until, producer, contradicted
-
-    def _with_waits(self, waiting: Column) -> Column:
-        """Which of the kernels waited for another stream."""
-        if not self._dependencies:
-            return array("q")
-        flags = bytearray(len(self.operations))
-        for consumer in self._dependencies:
-            flags[consumer] = 1
-        return where(take(flags, waiting))
 
 
 @kept

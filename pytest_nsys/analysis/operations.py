@@ -7,6 +7,7 @@ kernels may have waited for.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -14,7 +15,20 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_track import RankTrack, or_start
 from pytest_nsys.analysis.trace_kernels import TraceKernels
-from pytest_nsys.core.columns import Column, equal, members, minus, order, places, spread, take, where, where_not
+from pytest_nsys.core.columns import (
+    Column,
+    bounds,
+    equal,
+    members,
+    minus,
+    order,
+    places,
+    spread,
+    take,
+    where,
+    where_not,
+    within,
+)
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, Lane, Stream
 from pytest_nsys.core.operations import LaunchCalls
@@ -84,6 +98,20 @@ class Operations:
         """The rank's compute kernels that take time, by start."""
         own = where(equal(self.kind, OWN_COMPUTE))
         return take(own, where(minus(take(self.end_ns, own), take(self.start_ns, own))))
+
+    def collectives(self, low: int, high: int) -> Column:
+        """The rank's collectives that run in [low, high), by start."""
+        all_of_them, starts, longest_ns = self._collectives
+        near = all_of_them[bisect_left(starts, low - longest_ns) : bisect_left(starts, high)]
+        ends = within(take(self.end_ns, near), low, high)
+        return take(near, where(minus(ends, within(take(self.start_ns, near), low, high))))
+
+    @cached_property
+    def _collectives(self) -> tuple[Column, Column, int]:
+        """All of them, their starts, and how long the longest is."""
+        own = where(equal(self.kind[: self.own], COLLECTIVE))
+        starts = take(self.start_ns, own)
+        return own, starts, bounds(minus(take(self.end_ns, own), starts))[1]
 
     @cached_property
     def before(self) -> Column:
