@@ -13,6 +13,7 @@ from typing import TypedDict
 from pytest_nsys.analysis.blocking import Blocked, Budget, Gap
 from pytest_nsys.analysis.budget import compute_absent_ns
 from pytest_nsys.analysis.rank_window import RankWindow
+from pytest_nsys.core.errors import NoRows
 
 MOST = 3
 """Of what is told by name."""
@@ -121,7 +122,9 @@ def edges_of(budget: Budget) -> Edges:
 
 
 def facts_of(budget: Budget) -> BudgetFacts:
-    """The budget as plain data."""
+    """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
+    if not budget.window_ns:
+        raise NoRows("the window takes no time: its only kernels are of length 0")
     return BudgetFacts(
         **edges_of(budget),
         window_ns=budget.window_ns,

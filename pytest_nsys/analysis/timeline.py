@@ -170,13 +170,13 @@ def _budget(
 ) -> tuple[BudgetFacts | None, str, TimelineGaps | None]:
     """The budget of the window and its gaps, or why there are none."""
     try:
-        budget = budget_of(w)
+        facts = facts_of(budget_of(w))
     except NoRows as nothing:
         return None, printable(str(nothing), 400), None
     parts = list(parts_of_gaps(w))
     if len(parts) > MANY_KERNELS:
         parts = list(in_cells(parts, w.length_ns // GAP_CELLS))
-    return facts_of(budget), "", gaps_of(w, parts, lanes, copies, words)
+    return facts, "", gaps_of(w, parts, lanes, copies, words)
 
 
 def _lane(

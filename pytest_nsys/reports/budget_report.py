@@ -77,7 +77,7 @@ def lines_of(facts: BudgetFacts) -> Iterator[Line]:
             yield Line(part, facts["blocking_comm_max_ns"], AT_MOST)
         elif ns:
             yield Line(part, ns, least)
-    yield Line(Part.STALLED, facts["dependency_stalled_ns"], most)
+    yield Line(Part.STALLED, facts["dependency_stalled_ns"], most if facts["dependency_stalled_ns"] else "")
     beside = (("communication alone", facts["comm_alone_ns"]), ("device idle", facts["device_idle_ns"]))
     yield from (Line(what, ns, won_back=False) for what, ns in beside if ns is not None)
 

@@ -145,6 +145,26 @@ def test_a_graph_that_was_traced_whole_has_no_budget(gpu: OneProcess) -> None:
     assert "--cuda-graph-trace=node" in done.output
 
 
+def test_a_window_that_takes_no_time_has_no_budget(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 50, 50, launch_ns=10)
+    said = run("budget", Path(gpu), "--window=run", code=3).output
+    assert "rank 0 has no budget: the window takes no time" in said
+
+
+def test_a_rank_without_a_budget_leaves_the_others_theirs(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    for pid in (100, 200):
+        gpu = trace.process(pid=pid)
+        gpu.range("step", 0, 1_000)
+        gpu.kernel("gemm", 0, 400, launch_ns=-5_000)
+    graph_trace(gpu, 500, 600)
+    done = run("budget", trace.write(tmp_path / "two.sqlite"), "--anchor=step", code=0)
+    assert "rank 0 " in done.stdout
+    assert "rank 1 " not in done.stdout
+    assert "note: rank 1 has no budget: a CUDA graph in the window was traced whole" in done.stderr
+
+
 def test_a_terminal_without_blocks_gets_ascii(step: Path) -> None:
     done = CliRunner(charset="ascii").invoke(main, ["budget", str(step)])
     assert done.stdout.splitlines()[0] == "rank 0  " + "#" * 54 + "." * 3 + "X" * 3 + "  10.0 ms"

@@ -85,6 +85,7 @@ assertions:
 """
 LOOKS = (
     *(["setup"], ["window"], ["streams"], ["overlap"], ["kernels"], ["collectives"], ["overlap", "--window=run"]),
+    *(["budget"], ["budget", "--window=run", "--format=json"], ["budget", "--kernels=launched"]),
     *(["window", "--kernels=launched"], ["streams", "--window=steady"], ["kernels", "--format=json"]),
 )
 
