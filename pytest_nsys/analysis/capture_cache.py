@@ -60,6 +60,7 @@ class CaptureCache:
         measurements: Files = (),
     ) -> Captures:
         """The captures (file, folder or glob, relative to ``base``) under a convention, and what is stated of them.
+        Those that hold other ranks each are files of one capture.
 
         ``requests`` may say what will be asked of them, so that it can be read ahead. ``measurements`` are the files of
         each capture; without any trace they are the captures.
@@ -221,8 +222,18 @@ def _opened(
                 opened.callback(traces[-1].close)
             check_one_format(traces)
             runs.append(Run(traces, convention, workload, own))
+        if not measurements and _of_other_ranks(runs):
+            together = [trace for run in runs for trace in run.traces]
+            check_one_format(together)
+            runs = [Run(together, convention, workload, beside[0])]
         opened.pop_all()
     return runs
+
+
+def _of_other_ranks(runs: Sequence[Run]) -> bool:
+    """Whether each holds ranks of its own, by their labels: then they are files of one run, and no captures of it."""
+    ranks = [{rank.number for rank in run.labelled_ranks} for run in runs]
+    return len(runs) > 1 and all(ranks) and sum(map(len, ranks)) == len(set.union(*ranks))
 
 
 def check_two_runs(now: Sequence[Path], before: Sequence[Path]) -> None:

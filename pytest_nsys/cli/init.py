@@ -53,11 +53,12 @@ from pytest_nsys.verdicts.refresh_modes import Mode
 SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
 SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
 SHOWN_LEFT = 3
+GATES = f"gates{GATE_SUFFIX}"
 
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
-@click.option("-o", "--output", default=f"gates{GATE_SUFFIX}", show_default=True, help="The gate file to write.")
+@click.option("-o", "--output", default=GATES, show_default=True, help="The gate file to write.")
 @click.option("--convention", help="A built-in name, or a YAML file, instead of the one that fits best.")
 @click.option("--yes", is_flag=True, help="Never ask: take the best. So it is without a terminal, too.")
 @click.option("--force", is_flag=True, help="Overwrite the gate file and its baseline where they exist.")
@@ -75,7 +76,7 @@ def init(
     """Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.
 
     Each TRACE is one run (file, folder or glob in quotes); several are captures of one program, whose spread sets the
-    margins. What is written passes on the trace it came from.
+    margins, or files of one run where each holds ranks of its own. What is written passes on the trace it came from.
     """
     asking = Asking(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
     path = _target(output, asking, force=force)
@@ -113,14 +114,18 @@ class Asking:
 def _target(output: str, asking: Asking, *, force: bool) -> Path:
     """Where the gate file goes. Raises UsageMistake where it cannot, or must not without a word."""
     path = Path(os.path.abspath(output))
+    if output.endswith("/") or (path.is_dir() and not output.endswith(GATE_SUFFIX)):
+        path /= GATES
+    elif not path.suffix:
+        path = path.with_name(f"{path.name}{GATE_SUFFIX}")
     if not path.name.endswith(GATE_SUFFIX) or path.name == GATE_SUFFIX:
         raise UsageMistake(f"{printable(output)}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
     if "[" in str(path):
         raise UsageMistake(f"{printable(output)}: pytest takes brackets in a path for parameters: give one without")
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"there is no folder {path.parent}: make it first"
-        raise UsageMistake(f"{printable(output)}: {what}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    standing = next(each for each in (path, *path.parents) if each.exists())
+    if path.is_dir() or (standing != path and not standing.is_dir()):
+        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{standing} is no folder'}")
+    if not os.access(standing, os.W_OK):
         raise UsageMistake(f"{printable(output)}: cannot be written: permission denied")
     schema = path.with_name(SCHEMA_NAME)
     if schema.exists() and SCHEMA_TITLE not in schema.read_bytes():
@@ -137,7 +142,9 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
     """The gate file, the schema beside it and the baseline: all of them, or as it was before."""
     schema = path.with_name(SCHEMA_NAME)
     before = {each: each.read_bytes() if each.exists() else None for each in (path, schema)}
+    new = [folder for folder in path.parents if not folder.exists()]
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
         gate, place = stores([str(path)], baseline_dir)[0]
@@ -153,6 +160,9 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
                 each.unlink(missing_ok=True)
             else:
                 write_whole(each, content)
+        for folder in new:
+            with contextlib.suppress(OSError):  # the baseline that was there
+                folder.rmdir()
         raise
     return written
 
@@ -233,8 +243,8 @@ class Trial:
         ranks = [[rank.number for rank in run.ranks] for run in self.captures(LABELLED).runs]
         if any(own != ranks[0] for own in ranks):
             raise UsageMistake(
-                f"the {len(ranks)} traces hold other ranks, so they are files of one run, not captures of one program: "
-                "give their folder, or a glob in quotes"
+                f"the {len(ranks)} traces share some ranks, but not all: give captures of all ranks, or the files of "
+                "one run, each with ranks of its own"
             )
 
 

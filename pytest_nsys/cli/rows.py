@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import Metric
+from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring, selectors_of, where_option
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
-from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import label_words
 from pytest_nsys.gates.selection import absences
@@ -21,19 +22,27 @@ from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
 
 
 @click.command()
-@click.argument("names", metavar="METRIC…", nargs=-1, required=True)
+@click.argument("words", metavar="METRIC… TRACES…", nargs=-1, required=True)
 @click.option(
-    "--trace",
-    "traces",
+    *("--trace", "named"),
+    metavar="PATH",
     multiple=True,
-    required=True,
-    help="A capture: file, folder or glob. Repeated: values are medians over the captures.",
+    help="A capture, for a path that is called like a metric (repeatable).",
 )
 @where_option
 @measuring()
-def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...], where: tuple[str, ...]) -> None:
-    """The rows of metrics."""
+def rows(asked: MeasureOptions, words: tuple[str, ...], named: tuple[str, ...], where: tuple[str, ...]) -> None:
+    """The rows of metrics.
+
+    Each of TRACES (a file, folder or glob) is a capture, and values are medians over them; those of different ranks are
+    one run together.
+    """
+    names = [word for word in words if word in METRICS or not _is_path(word)]
     metrics = [metric_of(name) for name in dict.fromkeys(names)]
+    traces = (*(word for word in words if word not in names), *named)
+    if not metrics or not traces:
+        lacks = "metric" if not metrics else "trace"
+        raise UsageMistake(f"no {lacks}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics")
     selectors = selectors_of(where)
     with asked.captures(traces, metrics=[metric.name for metric in metrics]) as (captures, spec):
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
@@ -47,6 +56,11 @@ def rows(asked: MeasureOptions, names: tuple[str, ...], traces: tuple[str, ...],
         columns, cells = _columns(metrics, found)
         json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
         print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word that is no metric means a trace: it is there, or looks like a path."""
+    return not word or any(character in word for character in "/.*?[~") or Path(word).exists()
 
 
 def _selected(

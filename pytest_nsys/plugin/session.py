@@ -332,8 +332,8 @@ class NsysSession:
         """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
         the gate file is resolved.
         """
-        value, convention = self.traces(gate)[0], gate.resolved_convention
-        words = ["pytest-nsys", command, value]
+        convention, one_run = gate.resolved_convention, len(self.captures(gate).runs) == 1
+        words = ["pytest-nsys", command, *(self.traces(gate) if one_run else self.traces(gate)[:1])]
         words += ["--rank", str(rank)] if rank is not None else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown(gate.path)]

@@ -311,7 +311,7 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
             notes |= dict.fromkeys(captures.notes(spec, *map(captures.metric, dict.fromkeys(metrics))))
     pair, first = judged[0]
     return Side(
-        paths=tuple(paths),
+        paths=(" ".join(paths),) if len(first.runs) == 1 else tuple(paths),
         key=first.key(pair.gate.run),
         ranks=tuple(rank.number for rank in first.runs[0].ranks),
         profilers=first.profilers(),

@@ -161,6 +161,15 @@ def test_no_trace_is_a_mistake() -> None:
     run("overlap", code=2)
 
 
+def test_traces_stand_behind_the_metrics(trace: Path) -> None:
+    said = commands.run("rows", "overlap", "exposed_ns", trace, code=0).stdout
+    assert said == commands.run("rows", "overlap", "exposed_ns", "--trace", trace, code=0).stdout
+    for words, lack in ((("overlap",), "no trace: pytest-nsys rows METRIC… TRACES…"), ((trace,), "no metric: ")):
+        assert lack in commands.run("rows", *words, code=2).stderr
+    assert "unknown metric 'overlpa' (did you mean 'overlap'?)" in commands.run("rows", "overlpa", trace, code=2).stderr
+    assert "there is no such file" in commands.run("rows", "overlap", "none.sqlite", code=2).stderr
+
+
 def test_other_ranks_may_be_empty(tmp_path: Path) -> None:
     builder = TraceBuilder()
     for rank in (0, 1):

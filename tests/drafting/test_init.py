@@ -20,6 +20,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_nsys import open_run
 from pytest_nsys.analysis.candidates import Candidate, all_ranges, anchor_candidates
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
@@ -39,7 +40,7 @@ from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from tests.support.commands import run
+from tests.support.commands import answer, run
 from tests.support.gates import MS, Project, write_trace
 from tests.support.many_traces import write_nodes
 from tests.support.reference_data import DEEPSEEK, DUALPIPE, DUALPIPE_RUNS, REAL
@@ -350,21 +351,23 @@ def test_a_run_of_many_traces_opens_each_once(
     assert len(written(project).assertions) > 5
 
 
-def test_files_of_one_run_are_no_captures(tmp_path: Path) -> None:
+def test_files_of_other_ranks_are_one_run_and_no_captures(tmp_path: Path) -> None:
     paths = [_kineto(tmp_path / f"rank{rank}_trace.json", rank) for rank in range(2)]
-    with pytest.raises(UsageMistake, match="they are files of one run"):
-        draft(*paths)
-    assert draft(tmp_path / "rank?_trace.json")[0].convention == BUILT_IN["kineto"]
+    one, together = draft(*paths), draft(tmp_path / "rank?_trace.json")
+    assert one[0].convention == together[0].convention == BUILT_IN["kineto"]
+    assert [a.sentence for a in one[0].assertions] == [a.sentence for a in together[0].assertions]
+    again = _kineto(tmp_path / "again" / "rank0_trace.json", 0, count=7)
+    with pytest.raises(UsageMistake, match="the 3 traces share some ranks, but not all"):
+        draft(*paths, again)
 
 
 def test_files_whose_processes_only_their_labels_tell_apart(tmp_path: Path) -> None:
     """Containers of two nodes give their processes the same number."""
     paths = write_nodes(tmp_path / "run", 2, ranks=1)
-    with pytest.raises(UsageMistake, match="they are files of one run"):
-        draft(*paths)
-    gate, text = draft(tmp_path / "run")
-    assert gate.resolved_convention == BUILT_IN["pithtrain"]
-    assert "# 2 ranks; pp=1 dp=2" in text
+    for traces in (paths, [tmp_path / "run"]):
+        gate, text = draft(*traces)
+        assert gate.resolved_convention == BUILT_IN["pithtrain"]
+        assert "# 2 ranks; pp=1 dp=2" in text
 
 
 @pytest.mark.parametrize(("count", "window"), [(2, "first"), (1, "median")])
@@ -429,7 +432,7 @@ def test_existing_files_are_never_overwritten(project: Project) -> None:
         ("gates.yaml", "end it in .nsys.yaml"),
         ("g [x].nsys.yaml", "pytest takes brackets in a path for parameters: give one without"),
         (".nsys.yaml", "end it in .nsys.yaml"),
-        ("no/such/gates.nsys.yaml", "there is no folder"),
+        ("run.sqlite/gates.nsys.yaml", "run.sqlite is no folder"),
         ("folder.nsys.yaml", "is a folder"),
     ],
 )
@@ -440,6 +443,50 @@ def test_a_target_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = run("init", "run.sqlite", "-o", output)
     assert (done.exit_code, said in done.output) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.nsys.yaml", "run.sqlite"]
+
+
+@pytest.mark.parametrize(
+    ("output", "written"),
+    [
+        ("perf/x", "perf/x.nsys.yaml"),
+        ("perf/new/x.nsys.yaml", "perf/new/x.nsys.yaml"),
+        ("new/", "new/gates.nsys.yaml"),
+        ("there", "there/gates.nsys.yaml"),
+    ],
+)
+def test_the_folder_is_made(project: Project, output: str, written: str) -> None:
+    (project.root / "there").mkdir()
+    project.trace()
+    assert f"wrote {written}: " in project.command("init", "run.sqlite", "-o", output, code=0)
+    project.pytest(written, code=0)
+
+
+def test_a_folder_that_was_made_in_vain_is_gone_again(project: Project) -> None:
+    trace = TraceBuilder()
+    trace.process().range("step", 0, 10)
+    trace.write(project.root / "run.sqlite")
+    project.command("init", "run.sqlite", "-o", "perf/new/x", code=3)
+    assert not (project.root / "perf").exists()
+
+
+def test_files_of_different_ranks_are_one_run(project: Project) -> None:
+    label = "rank={}; pp={}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+    for rank in range(2):
+        project.trace(f"node{rank}.sqlite", ranks=1, label=label.format(rank, rank))
+    each = ["node0.sqlite", "node1.sqlite"]
+    project.command("init", *each, code=0)
+    said = project.pytest(code=0)
+    assert "gates.nsys.yaml: node0.sqlite, node1.sqlite (2 ranks, pp=2" in said
+    rows, of_the_folder = (
+        answer("rows", "launches", *(project.root / word for word in words))["rows"] for words in (each, ["."])
+    )
+    assert rows == of_the_folder
+    assert {row["rank"] for row in rows} == {0, 1}
+    with open_run([project.root / name for name in each]) as run:
+        assert run.ranks == (0, 1)
+    project.gate("- compute_ns < 1us", "red.nsys.yaml")
+    red = project.pytest("red.nsys.yaml", *(f"--nsys-trace={name}" for name in each), code=1)
+    assert "next:   pytest-nsys streams node0.sqlite node1.sqlite --rank 0\n" in red
 
 
 def test_a_strange_file_in_the_place_of_the_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
