@@ -165,7 +165,7 @@ class Metric:
 
     @property
     def view(self) -> str:
-        """The command that shows what is behind its rows."""
+        """The command that shows what is behind its rows, with the options that it needs."""
         if self.of in _VIEWS:
             return _VIEWS[self.of]
         if self.window_by:
@@ -219,7 +219,7 @@ def metric_called(name: str) -> Metric | None:
     return METRICS.get("_".join(name.split()))
 
 
-_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline"}
+_VIEWS = {Of.FAMILIES: "kernels", Of.RANGES: "pipeline", Of.GPU: "cut -o window.json.gz"}
 _VIEWS_BY = {"collective": "collectives", "stage": "overlap"}
 
 _RANK, _STAGE = ("rank",), ("rank", "stage")

@@ -333,7 +333,7 @@ class NsysSession:
         the gate file is resolved.
         """
         convention, one_run = gate.resolved_convention, len(self.captures(gate).runs) == 1
-        words = ["pytest-nsys", command, *(self.traces(gate) if one_run else self.traces(gate)[:1])]
+        words = ["pytest-nsys", *command.split(), *(self.traces(gate) if one_run else self.traces(gate)[:1])]
         words += ["--rank", str(rank)] if rank is not None else []
         if convention != self._usual(gate):
             words += ["--convention", self.shown(gate.path)]

@@ -609,6 +609,21 @@ def test_clocks_of_several_files_stay_apart(tmp_path: Path) -> None:
         assert clocks(opened.runs[0].ranks) == 2
 
 
+def test_a_red_of_memory_leads_to_its_curve(project: Project) -> None:
+    def edit(_: TraceBuilder, processes: list[Process]) -> None:
+        allocate(processes[1], 500, 1 << 30)
+
+    project.trace(edit=edit)
+    project.gate("- {metric: peak_allocated_bytes, require: < 1GiB, allow_missing: {'*': [0]}}")
+    said = project.pytest("--nsys-trace=run.sqlite", code=1)
+    (line,) = [line for line in said.splitlines() if "next:" in line]
+    words = line.split("pytest-nsys ")[1].split()
+    assert words == ["cut", "-o", "window.json.gz", "run.sqlite", "--rank", "1"]
+    project.command(*words, code=0)
+    (curve,) = [event for event in chrome(project.root / "window.json.gz").events if event["ph"] == "C"]
+    assert curve["args"] == {"value": 1 << 30}
+
+
 def test_a_gate_takes_it(project: Project) -> None:
     project.gate("- overlap >= 80%\n- exposed_ns <= 200us")
     project.trace()
