@@ -12,6 +12,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.samples.builder import Process
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from tests.support.fake_nsys import needs_pyarrow, to_parquet
 from tests.support.measure import captures, notes, rows, rows_of, why
 from tests.support.one_process import OneProcess
 from tests.support.samples.gpu_state import PINNED_MEMORY, allocate, free, sm_clock, torch_memory
@@ -300,6 +301,14 @@ def test_a_damaged_sample_is_refused(clocked: OneProcess, change: str, said: str
     with pytest.raises(TraceError, match="GPU_METRICS holds a value that cannot be") as error:
         rows(path, CLOCK)
     assert said in str(error.value)
+
+
+@needs_pyarrow
+def test_a_folder_of_parquet_files_says_the_same(clocked: OneProcess, tmp_path: Path) -> None:
+    allocate(clocked, 10, 1_000)
+    sm_clock(clocked.trace, (150, 1_980_000_000), gpu=1)
+    folder = to_parquet(Path(clocked), tmp_path / "run_pqtdir")
+    assert (rows(folder, PEAK), rows(folder, CLOCK)) == ({0: 1_000}, {0: 1_980})
 
 
 # -- what the profiler costs

@@ -14,6 +14,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.measure import captures, notes, rows, windows
+from tests.support.samples.gpu_state import torch_memory
 
 KINETO, JAX = BUILT_IN["kineto"], BUILT_IN["jax"]
 AT = 4_458_676_522_690_655_001
@@ -92,6 +93,23 @@ def test_calls_of_every_kind_launch(tmp_path: Path, category: str) -> None:
     path = trace.write(tmp_path / "a.json")
     assert rows(path, "compute_ns", convention=KINETO) == {0: 300_001}
     assert not [text for text in notes(path, "compute_ns", convention=KINETO) if "no launch" in text]
+
+
+@pytest.mark.parametrize("args", ["odd", 7, [], None])
+def test_args_that_are_no_object_say_nothing(tmp_path: Path, args: object) -> None:
+    trace = torch_trace()
+    torch_memory(trace, AT + 2 * MS + 7, 9_000, 1_000)
+    for cat, name in (("cuda_runtime", "cudaFree"), ("gpu_memcpy", "Memcpy"), ("cpu_instant_event", "[memory]")):
+        trace.event(cat, name, AT + 2 * MS, AT + 2 * MS + 10, args=args)
+    trace.event("kernel", "gemm", AT + 2 * MS + 500_000, AT + 2 * MS + 500_010, pid=0, tid=7, args=args)
+    path = trace.write(tmp_path / "trace.json")
+    found = {
+        metric: rows(path, metric, convention=KINETO)
+        for metric in ("peak_allocated_bytes", "collective_bytes", "syncs", "device_busy_ns")
+    }
+    assert found["peak_allocated_bytes"] == {0: 9_000}
+    assert found["collective_bytes"] == {}
+    assert rows(path, "compute_ns", convention=KINETO, kernels="clipped") == {0: 300_001 + 10}
 
 
 @pytest.mark.parametrize("as_list", [False, True])

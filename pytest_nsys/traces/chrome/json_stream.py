@@ -143,7 +143,10 @@ class Written(msgspec.Struct, frozen=True, gc=False):
         for name, written in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True):
             value = found.get(written)
             if name == "args":
-                given[name] = cls.ARGS.of(value) if cls.ARGS and isinstance(value, dict) else value
+                if cls.ARGS is None:
+                    given[name] = value
+                elif isinstance(value, dict):  # what is none says nothing
+                    given[name] = cls.ARGS.of(value)
             elif written in found and isinstance(value, _TYPES.get(name, object)):
                 given[name] = value
         return cls(**given)
