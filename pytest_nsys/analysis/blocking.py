@@ -68,6 +68,15 @@ class Blocked(NamedTuple):
     gaps: int
 
 
+class Late(NamedTuple):
+    """How long, and in how many gaps, kernels of one name and stage were not running for want of a producer."""
+
+    waiting: str
+    stage: str
+    ns: int
+    gaps: int
+
+
 class Budget:
     """The time of a window on the GPU, by what ran and by what held the next compute back. Lengths are in ns.
 
@@ -208,18 +217,40 @@ class Budget:
 
     def producers(self) -> Sequence[Blocked]:
         """What blocked what, the largest first."""
-        ran, stages = self._ran, self._ran.stages(self._producers)
-        numbers = {stage: number for number, stage in enumerate(dict.fromkeys(stages))}
-        known = tuple(numbers)
+        ran, gaps = self._ran, self._gaps
+        codes, stages = _numbered(ran.stages(self._producers))
         found = sums_by(
-            lambda kind, name, stage, waiting: (KINDS[kind], ran.names[name], known[stage], ran.names[waiting]),
+            lambda kind, name, stage, waiting: (KINDS[kind], ran.names[name], stages[stage], ran.names[waiting]),
             self._blocked_ns,
             take(ran.kind, self._producers),
             take(ran.name, self._producers),
-            array("q", [numbers[stage] for stage in stages]),
-            take(ran.name, take(self._gaps.waiting, self._blocked)),
+            codes,
+            take(ran.name, take(gaps.waiting, self._blocked)),
         )
         return sorted((Blocked(*key, *each) for key, each in found.items()), key=lambda b: (-b.ns, b))
+
+    def launched_late(self) -> Sequence[Late]:
+        """What ``launch_starved_ns`` lay before, the largest first; what nothing follows is left out."""
+        return self._before(minus(self._gaps.issued_ns, self._gaps.start_ns))
+
+    def stalled(self) -> Sequence[Late]:
+        """What ``dependency_stalled_ns`` lay before, the largest first."""
+        return self._before(minus(self._gaps.end_ns, self._gaps.ready_ns))
+
+    def _before(self, lengths: Column) -> Sequence[Late]:
+        ran, own = self._ran, take(self._followed, where(take(lengths, self._followed)))
+        waiting = take(self._gaps.waiting, own)
+        codes, stages = _numbered(ran.stages(waiting))
+        found = sums_by(
+            lambda name, stage: (ran.names[name], stages[stage]), take(lengths, own), take(ran.name, waiting), codes
+        )
+        return sorted((Late(*key, *each) for key, each in found.items()), key=lambda late: (-late.ns, late))
+
+
+def _numbered(texts: Sequence[str]) -> tuple[Column, Sequence[str]]:
+    """A number for each text, and the texts by number."""
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return array("q", [numbers[text] for text in texts]), tuple(numbers)
 
 
 @kept

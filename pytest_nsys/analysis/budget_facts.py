@@ -6,11 +6,11 @@ Plain, for it leaves the process with a page, and is what a program reads as JSO
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TypedDict
 
-from pytest_nsys.analysis.blocking import Blocked, Budget, Gap
+from pytest_nsys.analysis.blocking import Blocked, Budget
 from pytest_nsys.analysis.budget import compute_absent_ns
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
@@ -141,7 +141,7 @@ def facts_of(budget: Budget) -> BudgetFacts:
         dependency_stalled_ns=budget.dependency_stalled_ns,
         at_least=budget.lower_bound or budget.device_busy_ns is None,
         producers=[_blocking(each) for each in budget.producers()[:MOST]],
-        before=_before(budget.each())[:MOST],
+        before=_before(budget),
     )
 
 
@@ -156,17 +156,15 @@ def _blocking(each: Blocked) -> Blocking:
     )
 
 
-def _before(gaps: Iterable[Gap]) -> list[Before]:
+def _before(budget: Budget) -> list[Before]:
     """What the parts of gaps that no producer explains lay before, the longest first."""
-    found: dict[tuple[str, str, str], tuple[int, int]] = {}
-    for gap in gaps:
-        for part, ns in ((Part.STARVED, gap.issued_ns - gap.start_ns), (Part.STALLED, gap.end_ns - gap.ready_ns)):
-            if ns and gap.waiting is not None:
-                key = (part.value, gap.waiting, gap.waiting_stage)
-                time, number = found.get(key, (0, 0))
-                found[key] = (time + ns, number + 1)
-    longest = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
-    return [Before(part=p, waiting=w, stage=s, ns=ns, gaps=n) for (p, w, s), (ns, n) in longest]
+    found = ((Part.STARVED, budget.launched_late()), (Part.STALLED, budget.stalled()))
+    each = [
+        Before(part=part.value, waiting=late.waiting, stage=late.stage, ns=late.ns, gaps=late.gaps)
+        for part, some in found
+        for late in some[:MOST]
+    ]
+    return sorted(each, key=lambda one: (-one["ns"], one["part"], one["waiting"], one["stage"]))[:MOST]
 
 
 def parts_of(facts: BudgetFacts) -> dict[Part, int]:
