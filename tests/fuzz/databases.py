@@ -7,10 +7,11 @@ import sqlite3
 from pathlib import Path
 from random import Random
 
+from pytest_nsys.samples.schema import CUDA_EVENT, MEMCPY, SYNCHRONIZATION
 from tests.fuzz import odd
 from tests.fuzz.truth import KERNEL, NVTX, RUNTIME
 
-CORE = {KERNEL, NVTX, RUNTIME, "StringIds", "CUPTI_ACTIVITY_KIND_MEMCPY", "rows", "runs"}
+CORE = {KERNEL, NVTX, RUNTIME, "StringIds", MEMCPY, SYNCHRONIZATION, CUDA_EVENT, "rows", "runs"}
 
 
 def damage(random: Random, path: Path) -> int:

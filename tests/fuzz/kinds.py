@@ -38,6 +38,9 @@ assertions:
   - mean_kernel_ns <= 1s
   - syncs <= 1000
   - pageable_copies <= 1000
+  - launch_starved_ns <= 1s
+  - blocking_ns <= 1s
+  - dependency_stalled_ns <= 1s
 """
 """Nothing that a few rows can break: what is lost in silence stays green."""
 
@@ -94,7 +97,9 @@ LOOKS = (
 
 
 def rich(trace: TraceBuilder, processes: list[Process]) -> None:
-    """Copies, calls that wait, registered names, NCCL's payloads, memory and clocks, in the window and around it."""
+    """Copies, calls and streams that wait, registered names, NCCL's payloads, memory and clocks, in the window and
+    around it.
+    """
     nccl = NcclRanges(trace)
     for gpu, process in enumerate(processes):
         for number in range(8):
@@ -110,6 +115,8 @@ def rich(trace: TraceBuilder, processes: list[Process]) -> None:
         process.api("cudaStreamSynchronize_v3020", 44 * MS, 45 * MS)
         nccl.call(process, "ncclAllReduce", 46 * MS, 47 * MS, 0xABC, 4096)
         process.kernel("ncclDevKernel_AllReduce", 48 * MS, 49 * MS, stream=28, launch_ns=46 * MS + 10)
+        process.stream_wait(46 * MS + 30, process.event_record(46 * MS + 20, stream=28), stream=7)
+        process.stream_wait(46 * MS + 40, stream=7)
     diagnostic(trace, 2, "a warning")
 
 
@@ -143,6 +150,8 @@ def write_good(path: Path) -> Path:
             torch_memory(trace, at + 2 * MS, 5_000_000_000 + k, 1_000_000)
             torch_memory(trace, at + 9 * MS, 4_000_000_000 + k, -1_000_000_000)
         trace.kernel("ncclDevKernel_AllReduce", at + 2 * MS, at + 4 * MS, stream=28, launch_ns=at + 2_000, **sizes)
+        if not isinstance(trace, JaxBuilder):
+            trace.stream_wait(at + 6_000, trace.event_record(at + 5_500, stream=28), stream=7)
     return trace.write(path)
 
 

@@ -19,6 +19,7 @@ from tests.support.gates import ANCHOR, MS, write_trace
 from tests.support.sql import execute
 
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYNC, EVENT = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 IN_WINDOW = "start BETWEEN 40001000 AND 42000000"
 ANCHORED = "text LIKE 'forward chunk 2%'"
 LABEL = "rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
@@ -51,13 +52,14 @@ class Json(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """One bad trace: the convention that it is read under, and an expression for the line."""
+    """One bad trace: the convention that it is read under, an expression for the line, and a metric that meets it."""
 
     write: Callable[[Path], Path]
     convention: str
     suffix: str
     said: str
     code: int
+    metric: str = "overlap"
 
 
 # Exports of Nsight Systems
@@ -69,15 +71,24 @@ def changed(path: Path, *statements: str) -> Path:
     return path
 
 
+def waiting(_: TraceBuilder, processes: list[Process]) -> None:
+    """A stream that waits for another one in each chunk."""
+    for process in processes:
+        for k in range(5):
+            record = process.event_record(20 * MS * k + 1_100, stream=28)
+            process.stream_wait(20 * MS * k + 1_200, record, stream=7)
+
+
 def loosened(path: Path, table: str, change: str, where: str) -> Path:
     """A trace whose table was written by a program that declares no types, with rows that no export has."""
-    return changed(
-        path,
+    execute(
+        write_trace(path, edit=waiting),
         f"CREATE TABLE new AS SELECT * FROM {table}",
         f"DROP TABLE {table}",
         f"ALTER TABLE new RENAME TO {table}",
         f"UPDATE {table} SET {change} WHERE {where}",
     )
+    return path
 
 
 def replaced(path: Path, old: bytes, new: bytes) -> Path:
@@ -236,6 +247,21 @@ DAMAGED_ROWS = {
 }
 """Table, change and rows, and what is said: SQLite keeps any type in any column."""
 
+DAMAGED_EVENTS = {
+    "a wait of no type": (SYNC, "syncType = NULL", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a wait whose type is a text": (SYNC, "syncType = 'x'", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a wait of no process": (SYNC, "globalPid = NULL", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a wait of a text as stream": (SYNC, "streamId = 'seven'", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a wait for a text": (SYNC, "eventSyncId = 'x'", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a wait at infinity": (SYNC, "start = 9e999", "rowid = 3", f"{SYNC} holds a value that cannot be"),
+    "a record on no stream": (EVENT, "streamId = NULL", "rowid = 3", f"{EVENT} holds a value that cannot be"),
+    "a record of a blob": (EVENT, "correlationId = X'00'", "rowid = 3", f"{EVENT} holds a value that cannot be"),
+    "a record in no context": (EVENT, "contextId = 'x'", "rowid = 3", f"{EVENT} holds a value that cannot be"),
+    "a launch that never ends": (RUNTIME, "end = NULL", IN_WINDOW, f"{RUNTIME} holds a value that cannot be"),
+    "a launch that ends before it starts": (RUNTIME, "end = start - 1", IN_WINDOW, "(a call ends before it starts)"),
+}
+"""The same, of what the budget alone reads."""
+
 
 # JSON of torch.profiler and JAX
 
@@ -359,6 +385,35 @@ OF_TORCH: Mapping[str, Json] = {
     "calls of two processes": Json(lambda f: text(f, merged), r"holds API calls of 2 processes"),
 }
 
+
+def of_wait(format: str, **members: Any) -> str:
+    """The trace with a stream-wait that has these members, and none where they are None."""
+
+    def change(trace: KinetoBuilder) -> None:
+        trace.stream_wait(AT + 1_000, trace.event_record(AT + 500, stream=28))
+        for name, value in members.items():
+            trace.events[-1].pop(name) if value is None else trace.events[-1].update({name: value})
+
+    return text(format, change)
+
+
+def of_call(format: str, dur: str) -> str:
+    """The trace with this length of its last call."""
+    head, _, tail = text(format).rpartition('"cudaLaunchKernel"')
+    return head + '"cudaLaunchKernel"' + re.sub(r'"dur": [0-9.]+', f'"dur": {dur}', tail, count=1)
+
+
+OF_EVENTS: Mapping[str, Json] = {
+    "a wait without a time": Json(lambda f: of_wait(f, ts=None), r"stream-wait .* has no time that can be read"),
+    "a wait at a word": Json(lambda f: of_wait(f, ts="noon"), r"stream-wait .*at ts noon has no time that can be"),
+    "a wait of no stream": Json(
+        lambda f: of_wait(f, args={}, pid="x", tid="x"), r"stream-wait .* is of no known device and stream"
+    ),
+    "a call without a length": Json(lambda f: of_call(f, "null"), r"API call 'cudaLaunchKernel' .* has no duration"),
+    "a call of a negative length": Json(lambda f: of_call(f, "-1.5"), r"API call .* ends before it starts"),
+}
+"""What the budget of torch alone reads."""
+
 BOMBS: Mapping[str, Json] = {
     "10 GiB of zeros": Json(lambda _: bomb(b"", b"\0"), r"is no JSON"),
     "10 GiB of spaces": Json(lambda f: bomb(HEAD[f], b" "), r"unpacks to more than 100 times its size, .*refused"),
@@ -384,6 +439,12 @@ BAD: Mapping[str, Bad] = {
         f"nsys: {name}": Bad(partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2)
         for name, (table, change, where, said) in DAMAGED_ROWS.items()
     },
+    **{
+        f"nsys: {name}": Bad(
+            partial(loosened, table=table, change=change, where=where), *OF_NSYS, re.escape(said), 2, "blocking_ns"
+        )
+        for name, (table, change, where, said) in DAMAGED_EVENTS.items()
+    },
     **{f"nsys: {name}": Bad(b.make, *OF_NSYS, re.escape(b.said), b.code) for name, b in EXPORTS.items()},
     **{
         f"{format}: {name}": Bad(_written_as(bad, format), format, ".json", bad.said, bad.code)
@@ -393,6 +454,10 @@ BAD: Mapping[str, Bad] = {
     **{
         f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code)
         for name, bad in OF_TORCH.items()
+    },
+    **{
+        f"kineto: {name}": Bad(_written_as(bad, "kineto"), "kineto", ".json", bad.said, bad.code, "blocking_ns")
+        for name, bad in OF_EVENTS.items()
     },
 }
 """Every bad trace by its name."""

@@ -39,7 +39,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
     bad = BAD[case]
     path = bad.write(tmp_path / f"run{bad.suffix}")
     before = path.read_bytes()
-    result = run("rows", "overlap", "--trace", path, f"--convention={bad.convention}")
+    result = run("rows", bad.metric, "--trace", path, f"--convention={bad.convention}")
     assert (result.exit_code, result.stdout) == (bad.code, "")
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert str(path) in line
@@ -47,7 +47,7 @@ def test_reader_and_command_say_what_is_wrong(tmp_path: Path, monkeypatch: pytes
     for name, size in (("BLOCK", 700), ("FIRST_WINDOW", 700), ("PIECE", 300), ("TAIL", 300)):
         monkeypatch.setattr(json_stream, name, size)
     with pytest.raises(NsysError, match=bad.said) as caught:
-        notes(path, "overlap", convention=BUILT_IN[bad.convention])
+        notes(path, bad.metric, convention=BUILT_IN[bad.convention])
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -61,7 +61,11 @@ def test_a_gate_says_what_is_wrong_and_refreshes_nothing(project: Project, conve
     for case, bad in cases.items():
         path = bad.write(paths[case])
         gate = f"trace: {path.name}\nconvention: {convention}\n"
-        project.gate(f"{gate}assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s", f"{path.name}.nsys.yaml")
+        sentences = ("overlap > 0%", "exposed_ns <= baseline + 1s")
+        if bad.metric == "blocking_ns":
+            sentences = ("blocking_ns > 0ns", "blocking_ns <= baseline + 1s")
+        listed = "".join(f"  - {sentence}\n" for sentence in sentences)
+        project.gate(f"{gate}assertions:\n{listed}", f"{path.name}.nsys.yaml")
     files = project.files()
     assert {item.state for item in project.cases(code=1).values()} == {"error"}
     refreshed = [project.refresh(code=1)] if convention == "pithtrain" else []  # the same, whoever wrote the trace
@@ -137,7 +141,7 @@ def test_a_file_that_is_gone_after_collection(project: Project) -> None:
                 (session.config.rootpath / name).unlink()
         """,
     )
-    said = project.pytest(code=1)
+    said = project.pytest("--nsys-strict", code=1)
     for name in ("a.json", "b.json", "c.sqlite"):
         (line,) = [line for line in said.splitlines() if name in line and line.startswith("  error: ")]
         assert "no such file" in line.lower()

@@ -18,9 +18,10 @@ from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import WAY
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from tests.support.bad_traces import waiting
 from tests.support.gates import ANCHOR, MS, Project
 
-TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_KERNEL|CUPTI_ACTIVITY_KIND_RUNTIME|NVTX_EVENTS)')
+TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_(?:KERNEL|RUNTIME|MEMCPY|SYNCHRONIZATION|CUDA_EVENT)|NVTX_EVENTS)')
 
 AT_ONCE = re.compile(r"^SELECT 1 |max\(rowid\)|WHERE rowid IN|LIMIT 0$")
 """What asks for a row, for the last or for none: at once, however large the table is."""
@@ -50,8 +51,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
 
 
 def test_a_gate_on_one_window_passes_kernels_and_calls_once(project: Project, passes: Passes) -> None:
-    project.trace()
+    project.trace(edit=waiting)
     project.gate(
+        "convention: pithtrain\n"
         "assertions:\n  - stage2 overlap >= 1%\n  - no mixed comm streams\n  - p90 gpu_gap_ns < 1 s\n"
         "  - balance of compute_ns across pp <= 2\n  - p50 period_ns < 1 s\n  - anchors >= 3\n  - barrier_ns < 1 s"
     )
@@ -60,6 +62,25 @@ def test_a_gate_on_one_window_passes_kernels_and_calls_once(project: Project, pa
     assert passes() == {
         "CUPTI_ACTIVITY_KIND_KERNEL": 1,
         "CUPTI_ACTIVITY_KIND_RUNTIME": 1,
+        "NVTX_EVENTS": labels_and_anchors + around_the_window,
+    }
+
+
+def test_the_budget_of_one_window_passes_waits_and_their_records_once(project: Project, passes: Passes) -> None:
+    project.trace(edit=waiting)
+    parts = ("launch_starved_ns", "blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns")
+    project.gate("convention: pithtrain\nassertions:\n" + "".join(f"  - {part} < 1 s\n" for part in parts))
+    assert {case.state for case in project.judged().values()} == {"passed"}
+    in_the_window, steps_until_compute_came, behind_the_window, where_events_are = 1, 2, 1, 1
+    each_context_and_that_there_is_no_other = 2 + 1
+    labels_and_anchors, around_the_window = 1, 1
+    assert passes() == {
+        "CUPTI_ACTIVITY_KIND_KERNEL": in_the_window
+        + steps_until_compute_came
+        + each_context_and_that_there_is_no_other,
+        "CUPTI_ACTIVITY_KIND_RUNTIME": in_the_window + behind_the_window + where_events_are,
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": 1,
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT": 1,
         "NVTX_EVENTS": labels_and_anchors + around_the_window,
     }
 

@@ -9,18 +9,22 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.analysis.blocking import budget_of
-from pytest_nsys.analysis.budget_facts import facts_of
+from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream, Trace
 from pytest_nsys.core.operations import Place, StreamWait
+from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.samples.schema import CUDA_EVENT, SYNCHRONIZATION
 from pytest_nsys.traces.opening import open_trace
+from pytest_nsys.traces.sqlite_columns import WAY
 from tests.support.measure import captures
 from tests.support.reference_data import MORE
 from tests.support.samples.formats import Format
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, write_known_step
+from tests.support.sql import execute
 
 Put = Callable[[Process | KinetoBuilder], None]
 
@@ -88,14 +92,121 @@ def test_of_several_calls_of_a_kernel_the_earliest_says_all(tmp_path: Path, form
     assert [list(each) for each in calls] == [[400, NO_LAUNCH], [500, NO_LAUNCH], [79, 0]]
 
 
+def of_two_streams(gpu: Process | KinetoBuilder) -> None:
+    """Stream 7 waits for what 20 recorded."""
+    gpu.kernel("ncclDevKernel_SendRecv", 1_000, 5_000, stream=20, launch_ns=100)
+    gpu.stream_wait(300, gpu.event_record(200, stream=20), stream=7)
+    gpu.kernel("gemm", 5_100, 6_000, stream=7, launch_ns=400)
+
+
+JOINED = StreamWait(Stream(0, 1, 7), Place(300, 3), Stream(0, 1, 20), Place(200, 2))
+UNJOINED = StreamWait(JOINED.stream, JOINED.at)
+ELSEWHERE = JOINED._replace(stream=Stream(3, 1, 7), recorded_on=Stream(3, 1, 20))
+SYNC, EVENT, RUNTIME = SYNCHRONIZATION, CUDA_EVENT, schema.RUNTIME
+TWICE = "INSERT INTO {0} SELECT * FROM {0}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ((), [JOINED]),
+        ((f"UPDATE {EVENT} SET eventId = 77, timestamp = 9000",), [JOINED]),
+        ((f"UPDATE {SYNC} SET start = 0, end = 0",), [JOINED]),
+        ((TWICE.format(SYNC), TWICE.format(EVENT)), [JOINED]),
+        ((f"UPDATE {RUNTIME} SET eventClass = 67", TWICE.format(RUNTIME)), [JOINED]),
+        ((TWICE.format(EVENT), f"UPDATE {EVENT} SET streamId = 9 WHERE rowid = 2"), [UNJOINED]),
+        *(((f"UPDATE {SYNC} SET eventSyncId = {number}",), [UNJOINED]) for number in (0, -1, 2**32 - 1, 99, "NULL")),
+        ((f"UPDATE {EVENT} SET eventSyncId = NULL",), [UNJOINED]),
+        ((f"UPDATE {EVENT} SET globalPid = globalPid + 16777216",), [UNJOINED]),
+        ((f"UPDATE {EVENT} SET correlationId = NULL",), [UNJOINED]),
+        ((f"DELETE FROM {RUNTIME} WHERE start = 200",), [UNJOINED]),
+        ((f"UPDATE {SYNC} SET correlationId = NULL",), [JOINED._replace(at=Place(301, NO_LAUNCH))]),
+        ((f"UPDATE {EVENT} SET streamId = 7",), [JOINED._replace(recorded_on=Stream(0, 1, 7))]),
+        ((f"UPDATE {EVENT} SET contextId = 5, deviceId = 1",), [JOINED._replace(recorded_on=Stream(1, 5, 20))]),
+        ((f"UPDATE {schema.KERNEL} SET deviceId = 3",), [ELSEWHERE]),
+        ((f"UPDATE {schema.SYNC_TYPES} SET id = id + 10", f"UPDATE {SYNC} SET syncType = 12"), [JOINED]),
+        ((f"DROP TABLE {schema.SYNC_TYPES}",), [JOINED]),
+        ((f"DROP TABLE {EVENT}",), [UNJOINED]),
+        ((f"ALTER TABLE {EVENT} DROP COLUMN eventSyncId",), [UNJOINED]),
+        ((f"ALTER TABLE {SYNC} DROP COLUMN eventSyncId",), [UNJOINED]),
+        ((f"ALTER TABLE {SYNC} DROP COLUMN contextId",), []),
+        ((f"ALTER TABLE {SYNC} DROP COLUMN syncType",), []),
+        ((f"UPDATE {SYNC} SET syncType = 3",), []),
+        ((f"DROP TABLE {SYNC}",), []),
+        ((f"DROP TABLE {RUNTIME}",), [UNJOINED._replace(at=Place(301, 3))]),
+    ],
+)
+@pytest.mark.parametrize("way", ["rows", "text"])
+def test_what_joins_in_an_export_and_what_is_counted_as_unjoined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, changes: Sequence[str], expected: list[StreamWait]
+) -> None:
+    monkeypatch.setenv(WAY, way)
+    trace = TraceBuilder()
+    of_two_streams(trace.process())
+    path = trace.write(tmp_path / "run.sqlite")
+    execute(path, *changes)
+    found = open_trace(path).stream_waits()
+    assert (found is None) is (not expected)
+    assert [wait for waits in (found or {}).values() for wait in waits] == expected
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({}, JOINED),
+        ({"stream": "7", "correlation": "3"}, JOINED),
+        ({"wait_on_stream": -1}, UNJOINED),
+        ({"wait_on_stream": "nowhere"}, UNJOINED),
+        ({"wait_on_stream": None}, UNJOINED),
+        *(({"wait_on_cuda_event_record_corr_id": number}, UNJOINED) for number in (-1, 99, None, "x", 1e300)),
+        ({"wait_on_stream": 7}, JOINED._replace(recorded_on=Stream(0, 1, 7))),
+        ({"wait_on_stream": 99}, JOINED._replace(recorded_on=Stream(0, 1, 99))),
+        ({"wait_on_stream": 55}, JOINED._replace(recorded_on=Stream(1, 1, 55))),
+        ({"correlation": None}, JOINED._replace(at=Place(301, NO_LAUNCH))),
+    ],
+)
+def test_what_joins_in_a_trace_of_torch(tmp_path: Path, args: dict[str, object], expected: StreamWait) -> None:
+    trace = KinetoBuilder()
+    of_two_streams(trace)
+    trace.kernel("elsewhere", 1_000, 2_000, device=1, stream=55)
+    (wait,) = (event for event in trace.events if event["cat"] == "cuda_sync")
+    wait["args"].update(args)
+    trace.events.append(dict(wait))  # told twice, counted once
+    for name, phase in (("Stream Wait Event", "i"), ("Context Sync", "X"), ("Event Sync", "X")):
+        trace.events.append(wait | {"name": name, "ph": phase})
+    assert waits_of(open_trace(trace.write(tmp_path / "run.json"))) == [expected]
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_waits_in_a_circle_and_on_oneself_leave_a_budget_that_adds_up(tmp_path: Path, format: str) -> None:
+    """Each stream waits for the other, and for itself, before either is told what it recorded."""
+
+    def put(gpu: Process | KinetoBuilder) -> None:
+        of_two_streams(gpu)
+        first, second = gpu.event_record(500, stream=7), gpu.event_record(600, stream=20)
+        for at, stream in ((450, 7), (550, 20), (650, 7), (660, 20)):
+            for record in (first, second):
+                gpu.stream_wait(at, record, stream=stream)
+        gpu.kernel("gelu", 8_000, 9_000, stream=7, launch_ns=700)
+
+    (budget,) = budgets(written(tmp_path, format, put).path, "generic", "run", KernelsMode.CLIPPED)
+    parts = budget["launch_starved_ns"] + sum(budget["blocking_ns"].values()) + budget["dependency_stalled_ns"]
+    assert (budget["waits"], budget["waits_joined"], parts) == (9, 9, budget["compute_absent_ns"])
+
+
+def budgets(path: Path, convention: str, window: str, kernels: KernelsMode) -> list[BudgetFacts]:
+    """The budget of each window."""
+    with captures(path, convention=BUILT_IN[convention]) as opened:
+        groups = [run.measured(opened.spec(window, None, kernels)) for run in opened.runs]
+        return [facts_of(budget_of(measured)) for group in groups for measured in group]
+
+
 @pytest.mark.parametrize("window", ["median", "run"])
 @pytest.mark.parametrize("kernels", KernelsMode)
 def test_a_step_of_known_truth_is_the_same_in_both_formats(tmp_path: Path, window: str, kernels: KernelsMode) -> None:
-    told = []
+    told: list[BudgetFacts] = []
     for format, name in ((Format.NSYS, "run.sqlite"), (Format.KINETO, "run.json")):
-        with captures(write_known_step(tmp_path / name, format), convention=BUILT_IN["pithtrain"]) as opened:
-            (group,) = (run.measured(opened.spec(window, None, kernels)) for run in opened.runs)
-            told += [facts_of(budget_of(measured)) for measured in group]
+        told += budgets(write_known_step(tmp_path / name, format), "pithtrain", window, kernels)
     assert told[0] == told[1]
     parts = {name: ns for name, ns in told[0]["blocking_ns"].items() if ns}
     assert (parts, told[0]["dependency_stalled_ns"]) == ({"collective": BLOCKS, "copy": COPIES}, STALLS)
