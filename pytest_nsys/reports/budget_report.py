@@ -35,9 +35,9 @@ GLYPHS: Mapping[Part, tuple[str, str]] = {
 LEGEND = (
     (Part.COMPUTE, "compute"),
     (Part.STARVED, "launch-starved"),
-    (Part.COLLECTIVE, "blocked by a producer"),
-    (Part.BESIDE, Part.BESIDE.value),
-    (Part.STALLED, Part.STALLED.value),
+    (Part.COLLECTIVE, "blocked"),
+    (Part.BESIDE, "stalled while communication runs"),
+    (Part.STALLED, "stalled"),
 )
 
 CEILING = (

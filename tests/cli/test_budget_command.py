@@ -29,7 +29,7 @@ def test_a_step_with_known_truth(step: Path) -> None:
     done = run("budget", step, code=0)
     first, legend, empty, *_ = done.stdout.splitlines()
     assert first == "rank 0  " + "█" * 54 + "·" * 3 + "▓" * 3 + "  10.0 ms"
-    assert legend.startswith("█ compute  · launch-starved  ▓ blocked by a producer  ")
+    assert legend.startswith("█ compute  · launch-starved  ▓ blocked  ▒ stalled ")
     assert empty == ""
     words = [" ".join(line.split()) for line in done.stdout.splitlines()]
     for line in (
