@@ -158,7 +158,7 @@ class Budget:
         may = {KINDS[COPY], KINDS[MEMSET], *self.blocking_ns}
         if self.comm_ns:
             may.add(KINDS[COLLECTIVE])
-        if self.waits_joined and self._ran.own < len(self._ran):
+        if self._ran.own < len(self._ran):
             may.add(KINDS[OTHER_COMPUTE])
         return sorted(may)
 

@@ -13,16 +13,16 @@ from pytest_nsys.core.model import Interval, Kernels, Lane, Trace
 _SHORTEST_NS, _LONGER = 1_000_000, 8
 
 
-def until_compute(trace: Trace, convention: Convention, spans: Mapping[Lane, Interval]) -> TraceKernels:
-    """What started on each lane after its span, at least until a compute kernel that takes time, or to the end.
+def until_compute(trace: Trace, convention: Convention, ends: Mapping[Lane, int], first_ns: int) -> TraceKernels:
+    """What started on each lane after a time, at least until a compute kernel that takes time, or to the end.
 
-    The first look ahead is an eighth of the span long.
+    ``first_ns``: how far ahead to look first.
     """
-    reach = {lane: max((high - low) // _LONGER, _SHORTEST_NS) for lane, (low, high) in spans.items()}
+    reach = dict.fromkeys(ends, max(first_ns, _SHORTEST_NS))
     found: dict[Lane, Kernels] = {}
     read: dict[Lane, Interval | None] = {}
     while reach:
-        ahead = {lane: (spans[lane][1], min(spans[lane][1] + own, LONGEST_NS)) for lane, own in reach.items()}
+        ahead = {lane: (ends[lane], min(ends[lane] + own, LONGEST_NS)) for lane, own in reach.items()}
         new = {lane: _after(own, ahead[lane][0]) for lane, own in trace.kernels(dict(ahead)).items()}
         found.update(new)
         read.update(ahead)
@@ -32,7 +32,7 @@ def until_compute(trace: Trace, convention: Convention, spans: Mapping[Lane, Int
         reach = {lane: reach[lane] * _LONGER for lane in short if lane in more}
     after = TraceKernels(trace, convention, found, on_gpu=read)
     if after.transfers is not None:
-        after.transfers = {lane: _after(own, spans[lane][1]) for lane, own in after.transfers.items()}
+        after.transfers = {lane: _after(own, ends[lane]) for lane, own in after.transfers.items()}
     return after
 
 

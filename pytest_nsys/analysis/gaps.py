@@ -67,7 +67,7 @@ class Waiting:
         waits = [wait for wait in all_waits if own.device in (None, wait.stream.device)]
         self.recorded = found is not None
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
-        self._waits = all_waits if self.joined else ()
+        self._waits = [wait for wait in all_waits if wait.recorded_at is not None]
         self.compute = device_around(track).compute
         self.operations = Operations(track, after=goes_on(track), others=bool(self._waits))
         self._followers = self.operations.compute + array("q", [NONE])

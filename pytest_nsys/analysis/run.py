@@ -312,8 +312,14 @@ class WindowGroup:
     @cached_property
     def _after(self) -> list[TraceKernels]:
         """What started after the windows of each trace, on every lane at least until compute did."""
-        convention, traces = self.run.convention, enumerate(self.run.traces)
-        return [until_compute(trace, convention, dict(self._on_gpu_spans(number))) for number, trace in traces]
+        found = []
+        for number, trace in enumerate(self.run.traces):
+            ends = {lane: end for lane, (_, end) in self._on_gpu_spans(number)}
+            longest = max(
+                (w.length_ns for rank in self._trace_ranks(number) for w in self.ranks[rank.number]), default=0
+            )
+            found.append(until_compute(trace, self.run.convention, ends, longest))
+        return found
 
     def _on_gpu_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
         """By lane of a trace for which time on the GPU :meth:`_on_gpu` was read."""

@@ -195,7 +195,7 @@ class TraceKernels:
     @kept
     def all_calls(self, globs: tuple[str, ...]) -> Mapping[int, Sequence[Api]] | None:
         """The calls of each process of the kernels, whenever they were made; None as above."""
-        return self.trace.api_calls(globs, {lane.global_pid: (0, LONGEST_NS) for lane in self.kernels})
+        return self.trace.api_calls(globs, {lane.global_pid: (-LONGEST_NS, LONGEST_NS) for lane in self.kernels})
 
     @cached_property
     def ranges(self) -> Mapping[int, Sequence[Range]]:

@@ -71,16 +71,30 @@ def test_the_budget_of_one_window_passes_waits_and_their_records_once(project: P
     parts = ("launch_starved_ns", "blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns")
     project.gate("convention: pithtrain\nassertions:\n" + "".join(f"  - {part} < 1 s\n" for part in parts))
     assert {case.state for case in project.judged().values()} == {"passed"}
-    in_the_window, steps_until_compute_came, behind_the_window, where_events_are = 1, 2, 1, 1
+    in_the_window, behind_the_window, where_events_are = 1, 1, 1
     each_context_and_that_there_is_no_other = 2 + 1
     labels_and_anchors, around_the_window = 1, 1
     assert passes() == {
-        "CUPTI_ACTIVITY_KIND_KERNEL": in_the_window
-        + steps_until_compute_came
-        + each_context_and_that_there_is_no_other,
+        "CUPTI_ACTIVITY_KIND_KERNEL": in_the_window + behind_the_window + each_context_and_that_there_is_no_other,
         "CUPTI_ACTIVITY_KIND_RUNTIME": in_the_window + behind_the_window + where_events_are,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": 1,
         "CUPTI_ACTIVITY_KIND_CUDA_EVENT": 1,
+        "NVTX_EVENTS": labels_and_anchors + around_the_window,
+    }
+
+
+def test_a_gate_on_the_budget_of_one_window_reads_on_to_the_next_compute(project: Project, passes: Passes) -> None:
+    project.trace()
+    project.gate(
+        "convention: pithtrain\nassertions:\n  - launch_starved_ns <= 14ms\n  - blocking_ns of copy <= 1us\n"
+        "  - dependency_stalled_ns <= 1ms\n  - blocking_comm_ns <= 1ms\n  - blocking_comm_max_ns <= 1ms\n"
+        "  - compute_absent_ns <= 14ms"
+    )
+    assert {case.state for case in project.judged().values()} == {"passed"}
+    labels_and_anchors, around_the_window, after_it = 1, 1, 1
+    assert passes() == {
+        "CUPTI_ACTIVITY_KIND_KERNEL": around_the_window + after_it,
+        "CUPTI_ACTIVITY_KIND_RUNTIME": around_the_window + after_it,
         "NVTX_EVENTS": labels_and_anchors + around_the_window,
     }
 

@@ -390,7 +390,7 @@ class NsysSqlite:
 
     def stream_waits(self) -> Mapping[int, Sequence[StreamWait]] | None:
         """Every stream-wait by process, in the order of its place; None where there is no row of one."""
-        return read_waits(self._file, self._places, self._damage)
+        return read_waits(self._file, lambda: self._places, self._damage)
 
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """What the payloads of NCCL's own ranges say of the kernels that were launched inside them."""

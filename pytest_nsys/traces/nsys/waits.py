@@ -43,12 +43,13 @@ class EventCall(NamedTuple):
 
 def read_waits(
     file: SqliteFile,
-    kernel_places: Iterable[tuple[int, int, int]],
+    kernel_places: Callable[[], Iterable[tuple[int, int, int]]],
     damage: Callable[[str], AbstractContextManager[None]],
 ) -> Mapping[int, Sequence[StreamWait]] | None:
     """Every stream-wait by process, in the order of its place; None where there is no row of one.
 
-    ``kernel_places`` are the (process, device, context) of all kernels; ``damage`` names the table of what is raised.
+    ``kernel_places`` looks for the (process, device, context) of all kernels; ``damage`` names the table of what is
+    raised.
     """
     with damage(SYNCHRONIZATION):
         waits = _waits(file)
@@ -62,7 +63,7 @@ def read_waits(
     with damage(RUNTIME):
         starts = call_starts(file, wanted)
     devices: dict[tuple[int, int], set[int]] = defaultdict(set)
-    for pid, device, context in kernel_places:
+    for pid, device, context in kernel_places():
         devices[pid, context].add(device)
 
     def stream(call: EventCall) -> Stream:

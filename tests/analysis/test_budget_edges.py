@@ -1,0 +1,282 @@
+"""What does the budget say where less is known, or where the next compute kernel is far away?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.core.conventions import BUILT_IN, Convention, CopyKind
+from pytest_nsys.core.model import Kernels, KernelsMode, Lane, Value
+from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.kineto import KinetoBuilder
+from pytest_nsys.traces.nsys.sqlite import NsysSqlite
+from tests.support.measure import captures, notes, rows, rows_of
+from tests.support.one_process import OneProcess
+from tests.support.sql import execute
+
+NCCL = "ncclDevKernel_SendRecv"
+PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+OF_ALL_WORK = ("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns")
+SECOND = 1_000_000_000
+
+
+def why(trace: OneProcess | Path, metric: str) -> str:
+    with captures(trace, convention=PLAIN) as run:
+        table = run.rows(METRICS[metric], run.spec("median", None, KernelsMode.CLIPPED))
+    assert table.rows == ()
+    return table.without
+
+
+def parts(
+    trace: OneProcess | Path, window: str = "median", convention: Convention = PLAIN, kernels: str = "clipped"
+) -> Mapping[str, Value]:
+    """The three parts of rank 0, blocking by its producer where it is any."""
+    found: dict[str, Value] = {}
+    for metric in ("launch_starved_ns", "blocking_ns", "dependency_stalled_ns"):
+        for label, value in rows(trace, metric, window=window, convention=convention, kernels=kernels).items():
+            if isinstance(label, tuple) and value:
+                found[str(label[1])] = value
+            elif label == 0:
+                found[metric] = value
+    return found
+
+
+# -- launches
+
+
+def test_without_any_launch_row_there_is_no_split(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 20, 40, launch=False)
+    gpu.kernel(NCCL, 50, 60, launch_ns=1, launch_length_ns=1)
+    for metric in ("launch_starved_ns", *OF_ALL_WORK):
+        assert "no kernel that ends a gap has a launch row" in why(gpu, metric)
+    assert rows(gpu, "compute_absent_ns", convention=PLAIN) == {0: 80}
+
+
+def test_a_kernel_without_a_launch_row_counts_as_issued_at_once(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 20, launch_ns=-5, launch_length_ns=1)
+    gpu.kernel("gemm", 50, 60, launch=False)
+    gpu.kernel("gemm", 70, 100, launch_ns=64, launch_length_ns=1)
+    assert parts(gpu) == {"launch_starved_ns": 5, "dependency_stalled_ns": 35}
+    told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
+    assert "1 of 2 gaps end in a kernel without a launch row: they count as issued at once" in told
+
+
+def test_a_call_that_still_runs_when_its_kernel_starts_is_the_host_s_time(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 30, 100, launch_ns=5, launch_length_ns=90)
+    assert parts(gpu) == {"launch_starved_ns": 30, "dependency_stalled_ns": 0}
+
+
+def test_where_no_compute_follows_all_of_the_gap_is_launch_starved(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 20, launch_ns=-5, launch_length_ns=1)
+    gpu.kernel(NCCL, 20, 90, launch_ns=-3, launch_length_ns=1)
+    assert parts(gpu) == {"launch_starved_ns": 80, "dependency_stalled_ns": 0}
+    told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
+    assert "launch-starved for 80.0 ns, of which 80.0 ns after the last kernel" in told
+
+
+def test_where_the_launching_thread_was_meanwhile_is_told(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 1_000)
+    gpu.kernel("gemm", 0, 200, launch_ns=-50, launch_length_ns=1)
+    gpu.kernel("gemm", 900, 1_000, launch_ns=790, launch_length_ns=10)
+    gpu.api("cudaStreamSynchronize_v3020", -40, 300)
+    gpu.api("cudaMemcpy_v3020", 400, 450)
+    gpu.api("cudaMemcpyAsync_v3020", 450, 500)
+    gpu.api("cudaDeviceSynchronize_v3020", 200, 780, thread=77)
+    told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
+    assert [note for note in told if note.startswith("launch-starved")] == [
+        "launch-starved for 600 ns, of which 100 ns while the host was in cudaStreamSynchronize",
+        "launch-starved for 600 ns, of which 50.0 ns while the host was in cudaMemcpy",
+    ]
+
+
+# -- after the window
+
+
+@pytest.mark.parametrize("after", [200, 40 * SECOND])
+@pytest.mark.parametrize("kernels", ["contained", "clipped"])
+def test_the_kernel_that_waits_may_start_long_after_the_window(gpu: OneProcess, after: int, kernels: str) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 40, launch_ns=-9, launch_length_ns=1)
+    gpu.memcpy(70, after, launch_ns=-5)
+    gpu.kernel("empty", 110, 110, stream=9, launch_ns=-4, launch_length_ns=1)
+    gpu.kernel(NCCL, 110, 120, stream=9, launch_ns=-3, launch_length_ns=1)
+    gpu.kernel("gemm", after, after + 100, launch_ns=50, launch_length_ns=5)
+    assert parts(gpu, kernels=kernels) == {"launch_starved_ns": 15, "copy": 45, "dependency_stalled_ns": 0}
+
+
+def test_what_runs_only_after_the_window_may_have_been_waited_for(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 40, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel(NCCL, 150, 180, stream=7, launch_ns=-5, launch_length_ns=1)
+    gpu.kernel("gemm", 200, 300, launch_ns=-4, launch_length_ns=1)
+    assert parts(gpu) == {"launch_starved_ns": 0, "collective": 60, "dependency_stalled_ns": 0}
+    assert rows(gpu, "blocking_comm_ns", convention=PLAIN, kernels="clipped") == {(0, "none"): 60}
+
+
+def test_steady_windows_add_up_in_the_one_that_is_shown(gpu: OneProcess) -> None:
+    for i, gap in enumerate((10, 10, 40, 20, 30, 50, 10, 10)):
+        at = 1_000 * i
+        gpu.range("step", at, at + 100)
+        gpu.kernel("gemm", at, at + 20, launch_ns=at - 9, launch_length_ns=1)
+        gpu.memcpy(at + 20, at + 20 + gap // 2, launch_ns=at - 5)
+        gpu.kernel("gemm", at + 20 + gap, at + 100, launch_ns=at - 3, launch_length_ns=1)
+    assert parts(gpu, "steady") == {"launch_starved_ns": 0, "copy": 15, "dependency_stalled_ns": 15}
+    assert rows(gpu, "compute_absent_ns", convention=PLAIN, window="steady") == {0: 30}
+
+
+# -- who blocks
+
+
+def test_what_could_not_have_blocked_has_no_row(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 10, 20, launch_ns=2, launch_length_ns=1)
+    assert rows(gpu, "blocking_ns", convention=PLAIN) == {(0, "copy"): 0, (0, "memset"): 0}
+    assert (
+        why(gpu, "blocking_comm_ns") == why(gpu, "blocking_comm_max_ns") == "no communication kernel runs in the window"
+    )
+
+
+def test_compute_of_another_device_blocks_through_an_event(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("first", 0, 10, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel("expert", 5, 60, device=1, context=2, launch_ns=-8, launch_length_ns=1)
+    gpu.stream_wait(-6, gpu.event_record(-7, context=2))
+    gpu.kernel("second", 60, 100, launch_ns=-5, launch_length_ns=1)
+    assert rows(gpu, "blocking_ns", convention=PLAIN, kernels="clipped") == {
+        **{(rank, kind): 0 for rank in (0, 1) for kind in ("copy", "memset")},
+        (0, "compute"): 50,
+        (1, "compute"): 0,
+    }
+
+
+def test_a_copy_that_counts_as_communication_is_a_collective(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 10, launch_ns=-9, launch_length_ns=1)
+    gpu.memcpy(10, 40, kind=10, launch_ns=-8)
+    gpu.kernel("gemm", 50, 100, launch_ns=-7, launch_length_ns=1)
+    assert parts(gpu) == {"launch_starved_ns": 0, "copy": 30, "dependency_stalled_ns": 10}
+    peers = replace(PLAIN, copies=(CopyKind.PEER,))
+    assert parts(gpu, convention=peers) == {"launch_starved_ns": 0, "collective": 30, "dependency_stalled_ns": 10}
+
+
+@pytest.mark.parametrize("table", ["MEMCPY", "MEMSET"])
+def test_without_copies_nobody_knows_what_blocked(tmp_path: Path, table: str) -> None:
+    gpu = OneProcess(tmp_path / "run.sqlite")
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 10, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel(NCCL, 10, 40, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel("gemm", 50, 100, launch_ns=20, launch_length_ns=1)
+    path = Path(gpu)
+    execute(path, f"DROP TABLE IF EXISTS CUPTI_ACTIVITY_KIND_{table}")
+    execute(path, f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table} (start INT, end INT, correlationId INT, bytes INT)")
+    execute(path, f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (1, 2, 3, 4)")
+    for metric in OF_ALL_WORK:
+        assert why(path, metric) == "the trace does not say when and where copies and memsets ran"
+    assert rows(path, "launch_starved_ns", convention=PLAIN, kernels="clipped") == {0: 11}
+
+
+# -- what is told
+
+
+def told(trace: OneProcess | Path) -> list[str]:
+    found = notes(trace, "blocking_ns", convention=PLAIN, kernels="clipped")
+    return [note for note in found if "setup label" not in note and "anchor" not in note and "streams" not in note]
+
+
+BOUND = "blocking is a lower bound, and dependency-stalled an upper one: "
+
+
+def test_without_waits_on_record_both_ends_are_told(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 10, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel(NCCL, 5, 40, stream=20, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel("gemm", 50, 100, launch_ns=-7, launch_length_ns=1)
+    assert told(gpu) == [
+        BOUND + "no stream wait is recorded, so a producer is known on the kernel's own stream alone",
+        "rank 0: collectives blocked for 0 to 30.0 ns (blocking_comm_max_ns)",
+    ]
+    assert rows(gpu, "blocking_comm_max_ns", convention=PLAIN, kernels="clipped") == {0: 30}
+
+
+def test_waits_without_a_record_or_against_time_are_told(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 10, launch_ns=-30, launch_length_ns=1)
+    gpu.memcpy(60, 70, stream=20, launch_ns=-20)
+    record = gpu.event_record(-12, stream=20)
+    gpu.stream_wait(-11, record)
+    gpu.stream_wait(-10)
+    gpu.kernel("gemm", 50, 100, launch_ns=-9, launch_length_ns=1)
+    assert told(gpu) == [
+        BOUND + "1 of 2 stream waits have no event record",
+        "1 of 1 gap end before what their kernel waited for began, as the trace has it: nothing blocked there",
+    ]
+    assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 40}
+
+
+def test_kernels_of_a_graph_are_told(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    number = gpu.api("cudaGraphLaunch_v10000", -20, -15)
+    for node, (start, end) in enumerate(((0, 10), (30, 40), (50, 100))):
+        gpu.kernel("gemm", start, end, correlation=number, graph_node=node + 1)
+    assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 30}
+    graph = "2 of 2 gaps end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded"
+    assert graph in told(gpu)
+
+
+def test_torch_tells_the_same(tmp_path: Path) -> None:
+    trace = KinetoBuilder(rank=None)
+    trace.range("step", 0, 100)
+    trace.kernel("gemm", 0, 10, launch_ns=-30, launch_length_ns=1)
+    trace.kernel(NCCL, 5, 40, stream=20, launch_ns=-20, launch_length_ns=1)
+    trace.stream_wait(-11, trace.event_record(-12, stream=20))
+    trace.kernel("gemm", 50, 100, launch_ns=-9, launch_length_ns=1)
+    path = trace.write(tmp_path / "run.json.gz")
+    assert parts(path) == {"launch_starved_ns": 0, "collective": 30, "dependency_stalled_ns": 10}
+    assert told(path) == []
+
+
+# -- what it costs
+
+
+def test_launches_and_waits_are_read_by_who_asks_and_once_for_all_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = TraceBuilder()
+    for rank in range(3):
+        gpu = trace.process(pid=100 + rank)
+        for at in range(0, 800, 100):
+            gpu.range("step", at, at + 100)
+            gpu.kernel("gemm", at + 10, at + 20, launch_ns=at + 2, launch_length_ns=1)
+            gpu.kernel(NCCL, at + 15, at + 30, stream=9, launch_ns=at + 2, launch_length_ns=1)
+    path = trace.write(tmp_path / "a.sqlite")
+    asked: list[str] = []
+    calls, waits = NsysSqlite.launch_calls, NsysSqlite.stream_waits
+
+    def watched(self: NsysSqlite, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
+        asked.append(f"calls of {sum(map(len, kernels.values()))} kernels on {len(kernels)} lanes")
+        return calls(self, kernels)
+
+    def waited(self: NsysSqlite) -> object:
+        asked.append("waits")
+        return waits(self)
+
+    monkeypatch.setattr(NsysSqlite, "launch_calls", watched)
+    monkeypatch.setattr(NsysSqlite, "stream_waits", waited)
+    with captures(path, convention=PLAIN) as run:
+        spec = run.spec("steady", None, KernelsMode.CLIPPED)
+        for name in ("compute_absent_ns", "device_idle_ns", "wall_exposed_all_ns", "exposed_ns"):
+            rows_of(run, name, spec)
+        assert asked == []
+        for name in ("launch_starved_ns", *OF_ALL_WORK):
+            assert {label[0] if isinstance(label, tuple) else label for label in rows_of(run, name, spec)} == {0, 1, 2}
+    assert sorted(set(asked)) == sorted(asked)
+    assert asked.count("waits") == 1
