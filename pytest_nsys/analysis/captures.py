@@ -21,7 +21,7 @@ from pytest_nsys.analysis.quality import Bounds, Request, crossed
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.structure import KernelSequence, sequences
-from pytest_nsys.analysis.table import Coordinates, Table, label_key
+from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
 from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
@@ -255,9 +255,6 @@ def _measured(metric: Metric, window: RankWindow | RunWindow, empty: Table) -> T
     unseen = dict(row for row in found if isinstance(row, Unseen))
     without = UNSEEN if unseen and not rows else empty.without
     return replace(empty, rows=rows, unseen=unseen, without=without)
-
-
-UNSEEN = "each value is less than it may be wrong by, for the ranks stand on several clocks"
 
 
 def _why(each: Sequence[Table], empty: Table) -> str:

@@ -17,18 +17,20 @@ the n-th collective of one file is rather another one of the other file, and the
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from pytest_nsys.analysis.matching import MatchedGroup, matches, signature
-from pytest_nsys.analysis.run import WindowGroup
-from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.analysis.run import Run, WindowGroup
+from pytest_nsys.core.errors import NothingMeasured, NsysError
 from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Clock, Rank
+from pytest_nsys.core.units import format_value
 from pytest_nsys.core.words import counted
 
 END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")
@@ -72,14 +74,38 @@ class Agreement(NamedTuple):
     ends: int = 0
 
 
+class Standing(NamedTuple):
+    """How a clock is drawn beside the first: ``ahead_ns`` is taken off its times, None where nothing says what. It may
+    be wrong by ``error_ns``, None where nobody knows.
+    """
+
+    ahead_ns: int | None
+    error_ns: int | None
+
+    @property
+    def words(self) -> str:
+        """What a person should know of it: nothing of the first clock, and of one that is the same."""
+        if self == ALONE:
+            return ""
+        if self.ahead_ns is None:
+            return "not placed: neither matched ends nor starts of sessions say where they belong"
+        if self.error_ns is None:
+            return "placed by the start of its session alone: nobody knows how well"
+        return f"placed to within {format_value(self.error_ns)} by the ends of matched collectives"
+
+
+ALONE = Standing(0, 0)
+"""How the only clock stands, and the first of several."""
+
+
 @dataclass(frozen=True)
 class CommonClock:
     """The clocks of some windows as one. Clocks that matched ends tie to each other have one root.
 
-    ``roots_ahead_ns`` is what each root is ahead of the first, by the starts of their sessions; those of which that is
-    not known are left out. ``apart_ns`` is the most that ends and starts of sessions disagree, None where nobody knows.
-    ``doubted`` says by group why its collectives may be matched wrongly; ``too_few`` is whether some are matched, and
-    too few to tie the clocks of their group.
+    ``placed`` are all clocks, the first first. ``roots_ahead_ns`` is what each root is ahead of it, by the starts of
+    their sessions; those of which that is not known are left out. ``apart_ns`` is the most that ends and starts of
+    sessions disagree, None where nobody knows. ``doubted`` says by group why its collectives may be matched wrongly;
+    ``too_few`` is whether some are matched, and too few to tie the clocks of their group.
     """
 
     placed: Mapping[Clock, Placed]
@@ -88,11 +114,13 @@ class CommonClock:
     doubted: Mapping[str, str] = field(default_factory=dict)
     too_few: bool = False
 
-    def ahead_ns(self, clock: Clock) -> int | None:
-        """What is taken off the times of a clock to have those of the first; None where it cannot be placed."""
-        placed = self.placed[clock]
-        root = self.roots_ahead_ns.get(placed.root)
-        return None if root is None else root + placed.ahead_ns
+    def standing(self, clock: Clock) -> Standing:
+        """How a clock is drawn beside the first."""
+        first, placed = next(iter(self.placed)), self.placed[clock]
+        ahead = self.roots_ahead_ns.get(placed.root)
+        if ahead is None:
+            return Standing(None, None)
+        return Standing(ahead + placed.ahead_ns, placed.error_ns if placed.root == first else None)
 
     def rebased(self, rank: Rank, time_ns: int) -> int:
         """A time of a rank on the clock of its root: what is compared over the ranks of an agreement."""
@@ -108,7 +136,7 @@ class CommonClock:
             raise ValueError(self.doubted[group.members])
         if len({self.placed[clock].root for clock in clocks}) > 1:
             raise ValueError(
-                f"its ranks stand on {len(clocks)} clocks, and less than {FEWEST} matched ends tell how far these are "
+                f"its ranks stand on {len(clocks)} clocks, and fewer than {FEWEST} matched ends tell how far these are "
                 "apart: measure a window with more collectives"
             )
         ends = _ends(group, ranks)
@@ -134,7 +162,7 @@ def common_clock(group: WindowGroup) -> CommonClock:
     """The clocks of all ranks as one: by the collectives in the windows, where these are too few of the whole run."""
     own = _by_collectives_of(group)
     if own.too_few and not group.spec.whole_run:
-        with contextlib.suppress(NothingMeasured):  # a cut does not hold the whole run
+        with contextlib.suppress(NsysError):  # a cut does not hold the whole run; elsewhere it may be damaged
             return common_clock(group.run.whole())
     return own
 
@@ -142,7 +170,7 @@ def common_clock(group: WindowGroup) -> CommonClock:
 def _by_collectives_of(group: WindowGroup) -> CommonClock:
     ranks = {window.rank.number: window.rank for window in group}
     order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
-    zeros = _zeros(group, order)
+    zeros = zeros_of(group.run)
     doubted: dict[str, str] = {}
     differences: dict[tuple[Clock, Clock], list[int]] = {}
     several = _matched(group, ranks) if len(order) > 1 else []
@@ -158,7 +186,7 @@ def _by_collectives_of(group: WindowGroup) -> CommonClock:
     placed = _placed(order, differences)
     roots = _roots(order[0], placed, zeros) if order else {}
     too_few = any(len({placed[clock].root for clock in _clocks(each, ranks)}) > 1 for each in several)
-    return CommonClock(placed, roots, _apart(placed, zeros), doubted, too_few)
+    return CommonClock({clock: placed[clock] for clock in order}, roots, _apart(placed, zeros), doubted, too_few)
 
 
 def _matched(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
@@ -184,15 +212,14 @@ def _ends(group: MatchedGroup, ranks: Mapping[int, Rank]) -> Ends:
     return Ends(at, {clock: [*map(max, zip(*some, strict=True))] for clock, some in by_clock.items()})
 
 
-def _zeros(group: WindowGroup, clocks: Sequence[Clock]) -> dict[Clock, int]:
-    """The moment from which the times of a clock count, in ns since 1970, where its file says so."""
-    machines: dict[int, set[int]] = {}
-    for clock in clocks:
-        machines.setdefault(clock.trace, set()).add(clock.machine)
+def zeros_of(run: Run) -> dict[Clock, int]:
+    """The moment from which the times of each clock count, in ns since 1970, where its file says so."""
+    clocks = {rank.process.clock for rank in run.ranks}
+    machines = Counter(clock.trace for clock in clocks)
     found: dict[Clock, int] = {}
     for clock in clocks:
-        known = group.run.facts[clock.trace].zeros_ns
-        zero = known.get(clock.machine, known.get(None) if len(machines[clock.trace]) == 1 else None)
+        known = run.facts[clock.trace].zeros_ns
+        zero = known.get(clock.machine, known.get(None) if machines[clock.trace] == 1 else None)
         if zero is not None:
             found[clock] = zero
     return found

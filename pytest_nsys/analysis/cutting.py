@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS
+from pytest_nsys.analysis.common_clock import ALONE, CommonClock, Standing, common_clock, zeros_of
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import (
     NO_KERNELS,
     NO_LAUNCH,
     Api,
+    Clock,
     Copy,
     Interval,
     Kernels,
@@ -34,6 +38,7 @@ from pytest_nsys.core.model import (
 )
 from pytest_nsys.core.operations import NO_CALLS, LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
+from pytest_nsys.core.words import ranks_words
 from pytest_nsys.traces.copies_as_kernels import merged
 
 EVERY_CALL = ("*",)
@@ -82,6 +87,33 @@ class RunCut:
     spec: WindowSpec
     ranks: Sequence[RankCut]
     side: str = ""
+
+    @property
+    def clocks(self) -> list[Clock]:
+        """Those that the ranks stand on, that of the lowest rank first."""
+        return list(dict.fromkeys(one.rank.process.clock for one in self.ranks))
+
+    @cached_property
+    def _common(self) -> CommonClock | None:
+        return common_clock(self.run.measured(self.spec)) if len(self.clocks) > 1 else None
+
+    def standing(self, one: RankCut) -> Standing:
+        """How the times of a rank are shown beside those of the others."""
+        return ALONE if self._common is None else self._common.standing(one.rank.process.clock)
+
+    def clock_lines(self) -> Iterator[str]:
+        """How well the clocks of the other ranks are that of the first."""
+        for words, ranks in grouped((self.standing(one).words, one.rank.number) for one in self.ranks).items():
+            if words:
+                yield f"times of {ranks_words(ranks)} are {words}"
+
+    def zero_ns(self, one: RankCut) -> int | None:
+        """The moment from which the times of a rank count, in ns since 1970; None where its trace does not say."""
+        return self._zeros.get(one.rank.process.clock)
+
+    @cached_property
+    def _zeros(self) -> Mapping[Clock, int]:
+        return zeros_of(self.run)
 
 
 def cut(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunCut:

@@ -24,7 +24,7 @@ from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Rank, Row, Unseen
 from pytest_nsys.core.units import format_value
-from pytest_nsys.core.words import counted, printable
+from pytest_nsys.core.words import counted, printable, ranks_words
 
 
 class Wait(NamedTuple):
@@ -186,14 +186,6 @@ def stragglers(found: Matched) -> Iterator[tuple[Labels, int, int]]:
         yield labels, number, lag
 
 
-SHOWN = 8
-
-
-def _some(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:SHOWN])) + (" …" if len(ranks) > SHOWN else "")
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed}"
-
-
 def wait_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     """What collectives lack, and how well the clocks are one on which their waits stand."""
     yield from collective_notes(captures, spec)
@@ -210,15 +202,17 @@ def agreeing(window: RunWindow) -> Iterator[str]:
     """How well the clocks of a window's ranks are one, a line for each name of a group, and what that leaves unsaid."""
     found = matched(window)
     for name, own in sorted(found.agreements.items()):
-        yield (
-            f"group {printable(name, 60)}: waits are known to within {format_value(own.residual_ns)} a collective, by "
-            f"{counted(own.ends, 'matched end')} on {own.clocks} clocks"
-        )
+        known = f"group {printable(name, 60)}: waits are known to within {format_value(own.residual_ns)} a collective"
+        ends = counted(own.ends, "matched end") if own.ends else "matched ends of other windows or groups"
+        yield f"{known}, by {ends} on {own.clocks} clocks"
+    apart = common_clock(window.group).apart_ns
+    if apart and found.agreements:
+        yield f"the starts of sessions would place these clocks up to {format_value(apart)} elsewhere"
     waits = found.shares.items()
     unseen = grouped(((group, kind), n) for (n, group, kind), own in waits if own.seen(own.wait_ns) is None)
     for (group, kind), ranks in sorted(unseen.items()):
         error = max(found.shares[number, group, kind].error_ns for number in ranks)
         yield (
-            f"group {printable(group, 60)} {kind}: no wait of {_some(ranks)}: it is less than the "
+            f"group {printable(group, 60)} {kind}: no wait of {ranks_words(ranks)}: it is less than the "
             f"{format_value(error)} by which it may be wrong"
         )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import starmap
 from typing import NamedTuple
 
 from pytest_nsys.core.conventions import NO_STAGE
@@ -102,19 +103,24 @@ def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     """The rows that every selector means. Raises NothingSelected where one of its elements means none."""
     kept = meant(table, where)
     alone = meant(table, {d: s for d, s in where.items() if d == "stage" and asks_for_none(where)})
+    unseen = meant(replace(table, rows=[*starmap(Row, table.unseen.items())]), {})
     stage_first = dict(sorted(where.items(), key=lambda item: item[0] != "stage"))  # it decides which rows count at all
     # What no row has at all is named before what no row has together with the rest.
     for rows, selectors in ((alone, stage_first), (kept, where)):
         for dimension, selector in selectors.items():
             for element in selector.values:
-                if not any(selected(table, row, dimension, (element,)) for row in rows):
+                if not any(selected(table, row, dimension, (element,)) for row in (*rows, *unseen)):
                     others = " of the rows that the rest selects" if rows is kept and len(where) > 1 else ""
                     hint = did_you_mean(element, _labels(table, dimension)) if dimension in _LISTED else ""
                     exist = _what_exists(table, dimension)
                     raise NothingSelected(f"no row{others} has {dimension} {element}{hint}; {exist}")
     if not kept:
-        raise NothingSelected(_why_no_rows(table))
+        raise NothingSelected(UNSEEN if unseen else _why_no_rows(table))
     return kept
+
+
+UNSEEN = "each value is less than it may be wrong by, for the ranks stand on several clocks"
+"""Why there is no row where there would be some."""
 
 
 def _why_no_rows(table: Table) -> str:

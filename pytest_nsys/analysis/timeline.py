@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypedDict
 
 from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
+from pytest_nsys.analysis.common_clock import ALONE, Standing
 from pytest_nsys.analysis.rank_window import RankWindow, StreamUse
 from pytest_nsys.analysis.timeline_gaps import TimelineGaps, gaps_of, in_cells, parts_of_gaps
 from pytest_nsys.core.columns import Column, take, total
@@ -67,6 +68,9 @@ class TimelineLane(TypedDict):
 class Timeline(TypedDict):
     """One window. ``bands`` are (start, length, stage): what the compute in it was launched for.
 
+    ``began_ns`` is when it began on the clock of the first rank, None where nobody knows; ``clock`` says how well that
+    is known, ``clock_error_ns`` by how much it may be wrong, None where nobody knows.
+
     ``budget`` is None where it has none, and ``budget_why`` says why; ``gaps`` are the times without compute.
     """
 
@@ -75,6 +79,9 @@ class Timeline(TypedDict):
     window: str
     measured: str
     length_ns: int
+    began_ns: int | None
+    clock: str
+    clock_error_ns: int | None
     kernels: int
     taken_together: int
     names: list[str]
@@ -134,8 +141,8 @@ class _Words:
         return self.numbers.setdefault(printable(text, LONGEST_NAME), len(self.numbers))
 
 
-def timeline_of(w: RankWindow) -> Timeline:
-    """The window as plain data."""
+def timeline_of(w: RankWindow, standing: Standing = ALONE) -> Timeline:
+    """The window as plain data; ``standing`` says where its clock stands beside those of other ranks."""
     names, stages = _Words(), _Words()
     own = w.window
     nth = f", {own.index + 1} of {own.count}" if own.index is not None else ""
@@ -153,6 +160,9 @@ def timeline_of(w: RankWindow) -> Timeline:
         window=printable(own.name) + nth,
         measured=str(w.spec),
         length_ns=max(w.length_ns, 1),
+        began_ns=None if standing.ahead_ns is None else w.start_ns - standing.ahead_ns,
+        clock=standing.words,
+        clock_error_ns=standing.error_ns,
         kernels=len(w),
         taken_together=sum(count for lane in lanes for count in lane["counts"] if count > 1),
         names=list(names.numbers),

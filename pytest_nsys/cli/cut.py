@@ -12,6 +12,7 @@ from pytest_nsys.analysis.preflight import about_uncounted
 from pytest_nsys.cli.options import MeasureOptions, measuring
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import UsageMistake, one_line
+from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
@@ -38,7 +39,8 @@ def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
         (run,) = captures.runs
         found = cut_out(run, spec, frozenset(asked.chosen(run.ranks)))
         _write(output, target, packed(chrome_trace([found]), target))
-        doubts = note_lines([*asked.notes, *about_uncounted(run.measured(spec))])
+        clocks = map(Note, found.clock_lines())
+        doubts = note_lines([*asked.notes, *about_uncounted(run.measured(spec)), *clocks])
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")

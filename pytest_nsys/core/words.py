@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 
@@ -17,6 +17,12 @@ def label_words(labels: Mapping[str, object] | Iterable[tuple[str, object]]) -> 
 def counted(number: int, noun: str) -> str:
     """``1 row``, ``3 rows``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def ranks_words(ranks: Sequence[int], shown: int = 8) -> str:
+    """``rank 3``, ``ranks 0, 2``, the first of many."""
+    listed = ", ".join(map(str, ranks[:shown])) + (" …" if len(ranks) > shown else "")
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed}"
 
 
 def are(number: int) -> str:

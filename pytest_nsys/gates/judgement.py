@@ -109,7 +109,9 @@ def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparabl
         if not assertion.allow_no_data:
             return Judgement(Outcome.NO_DATA, reason=str(nothing))
         runs = reference.runs if isinstance(reference, Reference) else ()
-        if any(meant(table, assertion.where) for table in runs):
+        unseen = _unseen(assertion, now)
+        before = [(row_key(assertion, labels), was) for table in runs for labels, was in meant(table, assertion.where)]
+        if not all(_is_less(assertion, unseen.get(key), was) for key, was in before):
             return Judgement(Outcome.NO_DATA, reason=f"{nothing}, but the baseline has one")
         return Judgement(Outcome.PASSED, reason=str(nothing))
     try:
@@ -123,8 +125,17 @@ def _judge(assertion: Assertion, now: Table, reference: Reference | NotComparabl
         return Judgement(Outcome.NO_DATA, reason="no baseline is stored")
     if isinstance(reference, NotComparable):
         return Judgement(reference.outcome, reason=reference.reason)
-    unseen = {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
-    return _against_baseline(assertion, limit, rows, reference, unseen)
+    return _against_baseline(assertion, limit, rows, reference, _unseen(assertion, now))
+
+
+def _unseen(assertion: Assertion, now: Table) -> dict[RowKey, Value]:
+    """The rows that there are not, because their values are less than this."""
+    return {row_key(assertion, labels): error for labels, error in now.labelled(now.unseen.items())}
+
+
+def _is_less(assertion: Assertion, error: Value | None, was: Value) -> bool:
+    """Whether a row that there is not is better than it was, whatever it is."""
+    return error is not None and assertion.require.worse > 0 and error <= was
 
 
 def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
@@ -215,7 +226,7 @@ def _against_baseline(
             judged.append(scale.judged(labels, value, values))
     for key, values in stored.items():
         was = median(values)
-        if assertion.require.worse <= 0 or unseen.get(key, was + 1) > was:  # else it is less, whatever it is
+        if not _is_less(assertion, unseen.get(key), was):
             judged.append(JudgedRow(dict(key), None, None, Outcome.NO_DATA, baseline=was))
     if limit.tolerance is not None and limit.tolerance.noise and (unmeasured := _unmeasured(judged, reference)):
         return Judgement(Outcome.NO_DATA, reason=unmeasured)

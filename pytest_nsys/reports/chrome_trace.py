@@ -80,15 +80,13 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     about: list[Json] = []
     events: list[str] = []
     for number, (side, base_ns) in enumerate(zip(sides, bases, strict=True)):
-        clocks = list(dict.fromkeys(one.rank.process.clock for one in side.ranks))
         for one in side.ranks:
-            pid = pids[number, one.rank.number]
+            pid, own_ns = pids[number, one.rank.number], base_ns + _ahead_ns(side, one)
             numbered = [(next(tids), lane) for lane in lanes_of(one)]
-            clock = clocks.index(one.rank.process.clock)
-            about.append(_about(side, one, pid, base_ns, numbered) | {"clock": clock})
-            events += _names(side.side, one, pid, len(about), numbered)
-            events += _events(numbered, pid, base_ns, arrows)
-            events += _counters(one, pid, base_ns)
+            about.append(_about(side, one, pid, own_ns, numbered))
+            events += _names(side, one, pid, len(about), numbered)
+            events += _events(numbered, pid, own_ns, arrows)
+            events += _counters(one, pid, own_ns)
     first = sides[-1]
     convention = first.run.convention
     # Of the whole run: they tell its convention from that of runs without known libraries.
@@ -117,17 +115,27 @@ def _json(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def _ahead_ns(side: RunCut, one: RankCut) -> int:
+    """What is taken off the times of a rank to have those of the first one's clock; nothing where nobody knows."""
+    return side.standing(one).ahead_ns or 0
+
+
 def _bases(sides: Sequence[RunCut]) -> list[int]:
-    """What is taken off the times of each side.
+    """What is taken off the times of each side on its first rank's clock.
 
     Nothing of a trace whose times are small, so that they are those of its other viewers. The windows of two sides,
     whose clocks have nothing in common, begin at the same moment.
     """
-    spans = [(min(r.span_ns[0] for r in side.ranks), max(r.span_ns[1] for r in side.ranks)) for side in sides]
+    spans, begins = [], []
+    for side in sides:
+        ahead = {one.rank.number: _ahead_ns(side, one) for one in side.ranks}
+        shown = [tuple(t - ahead[one.rank.number] for t in one.span_ns) for one in side.ranks]
+        spans.append((min(low for low, _ in shown), max(high for _, high in shown)))
+        each = ((max(r.span_ns[0], w.start_ns) - ahead[r.rank.number]) for r in side.ranks for w in r.windows)
+        begins.append(min(each))
     if len(sides) == 1:
         low, high = spans[0]
         return [0 if low >= 0 and high < EXACT_NS else low // SECOND_NS * SECOND_NS]
-    begins = [min(max(r.span_ns[0], w.start_ns) for r in side.ranks for w in r.windows) for side in sides]
     lead = max(begin - low for begin, (low, _) in zip(begins, spans, strict=True))
     return [begin - lead for begin in begins]
 
@@ -156,6 +164,8 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "trace": rank.trace.name,
         "setup": None if setup is None else setup._asdict(),
         "base_ns": base_ns,
+        "clock": side.clocks.index(rank.process.clock),
+        "zero_ns": side.zero_ns(one),
         "gpus": {
             str(device): model
             for (own, device), model in sorted(facts.gpus.items())
@@ -180,13 +190,17 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
     }
 
 
-def _names(side: str, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, Lane]]) -> Iterator[str]:
-    """The names of the process and of its lanes, and the order in which a viewer shows them."""
+def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tuple[int, Lane]]) -> Iterator[str]:
+    """The names of the process and of its lanes, and the order in which a viewer shows them; how well its clock is that
+    of the others.
+    """
 
     def name(kind: str, tid: int, **args: Json) -> str:
         return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
 
-    yield name("process_name", 0, name=title(side, one.rank))
+    yield name("process_name", 0, name=title(side.side, one.rank))
+    if words := side.standing(one).words:
+        yield name("process_labels", 0, labels=words)
     yield name("process_sort_index", 0, sort_index=order)
     for place, (tid, lane) in enumerate(lanes):
         yield name("thread_name", tid, name=lane.name)

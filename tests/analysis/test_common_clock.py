@@ -50,7 +50,7 @@ class Files:
     def window(self) -> RunWindow:
         facts = [self._facts(trace) for trace in range(max(self.clocks) + 1)]
         windows = {n: Own(self._rank(n), own) for n, own in sorted(self.transfers.items())}
-        run = cast(Run, SimpleNamespace(facts=facts))
+        run = cast(Run, SimpleNamespace(facts=facts, ranks=[own.rank for own in windows.values()]))
         group = Group(run, windows)
         return RunWindow(run, cast(Any, windows), cast(WindowGroup, group))
 
@@ -165,7 +165,7 @@ def test_a_residual_is_what_is_left_of_the_ends_by_the_text(
     residual = next(each for each in sorted(left) if 100 * sum(own <= each for own in left) >= 95 * n)
     clock, found = of_one_group(clocks, spans, ahead).measured()
     (agreement,) = found.agreements.values()
-    assert clock.ahead_ns(Clock(1, 0)) == median
+    assert clock.standing(Clock(1, 0)).ahead_ns == median
     assert (agreement.clocks, agreement.ends, agreement.residual_ns) == (2, n, residual)
     assert agreement.errors_ns == [max(residual, each) for each in left]
 
@@ -248,7 +248,7 @@ def test_clocks_that_nothing_ties_have_no_waits(kind: str) -> None:
     n = FEWEST - 1 if kind == "AllReduce" else len(IRREGULAR)
     own = [[collective(span, (0, 1), kind) for span in rank[:n]] for rank in spans_of(IRREGULAR, 500, 400)]
     files = Files([0, 1], dict(enumerate(own)), {0: NOON, 1: NOON})
-    assert why_not(files).startswith("group g2: its ranks stand on 2 clocks, and less than 5 matched ends")
+    assert why_not(files).startswith("group g2: its ranks stand on 2 clocks, and fewer than 5 matched ends")
 
 
 def test_one_group_may_tie_the_clocks_of_another() -> None:
@@ -309,7 +309,7 @@ def test_a_match_is_not_doubted_where_the_ends_fit_it_better() -> None:
 def test_without_matched_ends_the_starts_of_sessions_place_a_clock() -> None:
     own = {n: [collective((0, 10), (n,))] for n in range(3)}
     clock, _ = Files([0, 1, 2], own, {0: NOON, 1: NOON - 70}).measured()
-    assert [clock.ahead_ns(Clock(n, 0)) for n in range(3)] == [0, 70, None]
+    assert [clock.standing(Clock(n, 0)).ahead_ns for n in range(3)] == [0, 70, None]
 
 
 def test_what_ends_and_starts_of_sessions_disagree_by_is_known() -> None:

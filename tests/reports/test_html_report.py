@@ -20,7 +20,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import embedded
-from pytest_nsys.reports.page.timeline_view import timeline_view
+from pytest_nsys.reports.page.pictures import Picture
+from pytest_nsys.reports.page.timeline_view import timeline_views
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
@@ -337,7 +338,7 @@ def test_many_short_kernels_are_taken_together_and_totals_stay(tmp_path: Path, m
     assert len(compute["starts"]) == 3
     assert compute["busy_ns"] == sum(window.durations_ns[i] for i in window.compute)
     assert "500 short kernels" in found["names"]
-    view = timeline_view({"key": "", "rank": 0, "base": None, "head": found, "why": ""}, 1)
+    (view,) = timeline_views([Picture(key="", beside="", rank=0, base=None, head=found, why="")])
     assert view["note"] == "500 short kernels are drawn together with their neighbours"
     run.close()
 

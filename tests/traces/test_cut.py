@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.budget_facts import facts_of
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.common_clock import zeros_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.windows import WindowSpec
@@ -26,6 +28,7 @@ from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.reports.chrome_trace import Slice, without_crossings
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.traces.opening import open_trace
@@ -504,6 +507,7 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     result = run("cut", *files, "-o", window, "--convention=kineto")
     assert result.output == (
         f"wrote {window}: 2 ranks, 2 kernels, window median, kernels launched; open it in https://ui.perfetto.dev\n"
+        "note: times of rank 1 are not placed: neither matched ends nor starts of sessions say where they belong\n"
     )
     result = run("cut", files[0], files[0], "-o", window, "--convention=kineto")
     assert (result.exit_code, "are the same trace" in result.output) == (2, True)
@@ -622,6 +626,44 @@ def test_a_red_of_memory_leads_to_its_curve(project: Project) -> None:
     project.command(*words, code=0)
     (curve,) = [event for event in chrome(project.root / "window.json.gz").events if event["ph"] == "C"]
     assert curve["args"] == {"value": 1 << 30}
+
+
+def test_files_of_several_hosts_are_shown_on_one_clock(tmp_path: Path) -> None:
+    """A collective ends within 6 us on all ranks, whose files are 250 ms apart; read again they are as they were."""
+    folder = write_data_parallel(tmp_path / "run", DataParallelShape(late_us=500, hosts=2))
+    window = tmp_path / "window.json.gz"
+    said = run("cut", folder, "-o", window, "--convention=kineto", "--window=run", code=0).output
+    assert "note: times of ranks 1, 3 are placed to within 5 500 ns by the ends of matched collectives" in said
+    events = json.loads(gzip.decompress(window.read_bytes()), parse_float=Decimal)["traceEvents"]
+    ends: dict[int, list[Decimal]] = {}
+    for event in events:
+        if event.get("cat") == "kernel" and "AllReduce" in event["name"]:
+            ends.setdefault(event["pid"], []).append(event["ts"] + event["dur"])
+    assert len(ends) == 4
+    assert all(max(each) - min(each) <= 12 for each in zip(*ends.values(), strict=True))
+    labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
+    assert labels == [
+        f"placed to within {ns} ns by the ends of matched collectives" for ns in ("5 500", "7 000", "5 500")
+    ]
+    with (
+        captures(folder, convention=BUILT_IN["kineto"]) as before,
+        captures(window, convention=BUILT_IN["kineto"]) as after,
+    ):
+        spec = before.spec("run")
+        one, other = (side.rows(METRICS["collective_wait_ns"], spec) for side in (before, after))
+        assert (one.rows, one.unseen) == (other.rows, other.unseen)
+        assert len(one.rows) == 3
+        first, again = ([zeros_of(c.runs[0])[r.process.clock] for r in c.runs[0].ranks] for c in (before, after))
+        assert first == again
+
+
+def test_one_rank_of_several_hosts_has_the_times_of_its_file(tmp_path: Path) -> None:
+    folder = write_data_parallel(tmp_path / "run", DataParallelShape(hosts=2))
+    window = tmp_path / "window.json.gz"
+    run("cut", folder, "-o", window, "--convention=kineto", "--rank=3", code=0)
+    root = json.loads(gzip.decompress(window.read_bytes()))
+    assert root["pytestNsysCut"]["processes"][0]["base_ns"] == 0
+    assert not [event for event in root["traceEvents"] if event["name"] == "process_labels"]
 
 
 def test_a_gate_takes_it(project: Project) -> None:

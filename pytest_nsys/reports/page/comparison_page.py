@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view
+from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
 from pytest_nsys.reports.tables import Table
 from pytest_nsys.verdicts.comparison import ComparedRow
 
@@ -22,7 +22,7 @@ def as_html(shown: tables.Shown) -> str:
     return render(
         "comparison.html.j2",
         interactive=bool(shown.windows),
-        timelines=[timeline_view(picture, number) for number, picture in enumerate(shown.windows, 1)],
+        timelines=timeline_views(shown.windows),
         timeline_columns=COLUMNS,
         comparison=comparison,
         tables=tables,

@@ -13,6 +13,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any, TypedDict, TypeVar
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.common_clock import common_clock
 from pytest_nsys.analysis.metrics import Metric, Scope
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.timeline import Timeline, timeline_of
@@ -29,10 +30,11 @@ from pytest_nsys.stored.baselines.baseline_file import series_id
 
 class Picture(TypedDict):
     """The window of one rank; the same ``key`` is the same picture. ``head`` is None where it was handed over before,
-    ``why`` says why there is none at all.
+    ``why`` says why there is none at all. Those that are ``beside`` each other are windows of one run.
     """
 
     key: str
+    beside: str
     rank: int
     base: Timeline | None
     head: Timeline | None
@@ -141,8 +143,8 @@ def _own_labels(verdict: Verdict) -> tuple[Label, ...] | None:
 
 
 def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None, sent: set[str]) -> Picture:
-    key = _key(rank, spec, head, base)
-    picture = Picture(key=key, rank=rank, base=None, head=None, why="")
+    key, beside = _key(rank, spec, head, base), _key(None, spec, head, base)
+    picture = Picture(key=key, beside=beside, rank=rank, base=None, head=None, why="")
     if key in sent:
         return picture
     sent.add(key)
@@ -155,7 +157,7 @@ def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None,
     return picture
 
 
-def _key(rank: int, spec: WindowSpec, head: Captures, base: Captures | None) -> str:
+def _key(rank: int | None, spec: WindowSpec, head: Captures, base: Captures | None) -> str:
     paths = [str(path) for side in (head, base) for path in ("|", *(side.paths if side is not None else ()))]
     parts = [*paths, head.convention.fingerprint(), spec.window, str(spec.span), str(spec.kernels), str(rank)]
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -163,8 +165,10 @@ def _key(rank: int, spec: WindowSpec, head: Captures, base: Captures | None) -> 
 
 def _timeline(run: Run, spec: WindowSpec, rank: int) -> Timeline:
     """Of several windows the one in their middle."""
-    windows = run.measured(spec).filled({rank})[rank]
-    return timeline_of(windows[len(windows) // 2])
+    group = run.measured(spec)
+    windows = group.filled({rank})[rank]
+    window = windows[len(windows) // 2]
+    return timeline_of(window, common_clock(group).standing(window.rank.process.clock))
 
 
 def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None:

@@ -18,7 +18,7 @@ from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_w
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
-from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_view
+from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
 from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of
@@ -33,7 +33,7 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
     from markupsafe import Markup
 
     chosen = chosen_windows(digest)
-    views = {picture["key"]: timeline_view(picture, number) for number, picture in enumerate(chosen, 1)}
+    views = {picture["key"]: view for picture, view in zip(chosen, timeline_views(chosen), strict=True)}
     return render(
         "session.html.j2",
         interactive=bool(views),

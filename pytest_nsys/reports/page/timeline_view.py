@@ -1,7 +1,8 @@
 """How is a window drawn: paths of each lane, ticks of the axis, the numbers beside, the data that hovering needs?
 
-The picture is drawn here, so that it is whole without a script: x is nanoseconds since the window's start, y from 0 to
-20. Base and head share one scale. What the template draws has the names that it uses.
+The picture is drawn here, so that it is whole without a script: x is nanoseconds since the window's start, or since
+that of the first of several ranks that are drawn beside each other, y from 0 to 20. Base and head share one scale. What
+the template draws has the names that it uses.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.units import NANOSECONDS, format_value
 from pytest_nsys.core.words import counted
+from pytest_nsys.reports.page.beside import Frame, frame_of, later, sides_of
 from pytest_nsys.reports.page.budget_view import Sides, budget_view, css
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
 from pytest_nsys.reports.tables import numbers, texts
@@ -33,18 +36,29 @@ MOST_TICKS = 6
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
-def timeline_view(picture: Picture, number: int) -> Drawn:
+def timeline_views(pictures: Sequence[Picture]) -> list[Drawn]:
+    """The pictures of some ranks; those of one run on one scale, each where it was beside the others."""
+    frames: dict[str, Frame] = {}
+    for beside, own in grouped((picture["beside"], picture) for picture in pictures).items():
+        frames[beside] = frame_of(own)
+    return [_timeline_view(each, number, frames[each["beside"]]) for number, each in enumerate(pictures, 1)]
+
+
+def _timeline_view(picture: Picture, number: int, frame: Frame) -> Drawn:
     """The picture of one rank, base above head, or ``why`` there is none."""
     head = picture["head"]
-    found: Sides = [(name, one) for name, one in (("base", picture["base"]), ("head", head)) if one is not None]
+    shown = [(name, one, frame.lead_ns(name, one)) for name, one in sides_of(picture)]
+    found: Sides = [(name, later(one, lead)) for name, one, lead in shown]
     named = found if len(found) > 1 else [("", one) for _, one in found]
+    windows = [(lead, one["length_ns"]) for _, one, lead in shown]
     place = f" ({head['place']})" if head is not None and head["place"] else ""
     title = f"rank {picture['rank']}{place}"
-    length = max((one["length_ns"] for _, one in named), default=1)
+    length = max((frame.length_ns, *(start + own for start, own in windows)), default=1)
     stages = list(dict.fromkeys(one["stages"][band[2]] for _, one in named for band in one["bands"]))
-    sides = [_side(name, one, length, stages) for name, one in named]
+    sides = [_side(each, window, length, stages) for each, window in zip(named, windows, strict=True)]
     lanes = [lane for _, one in named for lane in one["lanes"]]
     together = sum(one["taken_together"] for _, one in named)
+    notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
     return {
         "id": f"window-{number}",
         "title": title,
@@ -62,12 +76,16 @@ def timeline_view(picture: Picture, number: int) -> Drawn:
             f" of {name}: {why}" if name else f": {why}" for name, one in named if (why := one["budget_why"])
         ],
         "why": picture["why"] or ("" if named else "its window was not kept"),
-        "note": f"{together} short kernels are drawn together with their neighbours" if together else "",
+        "note": "; ".join([*notes, *(frame.told(head) if head is not None else ())]),
     }
 
 
-def _side(name: str, one: Timeline, length: int, stages: Sequence[str]) -> Drawn:
-    """One window; ``stages`` are those of both sides, in the order of their colours."""
+def _side(named: tuple[str, Timeline], window: tuple[int, int], length: int, stages: Sequence[str]) -> Drawn:
+    """One window, of such a start and length; ``stages`` are those of both sides, in the order of their colours."""
+    name, one = named
+    start, own = window
+    beyond = _path([each for each in ((0, start), (start + own, length - start - own)) if each[1]], 0, HEIGHT)
+    outside = [("outside", beyond)] if beyond else []
     by_colour: dict[int, list[tuple[int, int]]] = {}
     for start, own, stage in one["bands"]:
         by_colour.setdefault(stages.index(one["stages"][stage]) % COLOURS, []).append((start, own))
@@ -75,9 +93,12 @@ def _side(name: str, one: Timeline, length: int, stages: Sequence[str]) -> Drawn
     return {
         "name": name,
         "about": f"{about} ({one['measured']})",
-        "gaps": _gaps(one["gaps"]) if one["gaps"] else None,
-        "lanes": [*map(_lane, one["lanes"])],
-        "bands": [(f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())],
+        "gaps": _gaps(one["gaps"], outside) if one["gaps"] else None,
+        "lanes": [_lane(lane, outside) for lane in one["lanes"]],
+        "bands": [
+            *(outside if by_colour else ()),
+            *((f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())),
+        ],
         "labels": [
             (percent(Fraction(2 * start + own, 2 * length)), one["stages"][stage])
             for start, own, stage in one["bands"]
@@ -86,7 +107,7 @@ def _side(name: str, one: Timeline, length: int, stages: Sequence[str]) -> Drawn
     }
 
 
-def _lane(lane: TimelineLane) -> Drawn:
+def _lane(lane: TimelineLane, outside: Sequence[tuple[str, str]]) -> Drawn:
     """One lane: the paths by class, and what it amounts to in words and in numbers."""
     spans = list(zip(lane["starts"], lane["lengths"], lane["barriers"], strict=True))
     drawn = (
@@ -101,7 +122,7 @@ def _lane(lane: TimelineLane) -> Drawn:
     return {
         "name": name,
         "kind": purpose,
-        "paths": [each for each in drawn if each[1]],
+        "paths": [*outside, *(each for each in drawn if each[1])],
         "said": said + (f", exposed {exposed}" if exposed else ""),
         "numbers": (name, purpose, str(lane["kernels"]), busy, exposed or "–"),
     }
@@ -111,14 +132,17 @@ SHAPES = {Part.STARVED: (HEIGHT // 2, HEIGHT // 2), Part.BESIDE: (3, 14), Part.S
 """Top and height of a part of a gap; what was blocked is as high as the lane."""
 
 
-def _gaps(gaps: TimelineGaps) -> Drawn:
+def _gaps(gaps: TimelineGaps, outside: Sequence[tuple[str, str]]) -> Drawn:
     """The times without compute: a path for each class."""
     together, alone = sum(gaps["counts"].values()), len(gaps["starts"]) - len(gaps["counts"])
     spans: dict[Part, list[tuple[int, int]]] = {}
     for start, length, part in zip(gaps["starts"], gaps["lengths"], gaps["parts"], strict=True):
         spans.setdefault(PARTS[part], []).append((start, length))
     return {
-        "paths": [(css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items())],
+        "paths": [
+            *outside,
+            *((css(part), _path(own, *SHAPES.get(part, (0, HEIGHT)))) for part, own in sorted(spans.items())),
+        ],
         "said": f"without compute: {counted(together + alone, 'part')} of gaps",
     }
 

@@ -16,7 +16,19 @@ from typing import TypeVar
 import msgspec
 
 from pytest_nsys.core.errors import NothingMeasured, TraceError
-from pytest_nsys.core.model import Api, Collective, Copy, Interval, Kernels, Lane, Memory, Range, Setup, TraceFacts
+from pytest_nsys.core.model import (
+    SINCE_1970,
+    Api,
+    Collective,
+    Copy,
+    Interval,
+    Kernels,
+    Lane,
+    Memory,
+    Range,
+    Setup,
+    TraceFacts,
+)
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import counted, printable
@@ -86,6 +98,7 @@ class CutTrace:
             diagnostics=(),
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
+            zeros_ns={p.clock: p.zero_ns for p in told if p.zero_ns is not None and p.zero_ns in SINCE_1970},
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
         )

@@ -128,6 +128,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     budget: bool = False
     """Whether ends of launches, waits, and what ran until compute came next are here."""
     waits: list[StreamWait] | None = None
+    zero_ns: int | None = None
 
 
 class About(msgspec.Struct, frozen=True):

@@ -1,0 +1,151 @@
+"""Are the windows of several ranks drawn where they were beside each other, on the clock that they have in common?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.timeline import Timeline, TimelineLane
+from pytest_nsys.reports.page.pictures import Picture
+from pytest_nsys.reports.page.timeline_view import timeline_views
+from pytest_nsys.samples.builder import TraceBuilder
+from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
+from tests.support.gates import Project
+from tests.support.page import Page
+
+
+def timeline(began_ns: int | None, length_ns: int, *, clock: str = "", error_ns: int | None = 0) -> Timeline:
+    """A window with one kernel, from 10 ns on."""
+    lane = TimelineLane(
+        name="stream 7",
+        purpose="compute",
+        kind="compute",
+        kernels=1,
+        busy_ns=4,
+        exposed_ns=0,
+        starts=[10],
+        lengths=[4],
+        counts=[1],
+        names=[0],
+        stages=[0],
+        exposed_each=[0],
+        barriers=[0],
+        exposed=[],
+    )
+    return Timeline(
+        rank=0,
+        place="",
+        window="step",
+        measured="window median",
+        length_ns=length_ns,
+        began_ns=began_ns,
+        clock=clock,
+        clock_error_ns=error_ns,
+        kernels=1,
+        taken_together=0,
+        names=["gemm"],
+        stages=["none"],
+        bands=[],
+        lanes=[lane],
+        budget=None,
+        budget_why="",
+        gaps=None,
+    )
+
+
+def picture(rank: int, head: Any, base: Any = None, beside: str = "run") -> Picture:
+    return Picture(key=f"{beside} {rank}", beside=beside, rank=rank, base=base, head=head, why="")
+
+
+def drawn(*pictures: Picture) -> list[tuple[int, list[int], str]]:
+    """Of each picture how long it is, when the kernels of its first lane start, and what is told below."""
+    views = timeline_views(pictures)
+    starts = [view["data"]["sides"][-1]["lanes"][0]["s"] for view in views]
+    return [(view["length_ns"], own, view["note"]) for view, own in zip(views, starts, strict=True)]
+
+
+def test_windows_of_several_ranks_share_a_scale() -> None:
+    """Rank 1 begins 40 ns later and ends 30 ns later; what lies outside of a window is no lane."""
+    found = drawn(picture(0, timeline(began_ns=1_000, length_ns=100)), picture(1, timeline(1_040, 90)))
+    assert found == [(130, [10], ""), (130, [50], "its window begins 40 ns after the first one here")]
+    first, second = timeline_views([picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90))])
+    assert dict(first["sides"][0]["lanes"][0]["paths"])["outside"] == "M100 0h30v20h-30z"
+    assert dict(second["sides"][0]["lanes"][0]["paths"])["outside"] == "M0 0h40v20h-40z"
+    assert dict(second["sides"][0]["lanes"][0]["paths"])["compute"].startswith("M50 4")
+
+
+def test_everything_of_a_window_moves_with_it() -> None:
+    one = timeline(1_040, 90)
+    one["bands"] = [[5, 20, 0]]
+    one["lanes"][0]["exposed"] = [[3, 9]]
+    gap = {"starts": [7], "lengths": [2], "parts": [0], "counts": {}, "waits": {0: [0, 0, 0, 0]}}
+    one["gaps"] = {**gap, "arrows": {0: [0, 4, 0, 9]}}  # type: ignore[typeddict-item]
+    (side,) = timeline_views([picture(0, timeline(1_000, 100)), picture(1, one)])[1]["data"]["sides"]
+    assert side["bands"] == [[45, 20, 0]]
+    assert side["gaps"]["s"] == [47]
+    assert side["gaps"]["a"] == {0: [0, 44, 0, 49]}
+    assert one["bands"] == [[5, 20, 0]]  # it may be drawn elsewhere, too
+
+
+@pytest.mark.parametrize(
+    ("pictures", "expected"),
+    [
+        ([picture(0, timeline(1_000, 100))], [(100, [10], "")]),
+        (
+            [picture(0, timeline(1_000, 100)), picture(1, timeline(1_150, 90))],
+            [(100, [10], far := "it is not drawn beside the other ranks: they would take 240 ns"), (90, [10], far)],
+        ),
+        (
+            [picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90), beside="another")],
+            [(100, [10], ""), (90, [10], "")],
+        ),
+        (
+            [picture(0, timeline(1_000, 100)), picture(1, timeline(None, 90, clock="not placed"))],
+            [(100, [10], ""), (100, [10], "beside the other ranks it is not placed")],
+        ),
+        (  # less than it may be wrong by
+            [picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90, error_ns=40, clock="placed to 40 ns"))],
+            [(130, [10], ""), (130, [50], "beside the other ranks it is placed to 40 ns")],
+        ),
+    ],
+    ids=["one rank", "far apart", "of two runs", "nobody knows", "less than its error"],
+)
+def test_what_is_drawn_by_itself(pictures: list[Picture], expected: list[tuple[int, list[int], str]]) -> None:
+    assert drawn(*pictures) == expected
+
+
+def test_base_and_head_have_a_clock_each() -> None:
+    pictures = [
+        picture(0, timeline(1_000, 100), timeline(70_000, 100)),
+        picture(1, timeline(1_040, 90), timeline(70_010, 90)),
+    ]
+    base, head = timeline_views(pictures)[1]["data"]["sides"]
+    assert (base["lanes"][0]["s"], head["lanes"][0]["s"]) == ([20], [50])
+
+
+def test_the_page_of_ranks_in_one_file(project: Project) -> None:
+    trace = TraceBuilder()
+    for rank in range(2):
+        gpu = trace.process(pid=100 + rank, device=rank)
+        for at in range(0, 90_000, 10_000):
+            gpu.range("forward chunk 0 backward chunk 0", at + 1_500 * rank, at + 9_000)
+            gpu.kernel("gemm", at + 1_500 * rank + 10, at + 6_000)
+    trace.write(project.root / "run.sqlite")
+    project.gate("- busy_ns <= 1ns")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", code=1)
+    page = Page((project.root / "page.html").read_text())
+    assert "its window begins 1 500 ns after the first one here" in page.text
+    assert {tuple(one["sides"][0]["lanes"][0]["s"]) for one in page.data} == {(10,), (1_510,)}
+    assert [one["length"] for one in page.data] == [9_000, 9_000]
+    assert [one["d"] for one in page.by_class("outside")] == ["M0 0h1500v20h-1500z"] * 2  # the lane, and the gaps
+
+
+def test_the_page_of_ranks_on_two_hosts(project: Project) -> None:
+    """Their clocks are 250 ms apart, and their windows begin together but for some microseconds."""
+    write_data_parallel(project.root / "run", DataParallelShape(late_us=500, hosts=2))
+    project.gate("convention: kineto\ntrace: run\nassertions: [wall_exposed_all_ns <= 1us]")
+    project.pytest("--nsys-html=page.html", code=1)
+    text = (project.root / "page.html").read_text()
+    assert text.count("beside the other ranks it is placed to within 5 500 ns by the ends of matched collectives") == 2
+    assert "after the first one here" not in text
