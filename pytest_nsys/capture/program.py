@@ -96,13 +96,16 @@ FIRST_SPECIAL_STEP = 0xFFFFFFF0
 FLAGS = {
     "trace": "cuda,nvtx",
     "cuda-graph-trace": "node",
+    "cuda-event-trace": "auto",
     "capture-range": "cudaProfilerApi",
     "capture-range-end": "stop-shutdown",
     "delay": "0",
     "stats": "false",
     "force-overwrite": "true",
 }
-"""Of ``nsys profile``: CUDA and NVTX alone, the kernels of CUDA graphs one by one, and only the profiled step."""
+"""Of ``nsys profile``: CUDA and NVTX alone, the kernels of CUDA graphs one by one, the events that streams wait for
+where these change the run little, and only the profiled step.
+"""
 
 OUTPUT_ENDS_S = 5.0
 LONGEST_LINE = 4096
@@ -182,14 +185,23 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
-def profile_words(nsys: str, capture: Capture, known: frozenset[str] | None = None) -> list[str]:
-    """The command line of ``nsys profile``; options that this nsys does not know are left out.
+def flags_of(nsys: Nsys) -> dict[str, str]:
+    """``FLAGS``, as far as this nsys knows them."""
+    known = nsys.options("profile")
+    flags = {name: value for name, value in FLAGS.items() if name in known}
+    if "cuda-event-trace" in flags and not nsys.takes("profile", "cuda-event-trace", "auto"):
+        flags["cuda-event-trace"] = "true"
+    return flags
+
+
+def profile_words(nsys: str, capture: Capture, flags: Mapping[str, str] = FLAGS) -> list[str]:
+    """The command line of ``nsys profile``, with flags that the capture's own options replace.
 
     The node's number in the report's name is filled in on each node, by nsys itself, where several are captured.
     """
-    flags = {n: v for n, v in FLAGS.items() if not (capture.whole_run and n in OF_THE_RANGE)}
     given = [option.partition("=")[0].lstrip("-") for option in capture.options]
-    flags = {n: v for n, v in flags.items() if n not in given and (known is None or n in known)}
+    given += OF_THE_RANGE if capture.whole_run else ()
+    flags = {n: v for n, v in flags.items() if n not in given}
     node = "%q{SLURM_NODEID}" if capture.nodes > 1 else str(capture.node)
     folder = str(capture.folder.absolute()).replace("%", "%%")
     output = f"--output={folder}/{capture.name}_node{node}"
@@ -205,8 +217,7 @@ def run_capture(capture: Capture, job: Job, *, force: bool = False) -> Captured:
     nsys = _nsys(capture, job)
     _ready(capture, job, force=force)
     before = _gpus(capture)
-    known = nsys.options("profile")
-    words = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, known)
+    words = profile_words("nsys" if capture.nodes > 1 else nsys.path, capture, flags_of(nsys))
     if capture.nodes > 1:
         words = [*_srun(capture), *words]
     elif shutil.which(capture.program[0]) is None:

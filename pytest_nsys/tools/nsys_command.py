@@ -33,6 +33,7 @@ _DAMAGED = re.compile(
 _FULL = re.compile(r"disk is full|no space left|quota exceeded|file size limit", re.IGNORECASE)
 _NOT_OPENED = re.compile(r"unable to open database file|permission denied|read-only file system", re.IGNORECASE)
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+_NEXT_OPTION = re.compile(r"\n\s*-{1,2}[a-z]")
 _PERCENT = re.compile(rb"([0-9]{1,3})%")
 
 
@@ -45,7 +46,13 @@ class Nsys:
 
     def options(self, command: str) -> frozenset[str]:
         """The long options that ``nsys COMMAND --help`` names, without dashes: an unknown one would end it."""
-        return _options(self.path, command)
+        return frozenset(_OPTION.findall(_help(self.path, command)))
+
+    def takes(self, command: str, option: str, value: str) -> bool:
+        """Whether the help names the value where it explains the option: an unknown one would end the command."""
+        _, _, behind = _help(self.path, command).partition(f"--{option}=")
+        explained = _NEXT_OPTION.split(behind, maxsplit=1)[0]
+        return re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", explained) is not None
 
 
 def find_nsys() -> Nsys | None:
@@ -64,8 +71,8 @@ def _found(path: str) -> Nsys:
 
 
 @functools.cache
-def _options(path: str, command: str) -> frozenset[str]:
-    return frozenset(_OPTION.findall(_run([path, command, "--help"])[1]))
+def _help(path: str, command: str) -> str:
+    return _run([path, command, "--help"])[1]
 
 
 def short(version: str) -> str:

@@ -18,7 +18,7 @@ from tests.support.fake_nsys import FULL, VERSION, FakeNsys, fake_on_path, needs
 from tests.support.gates import Project, write_trace
 
 FLAGS = [
-    *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--capture-range=cudaProfilerApi"),
+    *("--trace=cuda,nvtx", "--cuda-graph-trace=node", "--cuda-event-trace=auto", "--capture-range=cudaProfilerApi"),
     *("--capture-range-end=stop-shutdown", "--delay=0", "--stats=false", "--force-overwrite=true"),
 ]
 SRUN = """#!{python} -S
@@ -94,12 +94,31 @@ def test_the_report_of_an_old_nsys_is_found(project: Project, nsys: FakeNsys) ->
     assert not any(word.startswith("--cuda-graph-trace") for word in nsys.asked("profile")[0])
 
 
+@pytest.mark.parametrize(
+    ("explained", "asked"),
+    [
+        ("Possible values are 'auto', 'true' or 'false'.", ["--cuda-event-trace=auto"]),
+        ("Possible values are 'true' or 'false'.\n\n\t--automatic=\n\n\t   Is 'auto'.", ["--cuda-event-trace=true"]),
+        (None, []),
+    ],
+)
+def test_events_are_asked_for_in_the_words_of_this_nsys(
+    project: Project, nsys: FakeNsys, explained: str | None, asked: list[str]
+) -> None:
+    """``auto`` leaves them out of programs whose streams share one queue, where they would hold each other up."""
+    unknown, explains = ((), {"cuda-event-trace": explained}) if explained else (("cuda-event-trace",), {})
+    nsys.tell(content=nsys.folder / "good.sqlite", unknown=unknown, explains=explains)
+    project.command("capture", "--", "true", code=0)
+    (words,) = nsys.asked("profile")
+    assert [word for word in words if word.startswith("--cuda-event")] == asked
+
+
 def test_options_for_nsys_take_the_place_of_ours(project: Project, nsys: FakeNsys) -> None:
     more = ("--nsys-option=--sample=none", "--nsys-option=--trace=nvtx")
     project.command("capture", "--whole-run", *more, "--no-export", "--", "true", "--trace=x", code=0)
     (words,) = nsys.asked("profile")
     output = f"--output={project.root}/traces/step_node0"
-    own = ["--cuda-graph-trace=node", "--delay=0", "--stats=false", "--force-overwrite=true"]
+    own = ["--cuda-graph-trace=node", "--cuda-event-trace=auto", "--delay=0", "--stats=false", "--force-overwrite=true"]
     assert words == ["profile", *own, "--sample=none", "--trace=nvtx", output, "true", "--trace=x"]
     assert nsys.asked("export") == []
 

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -61,7 +61,8 @@ options = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
 if words == ["--version"]:
     print(f"NVIDIA Nsight Systems version {{told['version']}}-234433681190v0")
 elif words[1:] == ["--help"]:
-    print("".join(f"\\t--{{name}}=\\n\\n\\t   What it does.\\n" for name in told["options"]))
+    for name in told["options"]:
+        print(f"\\t--{{name}}=\\n\\n\\t   {{told['explains'].get(name, 'What it does.')}}\\n")
 elif words[0] == "export":
     unknown = [name for name in options if name not in told["options"]]
     if unknown:
@@ -88,6 +89,9 @@ elif words[0] == "profile":
     sys.exit(done.returncode if told["profile_code"] is None else told["profile_code"])
 """
 
+EXPLAINED = {"cuda-event-trace": "Possible values are 'auto', 'true' or 'false'."}
+"""What the help says of an option."""
+
 
 @dataclass
 class FakeNsys:
@@ -108,9 +112,20 @@ class FakeNsys:
         leaves: tuple[str, ...] = (".nsys-rep",),
         profile_code: int | None = None,
         unknown: tuple[str, ...] = (),
+        explains: Mapping[str, str] = EXPLAINED,
     ) -> None:
         options = [
-            *("type", "output", "trace", "cuda-graph-trace", "capture-range", "capture-range-end", "delay", "stats"),
+            *(
+                "type",
+                "output",
+                "trace",
+                "cuda-graph-trace",
+                "cuda-event-trace",
+                "capture-range",
+                "capture-range-end",
+                "delay",
+                "stats",
+            ),
             *("force-overwrite", "sample"),
             *(["include-blobs"] if blobs else []),
         ]
@@ -124,9 +139,10 @@ class FakeNsys:
             "options": [name for name in options if name not in unknown],
             "leaves": leaves,
             "profile_code": profile_code,
+            "explains": dict(explains),
         }
         nsys_command._found.cache_clear()
-        nsys_command._options.cache_clear()
+        nsys_command._help.cache_clear()
         self.folder.mkdir(exist_ok=True)
         (self.folder / "nsys.json").write_text(json.dumps(told))
         script(self.folder / "nsys", SCRIPT.format(python=sys.executable, magic=MAGIC))
