@@ -11,7 +11,8 @@ What no ends can tell is a delay that one host has in each and every collective 
 
 Where no ends are matched the starts of the sessions place a clock, to draw timelines. They are off by what hosts
 disagree about the time, which nothing here can tell, so no wait stands on them. And they doubt a match: where by them
-the n-th collective of one file is rather another one of the other file, and the ends fit that no worse, nobody knows.
+the n-th collective of one file is rather another one of the other file, and the ends fit that about as well, nobody
+knows which it is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier"
 FEWEST = 5
 """Matched ends by which two clocks are held against each other: where chance says who ends first, all of so many are on
 one side of the truth once in 16 times.
+"""
+
+HARDLY_WORSE = 2
+"""How many times as far the ends of another match may be from each other, to fit about as well: lengths of steps differ
+by much more than moments at which a collective ends.
 """
 
 WITHIN = 95
@@ -243,11 +249,11 @@ def _doubt(group: MatchedGroup, ends: Ends, clocks: tuple[Clock, Clock], zeros: 
     if any(kinds[k] != kinds[k + shift] for k in both):
         return None
     matched, shifted = ([there[k] - here[k + by] for k in both] for by in (0, shift))
-    if _spread(shifted) > _spread(matched):
+    if _spread(shifted) > HARDLY_WORSE * _spread(matched):
         return None
     return (
         f"by the starts of their sessions its files are {counted(abs(shift), 'collective')} apart, and the ends fit "
-        "that no worse: profile the same steps on all ranks"
+        "that about as well: profile the same steps on all ranks"
     )
 
 

@@ -576,6 +576,31 @@ def test_two_machines_in_one_file_are_two_clocks(tmp_path: Path) -> None:
     assert whole(path, "collective_wait_ns") == {zero: 2_000, one: 0}
 
 
+@pytest.mark.parametrize("late_ns", [0, 50_000])
+def test_two_reports_of_nsys_from_two_hosts(tmp_path: Path, late_ns: int) -> None:
+    """Rank 3 is late to each of eight sums, or no rank is; the host of ranks 2 and 3 ends each at odds by some us."""
+    (tmp_path / "run").mkdir()
+    for host in range(2):
+        trace = TraceBuilder()
+        trace.insert("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_767_355_200_000_000_000 - 10_000_000 * host)
+        nccl = NcclRanges(trace)
+        for rank in (2 * host, 2 * host + 1):
+            process = trace.process(pid=100 + rank, device=rank % 2)
+            nccl.communicator(process, COMM, ranks=4, rank=rank)
+            for k in range(8):
+                at = 1_000_000 * k + 10_000_000 * host
+                nccl.call(process, "ncclAllReduce", at + 100, at + 200, COMM, 64)
+                start, end = at + 400_000 + late_ns * (rank == 3), at + 600_000 + 1_000 * host * (k % 3 - 1)
+                process.kernel("ncclDevKernel_AllReduce", start, end, launch_ns=at + 150)
+        trace.write(tmp_path / "run" / f"host{host}.sqlite")
+    waits = whole(tmp_path / "run", "collective_wait_ns")
+    assert waits == {(rank, "comm0", "AllReduce"): 8 * late_ns for rank in range(3) if late_ns}
+    if late_ns:
+        assert whole(tmp_path / "run", "straggler_lag_ns") == {(3, "comm0", "AllReduce"): 8 * late_ns}
+    said = notes(tmp_path / "run", "collective_wait_ns", convention=KINETO, window="run")
+    assert "group comm0: waits are known to within 1 000 ns a collective, by 8 matched ends on 2 clocks" in said
+
+
 def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:
     path = nsys_trace(tmp_path / "a.sqlite", lambda n, p: call_and_kernel(n, p, "ncclAllReduce", 4_000))
     execute(path, "UPDATE NVTX_EVENTS SET binaryData = NULL")

@@ -290,7 +290,7 @@ def test_a_collective_that_was_matched_wrongly_counts_with_its_own_error() -> No
         ({}, False),
     ],
 )
-def test_a_match_is_doubted_where_another_one_fits_no_worse(zeros: dict[int, int], doubted: bool) -> None:
+def test_a_match_is_doubted_where_another_one_fits_as_well(zeros: dict[int, int], doubted: bool) -> None:
     """A file that began a collective later, all of which are alike."""
     spans = spans_of(range(0, 20_000, 1_000), 300, 200)
     apart = APART if zeros.get(1, 0) > NOON else 0
@@ -299,6 +299,16 @@ def test_a_match_is_doubted_where_another_one_fits_no_worse(zeros: dict[int, int
         assert "by the starts of their sessions its files are 1 collective apart" in why_not(files)
     else:
         assert files.measured()[1].shares
+
+
+@pytest.mark.parametrize(("late", "doubted"), [((0, 0, 1, 1, 1, 1), True), ((0, 300, 0, 300, 0, 300), False)])
+def test_a_match_is_kept_where_the_ends_fit_it_much_better(late: Sequence[int], doubted: bool) -> None:
+    """Ends that are late in the same way on both: another match leaves what two neighbours differ by."""
+    here = [1_000 * k + late[k % 6] for k in range(24)]
+    there = [end + k % 2 for k, end in enumerate(here)]
+    spans = [[(end - 50, end) for end in own] for own in (here, there)]
+    files = of_one_group([0, 1], spans, {0: 0, 1: 0}, zeros={0: NOON, 1: NOON + 1_000})
+    assert bool(files.measured()[1].unmatched) is doubted
 
 
 def test_a_match_is_not_doubted_where_the_ends_fit_it_better() -> None:
