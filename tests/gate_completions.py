@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY
+from pytest_nsys.gates.convention_keys import AUTO
 
+FOUND: Mapping[str, str] = {AUTO: "The convention and the anchor that the trace fits (default)."}
 CONVENTIONS: Mapping[str, str] = {
     "pithtrain": "DualPipeV of PithTrain: chunks of forward and backward, stages stage1_f … stage5_b.",
     "generic": "Kernels and ranges of any program. Give it an anchor.",

@@ -15,7 +15,6 @@ from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.convention_keys import AUTO
 from pytest_nsys.gates.keys import KEYS, SOURCE
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
 from pytest_nsys.gates.limits import NOISE
@@ -26,6 +25,7 @@ from tests.gate_completions import (
     CONVENTIONS,
     DIMENSIONS,
     FILE,
+    FOUND,
     MAPPINGS,
     NAMES,
     SENTENCES,
@@ -222,7 +222,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "texts": _one_or_some(_of("text")),
     "text_read_by_hand": _of("text"),
     "line": _of("text"),
-    "convention": {"anyOf": [_choice([AUTO]), _of("built_in"), {"keys": "convention"}]},
+    "convention": {"anyOf": [offered(FOUND), _of("built_in"), {"keys": "convention"}]},
     "built_in": offered(CONVENTIONS),
     "window": {
         "anyOf": [

@@ -10,6 +10,7 @@ import pytest
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.windows import WORDS
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.gates.convention_keys import AUTO
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from tests.gate_completions import MAPPINGS, SENTENCES
 from tests.gate_schema import PATH
@@ -33,7 +34,7 @@ def offered(editor: LanguageServer, typed: str, below: str = "assertions:\n  - n
 
 def test_words_are_offered(editor: LanguageServer) -> None:
     assert set(offered(editor, "window: ")) == {*WORDS}
-    assert set(offered(editor, "convention: ")) >= {*BUILT_IN}
+    assert set(offered(editor, "convention: ")) == {AUTO, *BUILT_IN}
     assert set(offered(editor, "convention:\n  extends: ")) == {*BUILT_IN}
     assert set(offered(editor, "assertions:\n  - metric: ", "")) == {*METRICS}
     assert set(offered(editor, "assertions:\n  - metric: overlap\n    balance: ", "")) >= {"pp", "ep"}
@@ -64,7 +65,7 @@ def test_sentences_are_snippets(editor: LanguageServer) -> None:
         ("windw: last", "2: Property windw is not allowed."),
         ("window: [first]", "2: "),
         ("kernels: all", '2: Value is not accepted. Valid values: "contained", "clipped", "launched".'),
-        ("convention: pithtran", '2: Value is not accepted. Valid values: "pithtrain", "generic"'),
+        ("convention: pithtran", '2: Value is not accepted. Valid values: "auto", "pithtrain"'),
         ("tolerance: {rel: 5}", "2: no share of the baseline, such as 5%"),
         ("tolerance: {abs: 5%}", "2: no amount such as 50us, 1pp or 2"),
         ("trace: {a: b}", "2: "),
