@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from pytest_nsys.core.model import Stream
@@ -42,4 +43,4 @@ class StreamWait(NamedTuple):
 
 def each_once(waits: Iterable[StreamWait]) -> list[StreamWait]:
     """The waits in the order of their place, each once however often the trace repeats it."""
-    return sorted(set(waits), key=lambda wait: (wait.at, wait.stream, wait.recorded_on or (), wait.recorded_at or ()))
+    return sorted(dict.fromkeys(waits), key=attrgetter("at"))

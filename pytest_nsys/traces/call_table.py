@@ -32,8 +32,10 @@ EMPTY = CallTable(array("q"), NO_CALLS)
 
 def earliest_calls(correlation: Column, calls: LaunchCalls) -> CallTable:
     """The earliest of some calls by correlation; those whose correlation is NO_LAUNCH have none."""
+    keys: list[Column] = [correlation, *calls]
     having = columns.where_not(columns.equal(correlation, NO_LAUNCH))
-    keys = [columns.take(column, having) for column in (correlation, *calls)]
+    if len(having) < len(correlation):
+        keys = [columns.take(column, having) for column in keys]
     order, ids = columns.order(*keys), columns.values(keys[0])
     behind = columns.places(columns.take(keys[0], order), ids)
     first = columns.take(order, array("q", [0]) + behind[:-1]) if ids else ids

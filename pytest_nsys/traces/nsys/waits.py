@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Stream
@@ -66,9 +67,13 @@ def read_waits(
     for pid, device, context in kernel_places():
         devices[pid, context].add(device)
 
+    @cache
+    def stream_of(global_pid: int, device: int, context: int, number: int) -> Stream:
+        known = devices.get((global_pid, context), {device})
+        return Stream(device if device in known else min(known), context, number)
+
     def stream(call: EventCall) -> Stream:
-        known = devices.get((call.global_pid, call.context), {call.device})
-        return Stream(call.device if call.device in known else min(known), call.context, call.stream)
+        return stream_of(call.global_pid, call.device, call.context, call.stream)
 
     found: dict[int, list[StreamWait]] = defaultdict(list)
     for wait in waits:
