@@ -338,7 +338,7 @@ def _typicality(subject: Subject) -> Said | None:
 def _clocks(subject: Subject) -> Said:
     number = clocks(subject.run.ranks)
     words = f"the ranks stand on {counted(number, 'clock')}"
-    why = "times of two files or machines cannot be held against each other"
+    why = "times of two files or machines are known beside each other only so well"
     return number, words, why, "profile all ranks into one report"
 
 

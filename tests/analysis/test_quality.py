@@ -259,8 +259,9 @@ CASES: dict[str, Case] = {
     "several clocks": (
         {"edit": two_machines, "label": LABEL.replace("/4", "/3")},
         "clocks: 1",
-        "trace quality: the ranks stand on 2 clocks (bound: at most 1): times of two files or machines cannot be held "
-        "against each other; profile all ranks into one report, or write quality: {clocks: 2} in the gate file",
+        "trace quality: the ranks stand on 2 clocks (bound: at most 1): times of two files or machines are known "
+        "beside each other only so well; profile all ranks into one report, or write quality: {clocks: 2} in the gate "
+        "file",
         "window_ns",
     ),
 }
