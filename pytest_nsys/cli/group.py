@@ -61,6 +61,10 @@ COMMANDS = {
         "init",
         "Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.",
     ),
+    "doctor": (
+        "doctor",
+        "Say why there is nothing: what is installed, whether pytest loads the plugin here, what TRACES hold.",
+    ),
     "lint": ("lint", "Check gate files (or folders of them), without a trace."),
     "bisect-exit": (
         "bisect_exit",

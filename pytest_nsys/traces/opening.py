@@ -314,6 +314,18 @@ def open_trace(path: Path) -> Trace:
     return _reader_of(path)(path)
 
 
+def format_of(path: Path) -> str:
+    """What wrote a trace, and as what, in words. Raises TraceError for a file that cannot be read."""
+    reader = _reader_of(path)
+    if reader is _json:
+        from pytest_nsys.traces.chrome.writers import WRITERS, writer_of
+
+        found = writer_of(path)
+        return next((name for name, writer in WRITERS.items() if writer is found), "JSON")
+    kind = "report" if reader is _report else "Parquet export" if reader is _parquet else "SQLite export"
+    return f"{kind} of nsys"
+
+
 def usual_convention(path: Path) -> Usual | None:
     """Under which convention a trace of this format is usually read, None for exports of nsys; a cut is read under that
     of the cut. Raises TraceError for a file that cannot be read, UsageMistake for a cut whose convention is not known.

@@ -1,0 +1,146 @@
+"""What does ``pytest-nsys doctor`` find, for a person on one screen, and for a program as one object?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Struct
+
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.reports.session.json_report import Count, doc
+from pytest_nsys.reports.tables import as_json
+
+WIDTH = 110
+LABEL = 13
+SHOWN = 3
+WHOLE_WORDS: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+
+
+class Plugin(Struct):
+    """Whether pytest loads the plugin in this folder."""
+
+    active: bool
+    why_not: Annotated[str, doc("Empty where it is active.")]
+    rootdir: str | None
+    inifile: str | None
+
+
+class Surroundings(Struct):
+    """What is installed, and what pytest does here."""
+
+    pytest_nsys: str
+    python: str
+    executable: str
+    pytest: str
+    plugin: Plugin
+    nsys: Annotated[str | None, doc("Version of the nsys on PATH.")]
+    extras: Annotated[dict[str, bool], doc("Whether the packages of each extra, and xdist, can be imported.")]
+    notes: Annotated[list[str], doc("What may surprise, and is no problem by itself.")]
+
+
+class TraceFile(Struct):
+    path: str
+    format: str
+    profiler: Annotated[str | None, doc("Version of the profiler.")]
+
+
+class Group(Struct):
+    """The metrics that one command shows. ``without`` are those that have no row, by the reason."""
+
+    name: str
+    metrics: Count
+    with_rows: Count
+    without: dict[str, list[str]]
+
+
+class Run(Struct):
+    """What the traces hold, all of them one run."""
+
+    files: list[TraceFile]
+    ranks: list[int]
+    gpu: str | None
+    convention: Annotated[str, doc("Convention and anchor, and where they were found.")]
+    anchored: Annotated[bool, doc("Whether a range of the traces repeats around their kernels.")]
+    measured_as: str
+    quality: Annotated[list[str], doc("Bounds of trace quality that are crossed.")]
+    groups: list[Group]
+
+
+class Diagnosis(Struct):
+    """What `pytest-nsys doctor --format json` prints."""
+
+    version: Annotated[int, doc("Of this shape: 1.")]
+    good: Annotated[bool, doc("Whether nothing is missing.")]
+    problems: Annotated[list[str], doc("What is missing, the most urgent first, each with what to do.")]
+    surroundings: Surroundings
+    run: Annotated[Run | None, doc("None where no trace was given, or none can be read.")]
+
+
+def as_json_report(found: Diagnosis) -> str:
+    """One object."""
+    return as_json(msgspec.to_builtins(found))
+
+
+def as_text(found: Diagnosis) -> str:
+    """One screen: what is there, then what is missing."""
+    lines = [*_surroundings(found.surroundings)]
+    if found.run is not None:
+        lines += ["", *_run(found.run)]
+    lines += [""]
+    lines += [f"missing: {problem}" for problem in found.problems] or ["nothing is missing"]
+    return "\n".join(printable(line, 2000) for line in lines) + "\n"
+
+
+def _line(label: str, text: str, indent: str = "") -> list[str]:
+    further = f"{indent}  " if indent else ""
+    own = wrap(text, WIDTH - LABEL, initial_indent=indent, subsequent_indent=further, **WHOLE_WORDS) or [""]
+    return [f"{label if not n else '':{LABEL}}{part}" for n, part in enumerate(own)]
+
+
+def _surroundings(found: Surroundings) -> Iterator[str]:
+    yield from _line("python", f"{found.python} ({found.executable})")
+    ini = os.path.relpath(found.plugin.inifile, found.plugin.rootdir) if found.plugin.inifile else "no ini file"
+    yield from _line("pytest", f"{found.pytest}, rootdir {found.plugin.rootdir}, {ini}")
+    for note in found.notes:
+        yield from _line("", f"note: {note}")
+    active = "active" if found.plugin.active else f"NOT active: {found.plugin.why_not}"
+    yield from _line("plugin", f"pytest-nsys {found.pytest_nsys}, {active}")
+    yield from _line("nsys", found.nsys or "not on PATH: reports (.nsys-rep) cannot be read, exports can")
+    yield from _line("extras", ", ".join(f"{name} {'yes' if there else 'no'}" for name, there in found.extras.items()))
+
+
+def _run(found: Run) -> Iterator[str]:
+    for file in found.files[:SHOWN]:
+        version = f" {file.profiler}" if file.profiler else ""
+        yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {file.format}{version}")
+    if len(found.files) > SHOWN:
+        yield from _line("", f"… and {len(found.files) - SHOWN} more files")
+    yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU not told"])))
+    yield from _line("convention", f"{found.convention.removeprefix('convention ')}; {found.measured_as}")
+    crossed = f"{counted(len(found.quality), 'bound')} crossed, see below" if found.quality else "every bound holds"
+    yield from _line("quality", crossed)
+    for n, group in enumerate(found.groups):
+        yield from _line("" if n else "metrics", f"{group.name:<12}{group.with_rows} of {group.metrics} have rows")
+        for reason, names in group.without.items():
+            yield from _line("", f"{named(names)}: {reason}", indent="  ")
+
+
+def named(names: Sequence[str]) -> str:
+    """Some names, and how many more."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN + 1 else ""
+    return ", ".join(names[:SHOWN] if more else names) + more
+
+
+def problems_of(surroundings: Surroundings, run: Run | None, unreadable: Iterable[str] = ()) -> list[str]:
+    """What is missing, the most urgent first."""
+    found = [*unreadable]
+    if not surroundings.plugin.active:
+        found.append(surroundings.plugin.why_not)
+    if run is not None:
+        found += run.quality
+        found += [] if run.anchored else ["no range of the trace repeats: mark the step (NVTX, record_function)"]
+    return found
