@@ -13,13 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
+from pytest_nsys.analysis.capture_cache import CaptureCache, Files, check_two_runs
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.fitting import Choice
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.fitting import GENERIC, Choice
+from pytest_nsys.analysis.measurements import Measurements
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, measured, metric_called
 from pytest_nsys.analysis.quality import Bounds
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, UsedWindow, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean, naming
 from pytest_nsys.core.file_names import GATE_SUFFIX
@@ -27,15 +28,24 @@ from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates import gate_file
-from pytest_nsys.gates.assertion import Assertion, GateFile, Location, requests_of
+from pytest_nsys.gates.assertion import (
+    Assertion,
+    FromBaseline,
+    GateFile,
+    Location,
+    Requirement,
+    Severity,
+    requests_of,
+)
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
-from pytest_nsys.gates.sentences import parse_sentence
+from pytest_nsys.gates.sentences import Subject, asserted, parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE
+from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Comparison, Pair, compare_pairs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -160,8 +170,9 @@ class NsysRun:
         others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
         names ranks that may lack stages.
         """
-        measured, captures = metric_of(metric), self.captures
-        spec = self._spec(window, span, kernels)
+        captures = self.captures
+        asked, spec = captures.metric(metric_of(metric).name), self._spec(window, span, kernels)
+        spec = OUTSIDE if asked.outside else spec
         if not isinstance(allow_missing, Mapping | None):
             raise ArgumentMistake(f"allow_missing= maps stages to ranks, as {{'stage1_*': [0]}}, not {allow_missing!r}")
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
@@ -169,14 +180,14 @@ class NsysRun:
             raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")
         selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
         captures.refuse_twins(spec)
-        table = captures.rows(measured, spec)
+        table = captures.rows(asked, spec)
         try:
             if lost := lacking(table, selectors):
                 raise NothingSelected(lost)
             found = complete(table, selectors, excused)
         except NothingSelected as nothing:
             raise NoRows(f"{metric}: no data: {nothing}") from None
-        return [MetricRow(metric, labels, value, measured.unit) for labels, value in found]
+        return [MetricRow(asked.name, labels, value, asked.unit) for labels, value in found]
 
     def to_records(self, metric: str, **asked: Any) -> list[dict[str, Label | float]]:
         """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; asked for as by
@@ -196,23 +207,27 @@ class NsysRun:
 
 
 def open_run(
-    paths: Paths,
+    paths: Paths = (),
     *,
     convention: Named | None = None,
     anchor: str | None = None,
     workload: Workload | None = None,
+    measurements: Paths = (),
 ) -> NsysRun:
     """Open a trace, or a list of captures of one program, whose rows then are medians over them.
 
+    ``measurements`` are JSON files of what the program wrote down, one (or a glob) for each capture; without any trace
+    they are the run, of which ``measured NAME`` has rows.
     ``convention`` is a built-in name, a YAML file (a convention, or a gate file that has one) or one of your own; by
     default it is found in the trace. ``anchor`` is the pattern (``%``) of the range that repeats, where it is
     another than the convention's. Raises UsageMistake for a path or name that means nothing, TraceError for a trace
     that cannot be read.
     """
-    values, cache = _values(paths), CaptureCache()
+    beside, cache = measurements_of(_values(measurements, needed=False), Path()), CaptureCache()
+    values = _values(paths, needed=not beside)
 
     def opened(gate: GateFile) -> Captures:
-        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate))
+        return cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate), beside)
 
     def resolve(gate: GateFile, anchor: str | None) -> GateFile:
         return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
@@ -264,38 +279,52 @@ def compare(
     *,
     convention: Named | None = None,
     anchor: str | None = None,
+    base_measurements: Paths = (),
+    head_measurements: Paths = (),
 ) -> Comparison:
     """Hold the run ``head`` against the run ``base``: its ``result``, its ``rows`` worst first, what came and went.
 
     ``gate`` is the gate file that judges, under its own convention; without one a built-in set of assertions does.
     Raises as :func:`judge` does.
     """
-    sides = _values(base), _values(head)
+    outside = _values(base_measurements, needed=False), _values(head_measurements, needed=False)
+    beside = measurements_of(outside[0], Path()), measurements_of(outside[1], Path())
+    sides = _values(base, needed=not all(beside)), _values(head, needed=not all(beside))
     check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
     if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
     named, written = convention_of(convention, anchor), None if gate is None else load_gate_file(Path(gate))
     with contextlib.closing(CaptureCache()) as cache:
-        judging = written or usual_gate(named, usual_window(cache, sides[0], named, anchor))
-        return compare_pairs([pair_of(cache, judging, *sides, anchor)], *sides)
+        if written is None:
+            usual = usual_gate(named, usual_window(cache, sides[0], named, anchor), of_trace=any(sides))
+            written = with_measured(usual, *beside)
+        return compare_pairs([pair_of(cache, written, *sides, anchor, beside)], *(sides if any(sides) else outside))
 
 
 def pair_of(
-    cache: CaptureCache, gate: GateFile, base: Sequence[str], head: Sequence[str], anchor: str | None = None
+    cache: CaptureCache,
+    gate: GateFile,
+    base: Sequence[str],
+    head: Sequence[str],
+    anchor: str | None = None,
+    measurements: tuple[Files, Files] = ((), ()),
 ) -> Pair:
     """Both runs under the convention of a gate file, which is that of base where none is named; an error names its
-    side. ``anchor`` is the pattern of one that is named.
+    side. ``anchor`` is the pattern of one that is named, ``measurements`` stand beside base and head.
     """
 
     def fitting(side: str, values: Sequence[str]) -> Choice:
         with naming(side):
             return cache.fitting(values, Path(), anchor)
 
+    if gate.convention is None and not (base or head):  # measurements alone are read under none
+        gate = replace(gate, convention=GENERIC)
     gate = resolved(gate, lambda: fitting("head", head).convention, lambda: fitting("base", base).convention)
     opened = []
-    for side, values in (("base", base), ("head", head)):
+    for side, values, beside in (("base", base, measurements[0]), ("head", head, measurements[1])):
         with naming(side):
-            opened.append(cache.captures(values, Path(), gate.resolved_convention, gate.workload, requests_of(gate)))
+            convention = gate.resolved_convention
+            opened.append(cache.captures(values, Path(), convention, gate.workload, requests_of(gate), beside))
     return Pair(gate, *opened)
 
 
@@ -304,11 +333,13 @@ def usual_gate(
     window: str = MEDIAN,
     span: Span | None = None,
     kernels: KernelsMode | None = None,
+    *,
+    of_trace: bool = True,
 ) -> GateFile:
-    """The built-in assertions, measured in a certain way."""
+    """The built-in assertions, measured in a certain way; none where there is no trace."""
     name = Path(BUILT_IN_GATE)
     gate = load_gate_file(BUILT_IN_PATH, display=name)
-    measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions]
+    measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions if of_trace]
     # A look at two runs that somebody has: what they lack is a warning, as in every command.
     quality = Bounds(missing_ranks=None, anchors=None)
     return GateFile(name, tuple(measured), convention, quality=quality, window=window, span=span, kernels=kernels)
@@ -324,14 +355,36 @@ def usual_window(
         return MEDIAN if cache.fitting(base, Path(), anchor).anchored else RUN
 
 
+def with_measured(gate: GateFile, base: Files, head: Files) -> GateFile:
+    """The built-in assertions, and one for each name that both sides measured, within the built-in tolerance.
+
+    What is better neither higher nor lower is told where it moves, and not worse by that. Raises TraceError.
+    """
+    if not base or not head:
+        return gate
+    before, now = Measurements(base[0]), Measurements(head[0])
+    tolerance = load_gate_file(BUILT_IN_PATH).tolerance
+    require = Requirement(None, FromBaseline(tolerance), "within the built-in tolerance of baseline")
+    place = Location(gate.path, 1, 1)
+    held = [
+        replace(
+            asserted(Subject(measured(name)), require, measured(name).name, place, gate),
+            severity=Severity.FAIL if now.kind(name).better else Severity.WARN,
+        )
+        for name in now.names
+        if name in before.names
+    ]
+    return replace(gate, assertions=(*gate.assertions, *held))
+
+
 def metric_of(name: str) -> Metric:
     """The metric of a name. Raises ArgumentMistake."""
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
-    if name not in METRICS:
+    if (metric := metric_called(name)) is None:
         hint = did_you_mean(name, METRICS) or "; `pytest-nsys metrics` lists them"
         raise ArgumentMistake(f"unknown metric '{printable(name, 60)}'{hint}")
-    return METRICS[name]
+    return metric
 
 
 def assertion_of(sentence: str, gate: GateFile) -> Assertion:
@@ -358,13 +411,13 @@ def _listed(dimension: str, labels: object) -> list[Label]:
     return found
 
 
-def _values(paths: Paths) -> tuple[str, ...]:
-    """The paths as text. Raises ArgumentMistake for none, UsageMistake for an empty one."""
+def _values(paths: Paths, *, needed: bool = True) -> tuple[str, ...]:
+    """The paths as text. Raises ArgumentMistake for none where one is needed, UsageMistake for an empty one."""
     try:
         found = tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
     except TypeError:
         raise ArgumentMistake("a trace is a path, or a list of them, not " + type(paths).__name__) from None
-    if not found:
+    if not found and needed:
         raise ArgumentMistake("there is no trace: give a path, or several captures")
     check_named(found)
     return found

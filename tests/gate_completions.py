@@ -92,6 +92,11 @@ SENTENCES = (
         "The larger of a share and an amount.",
         "${1:window_ns} below baseline plus max(${2:5%}, ${3:100us})",
     ),
+    Snippet(
+        "a value that the program wrote down",
+        "From measurements:, beside the trace or without one.",
+        "measured ${1:peak_memory} <= ${2:72GiB}",
+    ),
     Snippet("no …", "A time or a count that is zero in every row.", "no ${1:mixed comm streams}"),
     Snippet("a measurement", "A value that the program wrote down.", "measured ${1:mfu} >= ${2:45%}"),
     Snippet("no new kernels", "Every kernel is in the baseline, too.", "no new kernels"),

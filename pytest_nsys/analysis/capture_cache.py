@@ -88,6 +88,8 @@ class CaptureCache:
         Of a run of many files some are looked at. Raises as :meth:`captures` does, and UsageMistake where several
         conventions fit alike.
         """
+        if not captures:  # measurements alone, which are read under none
+            return Choice(GENERIC, GENERIC)
         first = _together(captures, base) if one_run else _named(captures, base)[0]
         paths = tuple(path.resolve() for path in first)
         if (paths, anchor) not in self._fitting:

@@ -23,7 +23,7 @@ from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.structure import KernelSequence, sequences
 from pytest_nsys.analysis.table import UNSEEN, Coordinates, Table, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec, spec_under
-from pytest_nsys.core.errors import GOES_ON, NoRows, TraceError, UsageMistake
+from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, TraceError, UsageMistake
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
@@ -204,6 +204,16 @@ class Captures:
         """The traces of all captures."""
         return tuple(trace.path for capture in self.runs for trace in capture.traces)
 
+    @property
+    def measured_in(self) -> frozenset[Path]:
+        """The files of measurements of all captures."""
+        return frozenset(path.resolve() for capture in self.runs for path in capture.measurements.paths)
+
+    @property
+    def measured_names(self) -> frozenset[str]:
+        """What was measured outside of the traces. Raises TraceError for files that cannot be meant."""
+        return frozenset(name for capture in self.runs for name in capture.measurements.names)
+
     def close(self) -> None:
         """Let the files go."""
         for capture in self.runs:
@@ -212,7 +222,11 @@ class Captures:
 
 def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
     if metric.scope is Scope.CAPTURE:
-        return replace(empty, rows=tuple(metric.rows(capture)))
+        return _of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
+    if not capture.traces:
+        raise NothingMeasured(
+            f"{metric.name} is read off a trace, and none is given beside {capture.measurements.shown}"
+        )
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]
@@ -235,10 +249,14 @@ def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> T
 def _run_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None, empty: Table) -> Table:
     """The rows of all ranks together; of some ranks those that are theirs, where the metric has the dimension."""
     each = [_measured(metric, window, empty) for window in capture.measured(spec).together()]
-    found = _combined(metric, each, "windows", empty)
-    if ranks is None or "rank" not in metric.dimensions:
+    return _of_ranks(_combined(metric, each, "windows", empty), ranks)
+
+
+def _of_ranks(found: Table, ranks: frozenset[int] | None) -> Table:
+    """The rows of some ranks, where rows are of ranks."""
+    if ranks is None or "rank" not in found.dimensions:
         return found
-    at = metric.dimensions.index("rank")
+    at = found.dimensions.index("rank")
     rows = tuple(row for row in found.rows if row.labels[at] in ranks)
     unseen = {labels: error for labels, error in found.unseen.items() if labels[at] in ranks}
     missing = tuple(lost for lost in found.missing if lost[0][at] in ranks)

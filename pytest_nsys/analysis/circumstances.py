@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +36,15 @@ class Key:
     def as_json(self) -> dict[str, Any]:
         """The key in clear, as it stands in the file."""
         return asdict(self) | {"mesh": None if self.mesh is None else dict(sorted(self.mesh.items()))}
+
+    def unlike(self, stated: Mapping[str, Label]) -> Iterator[tuple[str, Label, Label]]:
+        """What is stated of the run and known to be otherwise: its name, as it is stated, and as it is."""
+        known = {**(self.mesh or {}), **self.as_json()}
+        for name, said in stated.items():
+            found = known.get(name)
+            same = str(said).lower() in str(found).lower() if name == "gpu" else said == found
+            if found is not None and not same:
+                yield name, said, found
 
     @property
     def digest(self) -> str:

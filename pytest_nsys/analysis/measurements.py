@@ -50,11 +50,17 @@ class Measurements:
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[Measurement]]:
         found = [each for path in self.paths for each in read_measurements(path)]
-        _refuse_other(found, "run", "run")
+        for field in ("commit", "run"):
+            _refuse_other(found, field, field)
         by_name = grouped((each.metric, each) for each in found)
         for own in by_name.values():
             _check_one(own)
         return by_name
+
+    @property
+    def origin(self) -> Measurement:
+        """The first of them, whose commit and run are those of all. Raises as :attr:`names` does."""
+        return next(iter(self._by_name.values()))[0]
 
     @property
     def names(self) -> Sequence[str]:

@@ -76,15 +76,22 @@ class Updating(Asking):
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 
+class Accepted(NamedTuple):
+    """The run whose rows are written, where its baselines lie, and how its traces are read."""
+
+    traces: Sequence[str]
+    measurements: Sequence[str] = ()
+    baseline_dir: str | None = None
+    executor: str | None = None
+
+
 def update(
     gate_files: Sequence[str],
-    traces: Sequence[str],
+    run: Accepted,
     reason: str,
     *,
     mode: str,
     only: Sequence[str] = (),
-    baseline_dir: str | None = None,
-    executor: str | None = None,
 ) -> int:
     """Write baselines of the gate files; the exit code of the command.
 
@@ -92,10 +99,11 @@ def update(
     """
     words = ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
     words += [f"--nsys-update-only={name}" for name in only]
-    words += [f"--nsys-trace={trace}" for trace in traces]
-    words += [f"--nsys-executor={executor}"] if executor is not None else []
+    words += [f"--nsys-trace={trace}" for trace in run.traces]
+    words += [f"--nsys-measurements={file}" for file in run.measurements]
+    words += [f"--nsys-executor={run.executor}"] if run.executor is not None else []
     asking = Updating()
-    code = ask_pytest(asking, gate_files, baseline_dir, *words)
+    code = ask_pytest(asking, gate_files, run.baseline_dir, *words)
     if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):
         return Exit.MISTAKE
     return Exit.NO_DATA if code and asking.outcomes & {"no data", "incomparable"} else code

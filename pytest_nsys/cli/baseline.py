@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from pytest_nsys.cli.asking import folder_option, stores, update
+from pytest_nsys.cli.asking import Accepted, folder_option, stores, update
 from pytest_nsys.cli.group import Exit, ListingGroup, complain
-from pytest_nsys.cli.options import executor_option, format_option
+from pytest_nsys.cli.options import executor_option, format_option, measurements_option
 from pytest_nsys.cli.output import print_answer, shown
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
@@ -41,6 +41,7 @@ def baseline() -> None:
 @baseline.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
 @click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeated: its captures.")
+@measurements_option("--measurements", "trace")
 @click.option("--reason", required=True, help="Why the new normal is right; stored with the rows.")
 @click.option("--only", metavar="NAME", multiple=True, help="This assertion or metric alone (glob; repeatable).")
 @click.option("--all", "all_rows", is_flag=True, help="Write every row, also those within their tolerance.")
@@ -55,6 +56,7 @@ def refresh(
     /,
     gate_files: tuple[str, ...],
     traces: tuple[str, ...],
+    measurements: tuple[str, ...],
     reason: str,
     only: tuple[str, ...],
     baseline_dir: str | None,
@@ -70,11 +72,13 @@ def refresh(
     if len(asked) > 1:
         raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
     mode = asked[0] if asked else "moved"
-    context.exit(update(gate_files, traces, reason, mode=mode, only=only, baseline_dir=baseline_dir, executor=executor))
+    given = Accepted(traces, measurements, baseline_dir, executor)
+    context.exit(update(gate_files, given, reason, mode=mode, only=only))
 
 
 @baseline.command()
-@click.argument("traces", nargs=-1, required=True, metavar="TRACES…")
+@click.argument("traces", nargs=-1, metavar="TRACES…")
+@measurements_option("--measurements", "trace")
 @click.option(
     *("--gate", "gate_files"),
     multiple=True,
@@ -88,6 +92,7 @@ def refresh(
 def calibrate(
     context: click.Context,
     traces: tuple[str, ...],
+    measurements: tuple[str, ...],
     gate_files: tuple[str, ...],
     reason: str | None,
     baseline_dir: str | None,
@@ -95,18 +100,19 @@ def calibrate(
 ) -> None:
     """Measure the noise of every stored row on TRACES, five or more of one commit.
 
-    Each trace (file, folder or quoted glob) is one run. Accepted values stay as they are; where none are stored, the
-    traces are the accepted runs as well.
+    Each trace (file, folder or quoted glob) is one run; so are measurements without traces. Accepted values stay as
+    they are; where none are stored, the traces are the accepted runs as well.
     """
-    if len(traces) < FEWEST_TRACES:
+    runs = len(traces or measurements)
+    if runs < FEWEST_TRACES:
         raise UsageMistake(
-            f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {len(traces)}: give more"
+            f"noise is measured on {FEWEST_TRACES} or more traces of one commit, not on {runs}: give more"
         )
     found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    said = reason or f"calibrated on {len(traces)} traces"
-    context.exit(update(found, traces, said, mode="calibrate", baseline_dir=baseline_dir, executor=executor))
+    said = reason or f"calibrated on {runs} traces"
+    context.exit(update(found, Accepted(traces, measurements, baseline_dir, executor), said, mode="calibrate"))
 
 
 @baseline.command()

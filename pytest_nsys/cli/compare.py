@@ -12,7 +12,7 @@ import click
 
 from pytest_nsys.analysis.capture_cache import check_two_runs
 from pytest_nsys.cli.group import Exit
-from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measuring, reading
+from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measurements_option, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
@@ -21,8 +21,9 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.library import pair_of, usual_gate, usual_window
+from pytest_nsys.library import pair_of, usual_gate, usual_window, with_measured
 from pytest_nsys.reports.comparison.tables import Shown, headline
+from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
 
@@ -62,6 +63,8 @@ SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.su
 @click.option(
     "--gate", "gates", multiple=True, metavar="FILE", help="Gate file that judges, or folder of them (repeatable)."
 )
+@measurements_option("--base-measurements", "capture of the base")
+@measurements_option("--head-measurements", "capture of the head")
 @click.option("--format", type=click.Choice([*FORMATS]), help="Default: text, or what the name of --output ends in.")
 @click.option("--output", metavar="FILE", help="Write the report into this file; one line of it is printed.")
 @click.option(
@@ -81,6 +84,8 @@ def compare(
     base: tuple[str, ...],
     head: tuple[str, ...],
     gates: tuple[str, ...],
+    base_measurements: tuple[str, ...],
+    head_measurements: tuple[str, ...],
     format: str | None,
     output: str | None,
     comparable_on: tuple[str, ...],
@@ -95,10 +100,12 @@ def compare(
     Exit codes: 0 nothing is worse; 1 something is; 2 a mistake, or a trace that cannot be read; 3 the runs are not
     comparable, or it cannot be decided: no data.
     """
-    sides = _sides(paths, base, head)
+    beside = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
+    sides = ((), ()) if all(beside) and not (paths or base or head) else _sides(paths, base, head)
     traces = [[path for value in side for path in find_traces(value, Path())] for side in sides]
     read = [(path, "is one of the traces") for side in traces for path in side]
     read += [(Path(gate), "is one of the gate files") for gate in gates]
+    read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
     written = format_of(format, output, SUFFIXES, read, default="text")
     form = FORMATS[written]
     gate_paths = _gate_paths(gates)
@@ -110,11 +117,12 @@ def compare(
     with reading(asked.executor, written) as library:
         if not files:
             window = asked.window or usual_window(library, sides[0], asked.named, asked.anchor)
-            files = [usual_gate(asked.named, window, asked.span, asked.kernels)]
+            usual = usual_gate(asked.named, window, asked.span, asked.kernels, of_trace=any(sides))
+            files = [with_measured(usual, *beside)]
         if comparable_on:
             files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
-        pairs = {str(gate.path): pair_of(library, gate, *sides, asked.anchor) for gate in files}
-        found = compare_pairs([*pairs.values()], *sides)
+        pairs = {str(gate.path): pair_of(library, gate, *sides, asked.anchor, beside) for gate in files}
+        found = compare_pairs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
         judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
         if artifacts is not None:

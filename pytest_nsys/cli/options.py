@@ -36,6 +36,7 @@ from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.convention_keys import CONVENTION_HELP, check_named, convention_of
 from pytest_nsys.reports.tables import Format
 from pytest_nsys.tools.executors import SERIAL, WAYS, check_executor, on_terminal
+from pytest_nsys.traces.measurements import measurements_of
 
 LATEST_NS = OPEN_END_NS - 1
 _WINDOW_HELP = "median, first, last, steady, run, an index, a pattern (%) of range names, or START:END in ns."
@@ -88,19 +89,22 @@ class MeasureOptions:
         if convention is None:
             choice = library.fitting(traces, Path(), self.anchor, one_run=one_run)
             convention, anchored = choice.convention, choice.anchored
-            self.notes[:] = [Note(choice.told)]
+            self.notes[:] = [Note(choice.told)] if traces else []
         window = self.window or (self.usually if anchored else RUN)
         return Fitted(convention, spec_under(convention, window, self.span or span, self.kernels), anchored)
 
     @contextlib.contextmanager
-    def captures(self, traces: Sequence[str], *, metrics: Sequence[str] = ()) -> Iterator[tuple[Captures, WindowSpec]]:
+    def captures(
+        self, traces: Sequence[str], *, metrics: Sequence[str] = (), measurements: Sequence[str] = ()
+    ) -> Iterator[tuple[Captures, WindowSpec]]:
         """A capture for each path with the windows that are asked for, and the files let go at the end.
 
-        Of many, what ``metrics`` ask for is read ahead.
+        Of many, what ``metrics`` ask for is read ahead. ``measurements`` stand beside the traces, or are the captures.
         """
         with reading(self.executor, self.format) as library:
+            beside = measurements_of(measurements, Path())
             convention, spec, _ = self.fitted(traces, library, one_run=False)
-            yield library.captures(traces, Path(), convention, None, _requests(metrics, spec)), spec
+            yield library.captures(traces, Path(), convention, None, _requests(metrics, spec), beside), spec
 
     @contextlib.contextmanager
     def one_run(
@@ -283,6 +287,12 @@ def _canonical(window: str) -> str:
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is no window: give {_WINDOW_HELP}")
     return window
+
+
+def measurements_option(name: str, of: str) -> Decorator:
+    """An option that names files of measurements; the command gets them under its name with blanks underlined."""
+    text = f"JSON of values that the program wrote down, a file or glob beside each {of}; repeated: in their order."
+    return click.option(name, multiple=True, metavar="FILE", help=text)
 
 
 where_option = click.option(

@@ -10,8 +10,15 @@ import click
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
-from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.cli.options import MeasureOptions, check_dimensions, measuring, selectors_of, where_option
+from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
+from pytest_nsys.cli.options import (
+    MeasureOptions,
+    check_dimensions,
+    measurements_option,
+    measuring,
+    selectors_of,
+    where_option,
+)
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Note
@@ -29,10 +36,17 @@ from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
     multiple=True,
     help="A capture, for a path that is called like a metric (repeatable).",
 )
+@measurements_option("--measurements", "trace")
 @where_option
 @measuring()
-def rows(asked: MeasureOptions, words: tuple[str, ...], named: tuple[str, ...], where: tuple[str, ...]) -> None:
-    """The rows of metrics.
+def rows(
+    asked: MeasureOptions,
+    words: tuple[str, ...],
+    named: tuple[str, ...],
+    measurements: tuple[str, ...],
+    where: tuple[str, ...],
+) -> None:
+    """The rows of metrics; of "measured NAME" those of measurements, beside traces or without any.
 
     Each of TRACES (a file, folder or glob) is a capture, and values are medians over them; those of different ranks are
     one run together.
@@ -40,11 +54,15 @@ def rows(asked: MeasureOptions, words: tuple[str, ...], named: tuple[str, ...], 
     names = [word for word in words if word in METRICS or not _is_path(word)]
     metrics = [metric_of(name) for name in dict.fromkeys(names)]
     traces = (*(word for word in words if word not in names), *named)
-    if not metrics or not traces:
+    alone = bool(measurements) and all(metric.outside for metric in metrics)
+    if not metrics or not (traces or alone):
         lacks = "metric" if not metrics else "trace"
         raise UsageMistake(f"no {lacks}: pytest-nsys rows METRIC… TRACES…; `pytest-nsys metrics` lists the metrics")
     selectors = selectors_of(where)
-    with asked.captures(traces, metrics=[metric.name for metric in metrics]) as (captures, spec):
+    of_trace = [metric.name for metric in metrics if not metric.outside]
+    with asked.captures(traces, metrics=of_trace, measurements=measurements) as (captures, spec):
+        metrics = [captures.metric(metric.name) for metric in metrics]
+        spec = spec if of_trace else OUTSIDE
         ranks = frozenset(asked.chosen(captures.runs[0].ranks))
         axes = sorted({axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates})
         for metric in metrics:
@@ -52,7 +70,7 @@ def rows(asked: MeasureOptions, words: tuple[str, ...], named: tuple[str, ...], 
         found, absent = _selected(captures, metrics, spec, ranks, selectors)
         notes = [*asked.notes, Note(str(spec)), *captures.notes(spec, *metrics), *(Note(text, True) for text in absent)]
         definition = max(metric.definition for metric in metrics)
-        about = about_windows(traces, spec, list(_windows(captures, spec, ranks)), definition)
+        about = about_windows(traces or measurements, spec, list(_windows(captures, spec, ranks)), definition)
         columns, cells = _columns(metrics, found)
         json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
         print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
@@ -75,7 +93,7 @@ def _selected(
     absent: list[str] = []
     captures.refuse_twins(spec)
     for metric in metrics:
-        table = captures.rows(metric, spec, ranks)
+        table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
         for labels, why in table.missing:
             absent.append(f"{metric.name}: {label_words(zip(metric.dimensions, labels, strict=True))}: {why}")
         try:
@@ -83,7 +101,8 @@ def _selected(
         except NothingSelected as nothing:
             absent.append(f"{metric.name}: {nothing}")
         else:
-            absent += [f"{metric.name}: {each}" for each in absences(table, selectors) if each.rank in ranks]
+            lost = (each for each in absences(table, selectors) if each.rank in ranks or not captures.paths)
+            absent += [f"{metric.name}: {each}" for each in lost]
             found += [MetricRow(metric.name, labels, value, metric.unit) for labels, value in selected]
     if not found:
         said = [*absent, *(note.text for note in captures.notes(spec) if "communication streams" in note.text)]
@@ -92,7 +111,7 @@ def _selected(
 
 
 def _windows(captures: Captures, spec: WindowSpec, ranks: frozenset[int]) -> Iterator[dict[str, object]]:
-    for place, capture in enumerate(captures.runs):
+    for place, capture in enumerate(() if spec.outside else captures.runs):
         for _, windows in sorted(capture.measured(spec).filled(ranks).items()):
             for w in windows:
                 yield {**json_window(w.rank, w.window, (w.start_ns, w.end_ns)), "capture": place}

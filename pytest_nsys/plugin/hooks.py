@@ -117,10 +117,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """What will be judged, where it is given for the whole session."""
     traces, folder = given(config, "nsys_trace"), given(config, "nsys_baseline_dir")
-    if not traces and not folder:
+    measurements = given(config, "nsys_measurements")
+    if not traces and not folder and not measurements:
         return []
     where = ", ".join(traces) if traces else "as each gate file says"
-    if against := config.getoption("nsys_against"):
+    where += f"; measurements {', '.join(measurements)}" if measurements else ""
+    if against := [*(config.getoption("nsys_against") or ()), *(config.getoption("nsys_against_measurements") or ())]:
         return [f"nsys: trace {where}; against {', '.join(against)}"]
     lines = [f"nsys: trace {where}; baselines {folder or 'in the nearest baselines/ above each gate file'}"]
     updating = config.getoption("nsys_update_baselines")

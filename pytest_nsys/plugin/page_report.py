@@ -91,4 +91,4 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
         return None
     points.append(Point(exact_value(asked["value"]), THIS_RUN))
     place = label_words(zip(of_row.dimensions, labels, strict=True))
-    return Panel(f"{record['name']}: {place}", sid.metric, of_row.unit, tuple(points))
+    return Panel(": ".join(filter(None, [record["name"], place])), sid.metric, of_row.unit, tuple(points))

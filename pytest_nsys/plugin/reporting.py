@@ -21,7 +21,7 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.plugin.left_out import Selection
 from pytest_nsys.plugin.not_run import not_run_files
-from pytest_nsys.plugin.session import named_traces, session_of
+from pytest_nsys.plugin.session import named_measurements, named_traces, session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
@@ -78,6 +78,8 @@ def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
     here = config.invocation_params.dir
     for path in named_traces(config):
         yield path, "is one of the traces"
+    for path in named_measurements(config):
+        yield path, "is one of the measurements"
     if config.inipath is not None:
         yield config.inipath, "is the ini file of pytest"
     if (history := path_of(config, "nsys_history")) is not None:

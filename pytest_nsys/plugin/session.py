@@ -34,7 +34,7 @@ from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
 from pytest_nsys.plugin.settings import given, in_force, path_of
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
-from pytest_nsys.traces.measurements import find_measurements
+from pytest_nsys.traces.measurements import find_measurements, measurements_of
 from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.past_runs import PastRuns
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.refreshing import Refreshing
 
 BASELINES = "baselines"
-MEASUREMENTS = "nsys_measurements"
+MEASUREMENTS, AGAINST_MEASUREMENTS = "nsys_measurements", "nsys_against_measurements"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
 """Commands that measure the whole run where they are given no window."""
 
@@ -104,10 +104,11 @@ class NsysSession:
         """Whether those of the assertion are."""
         return self.updating and assertion.reads_stored and self.refreshing.chosen(assertion)
 
-    @property
-    def _against(self) -> Sequence[str]:
-        """The traces of the base, in place of the stored baselines."""
-        return self.config.getoption("nsys_against") or ()
+    @cached_property
+    def _against(self) -> tuple[Source, Source] | None:
+        """The traces of the base and the measurements beside them, in place of the stored baselines."""
+        traces, beside = (tuple(self.config.getoption(name) or ()) for name in ("nsys_against", AGAINST_MEASUREMENTS))
+        return (Source(traces, self.here), Source(beside, self.here)) if traces or beside else None
 
     @property
     def history(self) -> Path | None:
@@ -163,7 +164,7 @@ class NsysSession:
                 return ()
             source = source if source.values else beside
             typed = source.base == self.here
-            self._traces[gate.path] = tuple(v if typed else self.shown(source.base / v) for v in source.values)
+            self._traces[gate.path] = tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
         return self._traces[gate.path]
 
     def resolved(self, gate: GateFile, anchor: str | None = None) -> GateFile:
@@ -177,11 +178,11 @@ class NsysSession:
         if not source.values:  # measurements alone are read under none
             return replace(gate, convention=GENERIC)
         if (gate.path, anchor) not in self._resolved:
-            against = tuple(self._against)
+            against = self._against[0] if self._against is not None and self._against[0].values else None
             self._resolved[gate.path, anchor] = resolved(
                 gate,
                 lambda: self.library.fitting(*source, anchor).convention,
-                (lambda: self.library.fitting(against, self.here, anchor).convention) if against else None,
+                (lambda: self.library.fitting(*against, anchor).convention) if against is not None else None,
                 self.store(gate) if any(each.reads_stored for each in gate.assertions) else None,
                 renewing=self.updating,
             )
@@ -191,9 +192,13 @@ class NsysSession:
     def captures(self, gate: GateFile) -> Captures:
         """The opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
         (source, beside), chosen = self._sources(gate), gate.resolved_convention
-        requests = self._requests(source, chosen, gate.workload, gate)
-        files = tuple(find_measurements(value, beside.base) for value in beside.values)
-        return self.library.captures(source.values, source.base, chosen, gate.workload, requests, files)
+        return self._opened(source, beside, chosen, gate.workload, self._requests(source, chosen, gate.workload, gate))
+
+    def _opened(
+        self, traces: Source, beside: Source, convention: Convention, workload: Workload, requests: Sequence[Request]
+    ) -> Captures:
+        files = measurements_of(beside.values, beside.base)
+        return self.library.captures(traces.values, traces.base, convention, workload, requests, files)
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
         """These assertions will be judged: what they ask of one run is read at once."""
@@ -243,7 +248,7 @@ class NsysSession:
         for gate in gates:
             with contextlib.suppress(NsysError):
                 now = self.source(gate)
-                sources = (now, Source(tuple(self._against), self.here))
+                sources = (now, *(self._against or ())[:1])
                 paths = [path for s in sources for value in s.values for path in find_traces(value, s.base)]
                 for path in (path for path in paths if path.suffix in REPORTS):
                     exported(path.resolve())
@@ -299,25 +304,26 @@ class NsysSession:
             ref = self.snapshots.ref if self.snapshots is not None else ""
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
             if other := self._against:
-                base = Source(tuple(other), self.here)
-                requests = self._requests(self.source(gate), convention, gate.workload, gate)
-                before = self.library.captures(base.values, base.base, convention, gate.workload, requests)
+                requests = self._requests(self._sources(gate)[0], convention, gate.workload, gate)
+                before = self._opened(*other, convention, gate.workload, requests)
                 check_two_runs(captures.paths, before.paths)
-                self._contexts[gate.path] = GateContext(
-                    captures, gate, OtherRun(captures, gate, before, ", ".join(other)), past
-                )
+                name = ", ".join(other[0].values or other[1].values)
+                held = OtherRun(captures, gate, before, name)
+                self._contexts[gate.path] = GateContext(captures, gate, held, past, folder=gate.path.parent)
             else:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
-                self._contexts[gate.path] = GateContext(captures, gate, stored, past, self.refresh_command(gate))
+                self._contexts[gate.path] = GateContext(
+                    captures, gate, stored, past, self.refresh_command(gate), gate.path.parent
+                )
         return self._contexts[gate.path]
 
     def store(self, gate: GateFile) -> BaselineStore:
         base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
         return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, base)
 
-    def _baseline_command(self, command: str, gate: GateFile, traces: Sequence[str] = ()) -> str:
+    def _baseline_command(self, command: str, gate: GateFile, *run: str) -> str:
         given = self.config.getoption("nsys_baseline_dir")
-        words = ["pytest-nsys", "baseline", command, self.shown(gate.path), *(f"--trace={value}" for value in traces)]
+        words = ["pytest-nsys", "baseline", command, self.shown(gate.path), *run]
         return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
 
     def prune_command(self, gate: GateFile) -> str:
@@ -326,7 +332,9 @@ class NsysSession:
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""
-        return self._baseline_command("refresh", gate, self.config.getoption("nsys_trace") or ()) + ' --reason "…"'
+        run = [f"--trace={value}" for value in self.config.getoption("nsys_trace") or ()]
+        run += [f"--measurements={value}" for value in self.config.getoption(MEASUREMENTS) or ()]
+        return self._baseline_command("refresh", gate, *run) + ' --reason "…"'
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
@@ -375,6 +383,15 @@ def named_traces(config: pytest.Config) -> Iterator[Path]:
     yield from files_of([*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())], here)
     if config.inipath is not None:
         yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
+
+
+def named_measurements(config: pytest.Config) -> Iterator[Path]:
+    """The measurements that options and the ini file name."""
+    for setting in (MEASUREMENTS, AGAINST_MEASUREMENTS):
+        values, folder = in_force(config, setting)
+        for value in values or ():
+            with contextlib.suppress(NsysError):  # which is said where they are read
+                yield from find_measurements(value, folder)
 
 
 def plain(path: Path) -> Path:

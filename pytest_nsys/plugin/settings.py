@@ -128,10 +128,9 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
 
 
 def _check_measurements(config: pytest.Config, setting: Setting) -> None:
-    from pytest_nsys.traces.measurements import find_measurements
+    from pytest_nsys.traces.measurements import measurements_of
 
-    for value in config.getoption(setting.name) or ():
-        find_measurements(value, config.invocation_params.dir)
+    measurements_of(config.getoption(setting.name) or (), config.invocation_params.dir)
 
 
 def _from(folder: Path, value: str) -> str:
@@ -184,7 +183,7 @@ def _check_update(config: pytest.Config, setting: Setting) -> None:
         raise pytest.UsageError("--nsys-reason is no text in UTF-8, as baselines are: write it again")
     if config.getoption("nsys_baseline_ref"):
         raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")
-    if config.getoption("nsys_against"):
+    if config.getoption("nsys_against") or config.getoption("nsys_against_measurements"):
         raise pytest.UsageError("--nsys-against stands for the stored baselines: nothing to update")
     if workers(config) or hasattr(config, "workerinput"):
         raise pytest.UsageError(f"{setting.option} writes from one process: run it without -n (or with -n 0)")
@@ -232,6 +231,14 @@ _TABLE = (
         many=True,
         filled=True,
         check=_check_against,
+    ),
+    Setting(
+        "nsys_against_measurements",
+        "measurements of the base, beside the captures of --nsys-against in their order, or alone",
+        "FILE",
+        many=True,
+        filled=True,
+        check=_check_measurements,
     ),
     Setting(
         "nsys_executor",

@@ -34,6 +34,15 @@ def commit_of(folder: Path) -> str | None:
     return _git(folder, "rev-parse", "--verify", "-q", "HEAD") or None
 
 
+def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The commits that a program which is measured here may be at: what is checked out, and of a request that CI has
+    merged for a try its last commit. Empty where git does not say.
+    """
+    head = commit_of(folder)
+    merged = _git(folder, "rev-parse", "--verify", "-q", "HEAD^2") if head and _proposed(environment) else None
+    return tuple(commit for commit in (head, merged) if commit)
+
+
 def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:
     """Commit, branch and state of what is checked out around ``folder``."""
     commit = commit_of(folder)

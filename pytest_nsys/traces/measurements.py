@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -73,6 +73,8 @@ def find_measurements(value: str, base: Path) -> tuple[Path, ...]:
 
     Raises UsageMistake where there are none.
     """
+    if not value.strip():
+        raise UsageMistake("the path of measurements is empty")
     with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
         path = base / Path(value).expanduser()
         is_glob = glob.has_magic(value) and not path.exists()
@@ -82,6 +84,11 @@ def find_measurements(value: str, base: Path) -> tuple[Path, ...]:
             what = "matches no file" if is_glob else "is a folder: write a glob" if path.is_dir() else "is no file"
             raise UsageMistake(f"{printable(str(path), 1000)}: {what} of measurements")
         return found
+
+
+def measurements_of(values: Sequence[str], base: Path) -> tuple[tuple[Path, ...], ...]:
+    """The files of each capture that the values mean. Raises UsageMistake."""
+    return tuple(find_measurements(value, base) for value in values)
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:

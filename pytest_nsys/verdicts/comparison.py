@@ -15,6 +15,7 @@ from functools import cached_property
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.circumstances import Key
+from pytest_nsys.analysis.metrics import MEASURED
 from pytest_nsys.analysis.structure import ContentKind, Item, contents
 from pytest_nsys.analysis.table import NothingSelected, label_key
 from pytest_nsys.analysis.windows import UsedWindow, WindowSpec
@@ -310,6 +311,10 @@ def _side(paths: Sequence[str], judged: Sequence[tuple[Pair, Captures]]) -> Side
             windows.setdefault(str(spec), captures.windows(spec))
             notes |= dict.fromkeys(captures.notes(spec, *map(captures.metric, dict.fromkeys(metrics))))
     pair, first = judged[0]
+    other = pair.base if first is pair.head else pair.head
+    if other.measured_in:
+        lost = sorted(first.measured_names - other.measured_names)
+        notes |= dict.fromkeys(Note(f"{MEASURED} {name}: the other side has none of it", True) for name in lost)
     return Side(
         paths=(" ".join(paths),) if len(first.runs) == 1 else tuple(paths),
         key=first.key(pair.gate.run),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
@@ -18,6 +20,7 @@ from pytest_nsys.gates.judgement import Judgement, NotComparable, Reference, jud
 from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.tools.revision import heads_of
 from pytest_nsys.verdicts.causes import RunBreakdowns, explain_rows
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import ReferenceSource, StoredBaseline
@@ -29,7 +32,8 @@ class GateContext:
     """What the assertions of a gate file are judged with.
 
     ``baseline`` is what an assertion with a baseline is compared with, ``history`` where its limit names the history;
-    the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline.
+    the latter tells of earlier verdicts, too. ``refresh`` is the command that makes its baseline. ``folder`` lies in
+    the repository whose commit is judged, where one is.
     """
 
     captures: Captures
@@ -37,6 +41,7 @@ class GateContext:
     baseline: ReferenceSource | None = None
     history: PastRuns | None = None
     refresh: str = ""
+    folder: Path | None = None
 
     def measure(self, assertion: Assertion) -> Table:
         """The rows that the assertion judges.
@@ -44,7 +49,8 @@ class GateContext:
         Raises TraceError where the traces are not good enough for them, UsageMistake where what was measured outside of
         them is not what the assertion is about.
         """
-        settled(assertion, self.captures)
+        if settled(assertion, self.captures).outside is not None and self._of_another_run:
+            raise TraceError(self._of_another_run)
         return self.captures.measure(request_of(self.gate, assertion))
 
     @property
@@ -80,15 +86,23 @@ class GateContext:
     @cached_property
     def disagreements(self) -> tuple[Note, ...]:
         """What the gate file states of the run while the traces say something else, which counts."""
-        key = self.captures.key(self.gate.run).as_json()
-        known = {**(key["mesh"] or {}), **key}
-        said = []
-        for name, stated in self.gate.run.items():
-            found = known.get(name)
-            same = str(stated).lower() in str(found).lower() if name == "gpu" else stated == found
-            if found is not None and not same:
-                said.append(Note(f"the gate file states {name} {stated}, the traces say {found}, which counts", True))
-        return tuple(said)
+        return tuple(
+            Note(f"the gate file states {name} {stated}, the traces say {found}, which counts", True)
+            for name, stated, found in self.captures.key(self.gate.run).unlike(self.gate.run)
+        )
+
+    @cached_property
+    def _of_another_run(self) -> str:
+        """Why the measurements are not of the run that is judged; empty where nothing says so."""
+        for origin in (run.measurements.origin for run in self.captures.runs):
+            stated = origin.run if isinstance(origin.run, Mapping) else {}
+            for name, said, found in self.captures.key(self.gate.run).unlike(stated):
+                return f"{origin.place}: is of another run: {name} is {said} there, and {found} here"
+            commit = (origin.commit or "").lower()
+            heads = heads_of(self.folder) if self.folder is not None and commit else ()
+            if heads and not any(head.startswith(commit) for head in heads):
+                return f"{origin.place}: is of commit {commit}, and {heads[0][:12]} is checked out: measure again"
+        return ""
 
 
 def evaluate(assertion: Assertion, context: GateContext) -> Verdict:

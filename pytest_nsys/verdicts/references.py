@@ -341,6 +341,8 @@ class OtherRun(ReferenceSource):
         if self._unlike is not None:
             return self._unlike
         metric, spec = settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion)
+        if shared := self.captures.measured_in & self.before.measured_in if metric.outside else ():
+            raise UsageMistake(f"both sides are the same measurements: {min(shared)}; nothing can differ")
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion))
             was = self.before.metric(assertion.metric)

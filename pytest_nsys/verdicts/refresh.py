@@ -271,7 +271,7 @@ class Refresh:
         found: dict[str, Any] = {
             "reason": self.reason,
             "commit": commit_of(self.gate.path.parent),
-            "convention": captures.convention_words,
+            "convention": captures.convention_words if captures.paths else None,
             "profiler": list(captures.profilers()),
         }
         before = old.provenance if old else {}

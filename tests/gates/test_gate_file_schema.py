@@ -43,6 +43,7 @@ ACCEPTED = [
     "version: '1'" + TAIL,
     "version: 1\ntrace: a.sqlite" + TAIL,
     "version: 1\ntrace: [a, b]" + TAIL,
+    "version: 1\nmeasurements: [a.json, 'b*.json']" + TAIL,
     "version: 1\nconvention: generic" + TAIL,
     "version: 1\nconvention: {extends: pithtrain, name: x, anchor: a%}" + TAIL,
     "version: 1\nconvention: {setup: 'r(?P<rank>[0-9]+)', stage: '(?P<stage>s.)', communication: [a, b]}" + TAIL,
@@ -85,6 +86,13 @@ ACCEPTED = [
     *(f"version: 1\nquality: {{{key}: off}}{TAIL}" for key in KEYS["quality"]),
 ]
 ACCEPTED_ENTRIES = [
+    "measured mfu >= 45%",
+    "measured power <= 700W",
+    "no measured retries",
+    "max phase decode measured wait of rank 3 below baseline plus max(1%, 5img/s)",
+    "balance of measured peak across pp <= 1.1",
+    "{metric: measured peak, require: <= 72GiB, warn: <= 70GiB, where: {phase: x}, across: {rank: max}}",
+    "{id: x, metric: measured power, baseline: {rel: 1%}, for: {phase: [a, b]}}",
     "overlap >= 60%",
     "{assert: overlap >= 60%}",
     "{assert: overlap >= 60%, where: {stage: x}, for: {rank: [0, 1]}, warn: '>= 70%'}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys import judge, open_run
+from pytest_nsys import NsysRun, judge, open_run
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.gates import MS, Project, write_trace
@@ -277,7 +278,27 @@ def rows(exposed_us: Mapping[tuple[int, str], int | None]) -> Trace:
     return {"exposed_us": exposed_us}
 
 
+def measured(*values: float, unit: str = "GiB", better: str | None = None) -> Trace:
+    """A value of each rank that stands beside the trace."""
+    said = {"metric": "peak", "unit": unit, "better": better}
+    return {"measured": [{**said, "value": value, "labels": {"rank": rank}} for rank, value in enumerate(values)]}
+
+
 FORMS = {
+    "measured": Reds("measured peak <= 72GiB", measured(70, 72.001), measured(70, 72)),
+    "measured, in percent": Reds("measured peak >= 45%", measured(46, 44.9, unit="%"), measured(46, 45, unit="%")),
+    "measured, where a rank": Reds("rank 1 measured peak <= 72GiB", measured(70, 73), measured(73, 72)),
+    "measured, where a mesh axis": Reds("pp 1 measured peak <= 72GiB", measured(70, 73), measured(73, 72)),
+    "measured, of ranks": Reds("measured peak of rank 1 <= 72GiB", measured(70, 73), measured(73, 72)),
+    "measured, taken together": Reds("sum measured peak <= 140GiB", measured(70, 70.1), measured(80, 60)),
+    "measured, balance": Reds("balance of measured peak across pp <= 1.2", measured(60, 73), measured(60, 72)),
+    "measured, none": Reds("no measured peak", measured(0, 1, unit="count"), measured(0, 0, unit="count")),
+    "measured, as keys": Reds(
+        "{metric: measured peak, across: {rank: max}, require: <= 72GiB}", measured(70, 73), measured(70, 72)
+    ),
+    "measured, for": Reds(
+        "{for: {rank: ['0', '1']}, assert: measured peak <= 72GiB}", measured(70, 73), measured(70, 72)
+    ),
     "no X": Reds("no barrier_ns", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "no selector X": Reds("no unknown comm streams", {"edit": stray}, {}),
     "<": Reds("exposed_ns < 201us", rows({(1, "stage4_f"): 201}), {}),
@@ -350,6 +371,24 @@ FORMS = {
 }
 
 HELD = {  # against the baseline of the usual trace: 200 us, 80 %
+    "measured": Reds(
+        "measured peak below baseline plus 1%", measured(70, 71.8), measured(70.7, 71.7), base=measured(70, 71)
+    ),
+    "measured, worse is more": Reds(
+        "{metric: measured peak, baseline: {abs: 1GiB}}",
+        measured(71.1, 70, better="lower"),
+        measured(71, 70, better="lower"),
+        base=measured(70, 70, better="lower"),
+    ),
+    "measured, worse is less": Reds(
+        "{metric: measured peak, baseline: {abs: 1pp}}",
+        measured(43.9, 45, unit="%", better="higher"),
+        measured(44, 45, unit="%", better="higher"),
+        base=measured(45, 45, unit="%", better="higher"),
+    ),
+    "measured, on both sides": Reds(
+        "{metric: measured peak, baseline: {rel: 1%}}", measured(69, 70), measured(69.5, 70.5), base=measured(70, 70)
+    ),
     "below baseline plus tolerance": Reds("exposed_ns below baseline plus tolerance", exposed(211), exposed(210)),
     "above baseline minus tolerance": Reds("overlap above baseline minus tolerance", exposed(241), exposed(240)),
     "<= baseline": Reds("exposed_ns <= baseline", exposed(201), {}),
@@ -417,11 +456,17 @@ class Judge:
         gate = self.folder / "gate.nsys.yaml"
         gate.write_text(f"version: 1\ntolerance: {{rel: 5%}}\n{self.case.gate}\n", encoding="utf-8")
         with contextlib.ExitStack() as opened:
-            run = opened.enter_context(open_run(write_trace(self.folder / "run.sqlite", **trace)))
+            run = opened.enter_context(self._open("run", trace))
             base = None
             if self.base is not None:
-                base = opened.enter_context(open_run(write_trace(self.folder / "base.sqlite", **self.base)))
+                base = opened.enter_context(self._open("base", self.base))
             return {str(verdict.outcome) for verdict in judge(gate, run, base)}
+
+    def _open(self, name: str, trace: Trace) -> NsysRun:
+        more = dict(trace)
+        beside = self.folder / f"{name}.json"
+        beside.write_text(json.dumps(more.pop("measured", {"x": 1})), encoding="utf-8")
+        return open_run(write_trace(self.folder / f"{name}.sqlite", **more), measurements=beside)
 
 
 @pytest.mark.parametrize("metric", [name for name in METRICS if name not in AGAINST_A_BASELINE_ALONE])

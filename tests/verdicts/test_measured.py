@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys import compare, judge, open_run
+from pytest_nsys.core.errors import ArgumentMistake, NoRows, NothingMeasured
 from tests.support.gates import Project
+from tests.support.git_project import commit, isolate, start
 
 
 def entry(
@@ -309,3 +312,208 @@ def test_a_bound_of_the_overhead_takes_the_measured_step_time(project: Project) 
     found, printed = outcome(project, gate, "--nsys-trace=run.sqlite")
     assert found == "error"
     assert "trace quality: a step takes 25.0% longer under the profiler (bound: at most 24%)" in printed
+
+
+def test_measurements_of_another_commit_are_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    start(project)
+    project.gate(f"{FILE}- measured x <= 3")
+    here = commit(project.root)
+    for said, code in {here: 0, here[:8].upper(): 0, "0" * 40: 1}.items():
+        measured(project, {**entry("x", 1), "commit": said})
+        told = project.pytest(code=code)
+        assert (f"entry 1 (x): is of commit {'0' * 40}, and {here[:12]} is checked out" in told) is bool(code)
+    measured(project, {**entry("x", 1), "commit": here}, {**entry("y", 1), "commit": "0" * 40})
+    assert "entry 2 (y): has the commit 000" in project.pytest(code=1)
+
+
+def test_measurements_of_another_run_are_refused(project: Project) -> None:
+    project.trace()
+    project.gate(f"trace: run.sqlite\n{FILE}- measured x <= 3")
+    for run, what in (
+        ({"world": 2, "pp": 2, "gpu": "h100"}, ""),
+        ("night-7", ""),
+        ({"world": 4}, "world is 4 there, and 2 here"),
+        ({"pp": 4}, "pp is 4 there, and 2 here"),
+        ({"gpu": "A100"}, "gpu is A100 there, and NVIDIA H100 80GB HBM3 here"),
+        ({"micro_batch": 9}, "micro_batch is 9 there, and 1 here"),
+    ):
+        measured(project, {**entry("x", 1), "run": run})
+        said = project.pytest(code=1 if what else 0)
+        assert not what or f"entry 1 (x): is of another run: {what}" in said
+    measured(project, {**entry("x", 1), "run": "a"}, {**entry("y", 1), "run": "b"})
+    assert "entry 2 (y): has the run b, and m.json: entry 1 (x) has a" in project.pytest(code=1)
+    project.gate(f"run: {{world: 8}}\n{FILE}- measured x <= 3", "alone.nsys.yaml")
+    measured(project, {**entry("x", 1), "run": {"world": 4}})
+    assert "world is 4 there, and 8 here" in project.pytest("alone.nsys.yaml", code=1)
+
+
+def test_another_unit_direction_or_labels_are_incomparable(project: Project) -> None:
+    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%}}}}")
+    measured(project, entry("x", 1, "ms", "lower"))
+    project.refresh("--nsys-history=h.db")
+    for other, what in (
+        (entry("x", 1, "W", "lower"), "unit ns, now W"),
+        (entry("x", 1, "ms", "higher"), "better lower, now higher"),
+        (entry("x", 1, "ms"), "better lower, now not stated"),
+        (entry("x", 1, "ms", "lower", rank=0), "dimensions not stated, now rank"),
+    ):
+        measured(project, other)
+        assert f"holds measured x with {what}" in project.pytest("--nsys-history=h.db", code=1)
+    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%, history: 3}}}}", "past.nsys.yaml")
+    measured(project, entry("x", 1, "ms", "lower"))
+    project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=1)
+    project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=0)
+    measured(project, entry("x", 1, "W", "lower", rank=0))
+    assert "holds no comparable run of measured x" in project.pytest("past.nsys.yaml", "--nsys-history=h.db", code=1)
+    assert project.command("history", "measured x", "--db=h.db", code=0).count("measured x") >= 2
+
+
+def test_the_base_has_measurements_of_its_own(project: Project) -> None:
+    project.gate("- measured x below baseline plus 5%")
+    measured(project, entry("x", 100), name="base.json")
+    measured(project, entry("x", 106), name="head.json")
+    both = "--nsys-measurements=head.json", "--nsys-against-measurements=base.json"
+    assert "106" in project.pytest(*both, code=1)
+    project.pytest("--nsys-measurements=base.json", "--nsys-against-measurements=head.json", "-W", "default", code=0)
+    same = project.pytest("--nsys-measurements=base.json", "--nsys-against-measurements=base.json", code=1)
+    assert "both sides are the same measurements: " in same
+    measured(project, entry("x", 100, "ms"), name="base.json")
+    assert "measured x in base.json has unit ns, now 1" in project.pytest(*both, code=1)
+    project.trace("a.sqlite", 200)
+    project.trace("b.sqlite", 300)
+    said = project.pytest("--nsys-trace=b.sqlite", "--nsys-against=a.sqlite", "--nsys-measurements=head.json", code=1)
+    assert "a.sqlite: measured x: no measurements: give" in said
+
+
+def test_a_waiver_and_an_early_warning_know_the_unit(project: Project) -> None:
+    project.gate(
+        FILE
+        + "- {id: x, assert: measured peak below baseline plus 1%}\n"
+        + "- {id: y, assert: measured peak <= 72GiB, warn: <= 70GiB}\n"
+        + "waivers:\n"
+        + "- {assertion: x, ceiling: 75GiB, expires: 2999-12-31, reason: bigger batch}\n"
+        + "- {assertion: y, ceiling: 80000MB, expires: 2999-12-31, reason: bigger batch}\n"
+    )
+    peaks(project, 69)
+    project.refresh()
+    for value, outcomes, said in (
+        (71, ("passed", "passed"), "warned  y"),
+        (74.9, ("passed", "failed"), "waived up to 74.506 GiB until 2999-12-31"),
+        (75.1, ("failed", "failed"), "waived up to 75 GiB until 2999-12-31"),
+    ):
+        peaks(project, value)
+        assert said in project.pytest("-W", "default", "--nsys-json=report.json")
+        report = json.loads((project.root / "report.json").read_text(encoding="utf-8"))
+        assert tuple(each["outcome"] for each in report["gate_files"][0]["assertions"]) == outcomes
+
+
+def test_noise_is_calibrated_on_measurements(project: Project) -> None:
+    project.gate("- {id: x, metric: measured x, baseline: {rel: 1%}}")
+    files = []
+    for number, value in enumerate((100, 102, 98, 101, 99)):
+        measured(project, entry("x", value, None, "lower"), name=f"m{number}.json")
+        files.append(f"--measurements=m{number}.json")
+    project.command("baseline", "calibrate", *files, "--gate=gate.nsys.yaml", code=0)
+    measured(project, entry("x", 102, None, "lower"))
+    project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%}}}}")
+    assert "inconclusive" in project.pytest("-W", "default", code=0)
+    assert "give more" in project.command("baseline", "calibrate", *files[:4], "--gate=gate.nsys.yaml", code=2)
+
+
+def test_a_report_never_replaces_measurements(project: Project) -> None:
+    peaks(project, 70)
+    project.gate(f"{FILE}- measured peak <= 72GiB")
+    assert "is one of the measurements" in project.pytest("--nsys-measurements=m.json", "--nsys-json=m.json", code=4)
+
+
+def test_workers_judge_alike(project: Project) -> None:
+    pytest.importorskip("xdist")
+    peaks(project, 70, 73)
+    project.gate(f"{FILE}- rank 0 measured peak <= 72GiB\n- rank 1 measured peak <= 72GiB")
+    said = project.pytest_in_a_process("-n", "2", "--nsys-html=page.html", "--nsys-artifacts=art", code=1)
+    assert "1 failed, 1 passed" in said
+    assert not (project.root / "art").exists()
+    assert "rank 1 measured peak" in (project.root / "page.html").read_text(encoding="utf-8")
+
+
+def test_commands_take_measurements(project: Project) -> None:
+    peaks(project, 70, 71)
+    peaks(project, 70, 79, name="next.json")
+    project.file("new.json", '{"fresh": 1}')
+    shown = project.command("rows", "measured peak", "--measurements=m.json", "--where=rank=1", code=0)
+    assert "71" in shown
+    assert "70" not in shown
+    for words, code, what in (
+        (("rows", "measured peek", "--measurements=m.json"), 3, "did you mean 'peak'?"),
+        (("rows", "measured peak"), 2, "no trace: pytest-nsys rows"),
+        (("rows", "overlap", "--measurements=m.json"), 2, "no trace: pytest-nsys rows"),
+        (("rows", "measured peak", "--measurements="), 2, "the path of measurements is empty"),
+        (("compare", "--base-measurements=m.json", "--head-measurements=next.json"), 1, "+11 %"),
+        (("compare", "--base-measurements=next.json", "--head-measurements=m.json"), 0, "better"),
+        (("compare", "--base-measurements=m.json", "--head-measurements=new.json"), 3, "the other side has none of it"),
+        (("compare", "--base-measurements=m.json", "--head-measurements=gone.json"), 2, "gone.json: is no file"),
+    ):
+        assert what in project.command(*words, code=code)
+    project.trace("a.sqlite", 200)
+    project.trace("b.sqlite", 201)
+    beside = "--base-measurements=m.json", "--head-measurements=next.json"
+    assert "measured peak" in project.command("compare", "a.sqlite", "b.sqlite", *beside, code=1)
+    project.gate("- measured peak <= 72GiB")
+    assert "good" in project.command("lint", "gate.nsys.yaml", code=0)
+
+
+def test_a_script_asks_for_measurements(project: Project) -> None:
+    peaks(project, 70, 73)
+    peaks(project, 70, 71, name="base.json")
+    trace = project.trace()
+    with (
+        open_run(measurements=project.root / "m.json") as alone,
+        open_run(trace, measurements=[project.root / "m.json"]) as run,
+    ):
+        assert alone.ranks == ()
+        assert [(row["rank"], row.value, row.unit) for row in alone.rows("measured peak")] == [
+            (0, 70, "GiB"),
+            (1, 73, "GiB"),
+        ]
+        assert alone.to_records("measured peak", rank=1) == [
+            {"metric": "measured peak", "rank": 1, "value": 73, "unit": "GiB"}
+        ]
+        assert [row.value for row in run.rows("measured peak", pp=1)] == [73]
+        assert judge("max measured peak <= 72GiB", run).outcome == "failed"
+        with open_run(measurements=project.root / "base.json") as base:
+            assert judge("measured peak below baseline plus 1%", alone, base).outcome == "failed"
+        with pytest.raises(NothingMeasured, match="overlap is read off a trace, and none is given beside"):
+            alone.rows("overlap")
+        with pytest.raises(NoRows, match="no row has rank 2"):
+            alone.rows("measured peak", rank=2)
+        with pytest.raises(ArgumentMistake, match="unknown metric 'measured "):
+            alone.rows("measured ")
+    with pytest.raises(ArgumentMistake, match="there is no trace"):
+        open_run()
+    found = compare((), (), base_measurements=project.root / "base.json", head_measurements=project.root / "m.json")
+    assert found.result == "nothing worse"
+    assert [(row.row.labels, row.row.value) for row in found.rows][:1] == [({"rank": 1}, 73)]
+
+
+def test_fixtures_see_measurements(project: Project) -> None:
+    peaks(project, 70, 73)
+    project.file(
+        "test_it.py",
+        """
+        def test_row(nsys_run):
+            assert [row.value for row in nsys_run.rows("measured peak")] == [70, 73]
+
+        def test_good(nsys_gate):
+            nsys_gate("min measured peak <= 72GiB")
+
+        def test_bad(nsys_gate):
+            nsys_gate("measured peak <= 72GiB")
+
+        def test_trace(nsys_run):
+            nsys_run.rows("overlap")
+        """,
+    )
+    said = project.pytest("test_it.py", "--nsys-measurements=m.json", code=1)
+    project.result.assert_outcomes(passed=2, failed=2)
+    assert "overlap is read off a trace, and none is given beside" in said

@@ -163,7 +163,7 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
     yield "captures", str(side.captures)
     for n in range(traces):
         yield ("" if n else "trace"), side.paths[n] if n < len(side.paths) else ""
-    yield "ranks", f"{key.world} ({rank_ranges(side.ranks)})"
+    yield "ranks", f"{key.world} ({rank_ranges(side.ranks)})" if side.ranks else shown(key.world)
     yield "mesh", shown(key.mesh) if key.mesh else ""
     yield "micro-batch", "" if key.micro_batch is None else str(key.micro_batch)
     yield "sequence length", "" if key.sequence_length is None else str(key.sequence_length)

@@ -47,7 +47,7 @@ class Change:
         new = "gone" if self.new is None else format_value(self.new, self.unit)
         if self.old is not None and self.new is not None:
             old, new = format_apart(self.old, self.new, self.unit)
-        return printable(f"{self.series.metric} {self.where}: {old} → {new}")
+        return printable(f"{' '.join(filter(None, [self.series.metric, self.where]))}: {old} → {new}")
 
 
 def changes(old: Mapping[SeriesId, Series], new: Mapping[SeriesId, Series]) -> Iterator[Change]:
