@@ -170,8 +170,8 @@ class NsysRun:
         others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
         names ranks that may lack stages.
         """
-        captures = self.captures
-        asked, spec = captures.metric(metric_of(metric).name), self._spec(window, span, kernels)
+        name, captures = metric_of(metric).name, self.captures
+        asked, spec = captures.metric(name), self._spec(window, span, kernels)
         spec = OUTSIDE if asked.outside else spec
         if not isinstance(allow_missing, Mapping | None):
             raise ArgumentMistake(f"allow_missing= maps stages to ranks, as {{'stage1_*': [0]}}, not {allow_missing!r}")

@@ -252,7 +252,7 @@ def test_the_reports_where_another_gate_file_is_judged(checkout: Project) -> Non
     assert [one["file"] for one in report["not_run"]] == ["perf/any.nsys.yaml"]
     said = checkout.result.stdout.str()
     assert "::warning file=perf/any.nsys.yaml,title=nsys gate%3A not run::no trace given" in said
-    assert "perf/own.nsys.yaml: perf/../traces/run.sqlite (2 ranks" in said
+    assert "perf/own.nsys.yaml: traces/run.sqlite (2 ranks" in said
     checkout.result.assert_outcomes(passed=3, skipped=1)
 
 
