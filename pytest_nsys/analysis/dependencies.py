@@ -10,106 +10,96 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from pytest_nsys.analysis.operations import NONE, OWN_COMPUTE, Operations
-from pytest_nsys.core.columns import Column, equal, order, take, where, where_not
+from pytest_nsys.core.columns import equal, order, take, where, where_not
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait
 
 
-class _Record(NamedTuple):
-    """Where something is waited for."""
+class _Line:
+    """One stream: its operations and its waits, each in the order of their calls. ``first`` numbers the first wait."""
 
-    stream: Stream
-    place: Place
+    def __init__(self, ran: Operations, stream: Stream, at: Sequence[Place], first: int) -> None:
+        own = array("q")
+        if stream in ran.streams:
+            own = where(equal(ran.stream, ran.streams.index(stream)))
+            own = take(own, where_not(equal(take(ran.launch_ns, own), NO_LAUNCH)))
+            own = take(own, order(take(ran.launch_ns, own), take(ran.correlation, own), take(ran.start_ns, own)))
+        self.operations, self.first, self._at = own, first, at
+        self._launch_ns, self._correlation = take(ran.launch_ns, own), take(ran.correlation, own)
+        self.behind = [self.before(place) for place in at]
 
+    def before(self, place: Place) -> int:
+        """How many operations were launched before the place."""
+        found = bisect_left(self._launch_ns, place.launch_ns)
+        while found < len(self.operations) and (self._launch_ns[found], self._correlation[found]) < place:
+            found += 1
+        return found
 
-class _Wait(NamedTuple):
-    """What holds back a stream: a wait, and the waits before it up to the operation before them."""
-
-    stream: Stream
-    number: int
-
-
-_Node = _Record | _Wait
+    def last_wait(self, place: Place, before: int) -> int:
+        """The number of the last wait before the place, NONE where an operation was launched between the two."""
+        number = bisect_left(self._at, place) - 1
+        return self.first + number if number >= 0 and self.behind[number] == before else NONE
 
 
 class Dependencies:
     """Which operation each operation waited for longest on other streams, as far as joined waits say."""
 
     def __init__(self, operations: Operations, waits: Sequence[StreamWait]) -> None:
-        self._operations = operations
-        self._numbers = {stream: number for number, stream in enumerate(operations.streams)}
-        self._waits = grouped(
-            (wait.stream, (wait.at, _Record(wait.recorded_on, wait.recorded_at)))
-            for wait in sorted(waits, key=lambda wait: wait.at)
-            if wait.recorded_on is not None and wait.recorded_at is not None
-        )
+        self._ran = operations
+        by_stream = grouped((wait.stream, wait) for wait in sorted(waits, key=lambda wait: wait.at))
+        self._waits = [wait for own in by_stream.values() for wait in own]
+        self._lines: dict[Stream, _Line] = {}
+        first = 0
+        for stream, own in by_stream.items():
+            self._lines[stream] = _Line(operations, stream, [wait.at for wait in own], first)
+            first += len(own)
 
     @kept
-    def _launched(self, stream: Stream) -> tuple[Column, Column]:
-        """The launch times of the operations of a stream in their order, and the operations."""
-        ran = self._operations
-        if stream not in self._numbers:
-            return array("q"), array("q")
-        own = where(equal(ran.stream, self._numbers[stream]))
-        own = take(own, where_not(equal(take(ran.launch_ns, own), NO_LAUNCH)))
-        own = take(own, order(take(ran.launch_ns, own), take(ran.correlation, own), take(ran.start_ns, own)))
-        return take(ran.launch_ns, own), own
-
-    def _before(self, stream: Stream, place: Place) -> int:
-        """How many operations of the stream were launched before the place."""
-        times, own = self._launched(stream)
-        found = bisect_left(times, place.launch_ns)
-        while found < len(own) and (times[found], self._operations.correlation[own[found]]) < place:
-            found += 1
-        return found
-
-    @kept
-    def _behind(self, stream: Stream) -> Sequence[int]:
-        """Of each wait of a stream how many operations were launched there before it."""
-        return [self._before(stream, at) for at, _ in self._waits.get(stream, ())]
-
-    def _last_wait(self, record: _Record, before: int) -> Iterator[_Wait]:
-        """The last wait before a record on its stream, where no operation was launched between the two."""
-        number = bisect_left(self._waits.get(record.stream, ()), record.place, key=lambda wait: wait[0]) - 1
-        if number >= 0 and self._behind(record.stream)[number] == before:
-            yield _Wait(record.stream, number)
+    def _line(self, stream: Stream) -> _Line:
+        return self._lines.get(stream) or _Line(self._ran, stream, (), 0)
 
     @cached_property
     def producer(self) -> Mapping[int, int]:
         """By consumer the operation of those it waited for that ended last; of several the one of the first stream."""
-        ran = self._operations
-        leads_to: dict[_Node, list[_Node]] = defaultdict(list)
-        last: dict[_Record, int] = {}
-        consumers: dict[int, _Wait] = {}
-        for stream, waits in self._waits.items():
-            behind, (_, own) = self._behind(stream), self._launched(stream)
-            for number, (_, record) in enumerate(waits):
-                here = _Wait(stream, number)
-                leads_to[record].append(here)
-                if number and behind[number - 1] == behind[number]:
-                    leads_to[_Wait(stream, number - 1)].append(here)
-                if behind[number] < len(own):
-                    consumers[own[behind[number]]] = here
-                if record not in last:
-                    before = self._before(*record)
-                    last[record] = self._launched(record.stream)[1][before - 1] if before else NONE
-                    for relayed in self._last_wait(record, before):
-                        leads_to[relayed].append(record)
-        sources = [(op, record) for record, op in last.items() if op != NONE and ran.kind[op] != OWN_COMPUTE]
-        found: dict[_Node, int] = {}
-        for op, record in sorted(sources, key=lambda source: (-ran.end_ns[source[0]], source[1])):
-            reached: list[_Node] = [record]
+        ran, waits = self._ran, len(self._waits)
+        leads_to: list[list[int]] = [[] for _ in range(waits)]  # by wait, and then by record
+        records: dict[tuple[Stream, Place], int] = {}
+        for node, wait in enumerate(self._waits):
+            if wait.recorded_on is None or wait.recorded_at is None:
+                continue
+            record = wait.recorded_on, wait.recorded_at
+            at = records.get(record)
+            if at is None:
+                at = records[record] = len(leads_to)
+                leads_to.append([])
+            leads_to[at].append(node)
+        consumers: dict[int, int] = {}
+        for line in self._lines.values():
+            for number, behind in enumerate(line.behind):
+                if number and line.behind[number - 1] == behind:
+                    leads_to[line.first + number - 1].append(line.first + number)
+                if behind < len(line.operations):
+                    consumers[line.operations[behind]] = line.first + number
+        sources = []
+        for record, node in records.items():
+            line = self._line(record[0])
+            before = line.before(record[1])
+            if (relayed := line.last_wait(record[1], before)) != NONE:
+                leads_to[relayed].append(node)
+            if before and ran.kind[last := line.operations[before - 1]] != OWN_COMPUTE:
+                sources.append((-ran.end_ns[last], record, last, node))
+        found = array("q", [NONE]) * len(leads_to)
+        for *_, last, node in sorted(sources):
+            reached = [node]
             while reached:
                 node = reached.pop()
-                if node not in found:
-                    found[node] = op
+                if found[node] == NONE:
+                    found[node] = last
                     reached += leads_to[node]
-        return {consumer: found[wait] for consumer, wait in consumers.items() if wait in found}
+        return {consumer: found[wait] for consumer, wait in consumers.items() if found[wait] != NONE}

@@ -258,6 +258,96 @@ def check_adds_up(budget: Budget) -> None:
     assert None not in (budget.device_busy_ns, budget.device_idle_ns)
 
 
+# -- one kernel, and for what it waited
+
+C, A, B = Queue(0, 7), Queue(0, 20), Queue(0, 33)
+FIRST, LAST = Op("compute", C, 0, 10, 1, 2), Op("compute", C, 100, 110, 14, 15)
+
+
+def ran(what: str, queue: Queue, start: int, end: int, called: int) -> Op:
+    return Op(what, queue, start, end, called, called + 1)
+
+
+ON_A, ON_B = ran("collective", A, 5, 40, 3), ran("copy", B, 5, 60, 3)
+CASES: dict[str, tuple[list[Op], list[Wait], tuple[int, str | None]]] = {
+    "nothing": ([ON_A, ON_B], [], (15, None)),
+    "its own stream": ([ran("memset", C, 20, 30, 4)], [], (30, "memset")),
+    "another stream": ([ON_A], [Wait(C, 9, Record(A, 8))], (40, "collective")),
+    "not what was launched after the record": (
+        [ON_A, ran("copy", A, 40, 80, 9)],
+        [Wait(C, 12, Record(A, 8))],
+        (40, "collective"),
+    ),
+    "the last of two, whichever is waited for first": (
+        [ON_A, ON_B],
+        [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
+        (60, "copy"),
+    ),
+    "the last of two, the other way round": (
+        [ON_A, ON_B],
+        [Wait(C, 9, Record(A, 7)), Wait(C, 10, Record(B, 8))],
+        (60, "copy"),
+    ),
+    "a third stream by a relay": (
+        [ON_B],
+        [Wait(A, 7, Record(B, 6)), Wait(C, 9, Record(A, 8))],
+        (60, "copy"),
+    ),
+    "no relay from before the operation": (
+        [ran("copy", B, 5, 90, 3), ran("collective", A, 20, 30, 7)],
+        [Wait(A, 6, Record(B, 5)), Wait(C, 9, Record(A, 8))],
+        (30, "collective"),
+    ),
+    "no wait from before the operation": (
+        [ran("copy", B, 5, 90, 3), ON_A, ran("compute", C, 12, 20, 6)],
+        [Wait(C, 5, Record(B, 4)), Wait(C, 9, Record(A, 8))],
+        (40, "collective"),
+    ),
+    "no wait from after the launch": ([ON_A], [Wait(C, 55, Record(A, 8))], (15, None)),
+    "a circle of waits": (
+        [ON_B, ran("memset", A, 5, 20, 3)],
+        [Wait(A, 7, Record(B, 12)), Wait(B, 11, Record(A, 8)), Wait(C, 13, Record(A, 8))],
+        (60, "copy"),
+    ),
+    "both, and its own stream wins a tie": (
+        [ran("memset", C, 20, 40, 4), ON_A],
+        [Wait(C, 9, Record(A, 8))],
+        (40, "memset"),
+    ),
+    "both, and what ends later wins": (
+        [ran("memset", C, 20, 39, 4), ON_A],
+        [Wait(C, 9, Record(A, 8))],
+        (40, "collective"),
+    ),
+    "nothing that started after it": (
+        [ran("copy", A, 101, 200, 3), ran("memset", C, 20, 30, 4)],
+        [Wait(C, 9, Record(A, 8))],
+        (30, "memset"),
+    ),
+    "compute of its own device is none, whatever it hides": (
+        [ran("compute", B, 101, 200, 3), ON_A],
+        [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
+        (40, "collective"),
+    ),
+    "what runs beyond it blocks as long as the gap is": ([ran("copy", C, 20, 120, 4)], [], (100, "copy")),
+    "of what starts with it, what takes no time came before": ([ran("memset", C, 100, 100, 4)], [], (100, "memset")),
+    "a record that is not known": ([ON_A], [Wait(C, 9, None)], (15, None)),
+}
+
+
+@pytest.mark.parametrize("write", [nsys, kineto])
+@pytest.mark.parametrize("case", CASES)
+def test_for_what_a_kernel_waited(tmp_path: Path, write: Any, case: str) -> None:
+    ops, waits, (ready, kind) = CASES[case]
+    machine = Machine(ops=[FIRST, *ops, LAST], waits=waits)
+    machine.records = sorted({wait.on for wait in waits if wait.on is not None}, key=lambda record: record.at)
+    ((_, low, high, budget),) = budgets(write(tmp_path, machine, [(0, 105)]), KernelsMode.CLIPPED, "median")
+    assert budget is not None
+    gap = said(budget)[-1]
+    assert (gap.end, gap.ready, gap.kind) == (100, ready, kind)
+    assert said(budget) == expected(machine, 0, low, high)
+
+
 QUEUES = st.builds(Queue, st.sampled_from([0, 0, 0, 1]), st.sampled_from([7, 20, 33]))
 RUNS = st.tuples(
     st.sampled_from(["compute", "compute", "compute", "collective", "copy", "memset"]),
@@ -265,16 +355,13 @@ RUNS = st.tuples(
     st.integers(1, 12),
     st.integers(1, 25),
     st.sampled_from([0, 0, 0, 1, 9]),
-    st.sampled_from([0, 1, 3, 8, 20, 45]),
+    st.sampled_from([0, 1, 3, 8, 20, 45, 90]),
     st.sampled_from([True, True, True, True, False]),
 )
-STEPS = st.lists(
-    st.one_of(
-        RUNS, RUNS, QUEUES, st.tuples(QUEUES, st.integers(0, 60), st.sampled_from([True, True, True, True, False]))
-    ),
-    min_size=3,
-    max_size=40,
-)
+WAITS = st.tuples(QUEUES, st.integers(0, 60), st.sampled_from([True, True, True, True, False]))
+EDGES = st.tuples(QUEUES, QUEUES)
+"""One stream records, and at once another waits for it."""
+STEPS = st.lists(st.one_of(RUNS, RUNS, RUNS, EDGES, EDGES, QUEUES, WAITS), min_size=3, max_size=40)
 
 
 def played(steps: Sequence[Any], *, obeys: bool = True, devices: int = 2) -> Machine:
@@ -284,6 +371,10 @@ def played(steps: Sequence[Any], *, obeys: bool = True, devices: int = 2) -> Mac
     for step in steps:
         if isinstance(step, Queue):
             machine.record(step._replace(device=step.device % devices))
+        elif len(step) == 2:
+            on, queue = (each._replace(device=each.device % devices) for each in step)
+            machine.record(on)
+            machine.wait(queue, -1)
         elif isinstance(step[0], Queue):
             machine.wait(step[0]._replace(device=step[0].device % devices), *step[1:])
         else:

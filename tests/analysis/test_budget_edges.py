@@ -145,6 +145,15 @@ def test_what_could_not_have_blocked_has_no_row(gpu: OneProcess) -> None:
     )
 
 
+def test_communication_that_began_before_the_window_has_a_row_of_its_stage(gpu: OneProcess) -> None:
+    gpu.range("step", 50, 100)
+    gpu.kernel(NCCL, 0, 80, stream=20, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel(NCCL, 10, 20, stream=20, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel("gemm", 90, 100, launch_ns=-7, launch_length_ns=1)
+    assert rows(gpu, "blocking_comm_ns", convention=PLAIN, kernels="clipped") == {(0, "none"): 0}
+    assert rows(gpu, "blocking_comm_max_ns", convention=PLAIN, kernels="clipped") == {0: 30}
+
+
 def test_compute_of_another_device_blocks_through_an_event(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("first", 0, 10, launch_ns=-9, launch_length_ns=1)
