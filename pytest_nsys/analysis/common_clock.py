@@ -20,7 +20,8 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -108,25 +109,36 @@ ALONE = Standing(0, 0)
 class CommonClock:
     """The clocks of some windows as one. Clocks that matched ends tie to each other have one root.
 
-    ``placed`` are all clocks, the first first. ``roots_ahead_ns`` is what each root is ahead of it, by the starts of
-    their sessions; those of which that is not known are left out. ``apart_ns`` is the most that ends and starts of
-    sessions disagree, None where nobody knows. ``doubted`` says by group why its collectives may be matched wrongly;
-    ``too_few`` is whether some are matched, and too few to tie the clocks of their group.
+    ``placed`` are all clocks, the first first. ``zeros_ns`` are the moments from which times count, in ns since 1970,
+    where files say so. ``doubted`` says by group why its collectives may be matched wrongly; ``too_few``: some are
+    matched, and too few to tie the clocks of their group.
     """
 
     placed: Mapping[Clock, Placed]
-    roots_ahead_ns: Mapping[Clock, int]
-    apart_ns: int | None = None
-    doubted: Mapping[str, str] = field(default_factory=dict)
-    too_few: bool = False
+    zeros_ns: Mapping[Clock, int]
+    doubted: Mapping[str, str]
+    too_few: bool
 
     def standing(self, clock: Clock) -> Standing:
         """How a clock is drawn beside the first."""
         first, placed = next(iter(self.placed)), self.placed[clock]
-        ahead = self.roots_ahead_ns.get(placed.root)
-        if ahead is None:
-            return Standing(None, None)
-        return Standing(ahead + placed.ahead_ns, placed.error_ns if placed.root == first else None)
+        if placed.root == first:
+            return Standing(placed.ahead_ns, placed.error_ns)
+        moments = self._root_moments_ns
+        known = first in moments and placed.root in moments
+        return Standing(moments[first][0] - moments[placed.root][0] + placed.ahead_ns if known else None, None)
+
+    @cached_property
+    def _root_moments_ns(self) -> Mapping[Clock, Sequence[int]]:
+        """By root the moments from which its times count, in ns since 1970: one for each clock whose file says it."""
+        clocks, zeros = self.placed.items(), self.zeros_ns
+        return grouped((each.root, zeros[clock] + each.ahead_ns) for clock, each in clocks if clock in zeros)
+
+    @property
+    def apart_ns(self) -> int | None:
+        """The most that ends and starts of sessions disagree; None where nobody knows."""
+        several = (own for own in self._root_moments_ns.values() if len(own) > 1)
+        return max((max(own) - min(own) for own in several), default=None)
 
     def rebased(self, rank: Rank, time_ns: int) -> int:
         """A time of a rank on the clock of its root: what is compared over the ranks of an agreement."""
@@ -168,9 +180,20 @@ def common_clock(group: WindowGroup) -> CommonClock:
     """The clocks of all ranks as one: by the collectives in the windows, where these are too few of the whole run."""
     own = _by_collectives_of(group)
     if own.too_few and not group.spec.whole_run:
-        with contextlib.suppress(NsysError):  # a cut does not hold the whole run; elsewhere it may be damaged
+        if (placed := _placed_by_file(group.run, own)) is not None:
+            return replace(own, placed=placed, too_few=False)
+        with contextlib.suppress(NsysError):  # elsewhere the run may be damaged
             return common_clock(group.run.whole())
     return own
+
+
+def _placed_by_file(run: Run, own: CommonClock) -> Mapping[Clock, Placed] | None:
+    """The clocks as the only file of the run has them, a cut of several; None where it does not say."""
+    ties = run.facts[0].ties
+    if len(run.traces) > 1 or not {clock.machine for clock in own.placed} <= {*ties}:
+        return None
+    told = {clock: ties[clock.machine] for clock in own.placed}
+    return {clock: Placed(Clock(0, tie.root), tie.ahead_ns, tie.error_ns) for clock, tie in told.items()}
 
 
 def _by_collectives_of(group: WindowGroup) -> CommonClock:
@@ -190,9 +213,8 @@ def _by_collectives_of(group: WindowGroup) -> CommonClock:
             apart = (b - a for a, b in zip(ends.by_clock[hub], ends.by_clock[other], strict=True))
             differences.setdefault((hub, other), []).extend(apart)
     placed = _placed(order, differences)
-    roots = _roots(order[0], placed, zeros) if order else {}
     too_few = any(len({placed[clock].root for clock in _clocks(each, ranks)}) > 1 for each in several)
-    return CommonClock({clock: placed[clock] for clock in order}, roots, _apart(placed, zeros), doubted, too_few)
+    return CommonClock({clock: placed[clock] for clock in order}, zeros, doubted, too_few)
 
 
 def _matched(group: WindowGroup, ranks: Mapping[int, Rank]) -> list[MatchedGroup]:
@@ -282,21 +304,3 @@ def _placed(order: Sequence[Clock], differences: Mapping[tuple[Clock, Clock], Se
                 for other, more, own in ties.get(clock, ()):
                     heappush(ahead_of, (error + own, rank[other], ahead + more))
     return found
-
-
-def _by_root(placed: Mapping[Clock, Placed], zeros: Mapping[Clock, int]) -> dict[Clock, list[int]]:
-    """By root the moments from which its times count, in ns since 1970, as the files of the clocks tied to it say."""
-    known = ((each.root, zeros[clock] + each.ahead_ns) for clock, each in placed.items() if clock in zeros)
-    return grouped(known)
-
-
-def _roots(first: Clock, placed: Mapping[Clock, Placed], zeros: Mapping[Clock, int]) -> dict[Clock, int]:
-    """What each root is ahead of the first, by the starts of sessions, of several that of the lowest rank."""
-    known = {root: moments[0] for root, moments in _by_root(placed, zeros).items()}
-    others = {root: known[first] - zero for root, zero in known.items()} if first in known else {}
-    return others | {first: 0}
-
-
-def _apart(placed: Mapping[Clock, Placed], zeros: Mapping[Clock, int]) -> int | None:
-    found = [max(own) - min(own) for own in _by_root(placed, zeros).values() if len(own) > 1]
-    return max(found, default=None)

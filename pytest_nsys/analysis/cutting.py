@@ -33,6 +33,7 @@ from pytest_nsys.core.model import (
     Range,
     Rank,
     Stream,
+    Tie,
     Trace,
     TraceFacts,
 )
@@ -100,6 +101,13 @@ class RunCut:
     def standing(self, one: RankCut) -> Standing:
         """How the times of a rank are shown beside those of the others."""
         return ALONE if self._common is None else self._common.standing(one.rank.process.clock)
+
+    def tie(self, one: RankCut) -> Tie | None:
+        """How the clock of a rank is tied, by the place of clocks among these; None where its root is not shown."""
+        placed = None if self._common is None else self._common.placed[one.rank.process.clock]
+        if placed is None or placed.root not in self.clocks:
+            return None
+        return Tie(self.clocks.index(placed.root), placed.ahead_ns, placed.error_ns)
 
     def clock_lines(self) -> Iterator[str]:
         """How well the clocks of the other ranks are that of the first."""

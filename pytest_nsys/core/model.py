@@ -90,6 +90,14 @@ class Clock(NamedTuple):
     machine: int
 
 
+class Tie(NamedTuple):
+    """How far a clock of a trace is ahead of that of the machine ``root``, and by how much that may be wrong."""
+
+    root: int
+    ahead_ns: int
+    error_ns: int
+
+
 class Setup(NamedTuple):
     """What a setup label says of its process: rank, mesh coordinates and sizes, micro-batch, sequence length."""
 
@@ -278,7 +286,8 @@ class TraceFacts(NamedTuple):
     ``to_see_sizes``, ``to_see_memory``, ``to_see_clocks``: how to capture the sizes of collectives, what is allocated,
     the clock of the SMs. ``started_ns``: when it began, in ns since 1970 (UTC).
     ``zeros_ns`` maps a machine (see ``Clock``) to the moment from which its times count, in ns since 1970; None stands
-    for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out.
+    for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out. ``ties`` are of its machines
+    where the file knows more of them than its collectives say.
     ``files``: how many files of the profiler are in it.
     ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     """
@@ -297,6 +306,7 @@ class TraceFacts(NamedTuple):
     to_see_clocks: str = "this format has no record of clocks"
     started_ns: int | None = None
     zeros_ns: Mapping[int | None, int] = MappingProxyType({})
+    ties: Mapping[int, Tie] = MappingProxyType({})
     files: int = 1
     counts_gpus: bool = False
 

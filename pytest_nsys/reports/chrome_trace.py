@@ -166,6 +166,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "base_ns": base_ns,
         "clock": side.clocks.index(rank.process.clock),
         "zero_ns": side.zero_ns(one),
+        "tie": side.tie(one),
         "gpus": {
             str(device): model
             for (own, device), model in sorted(facts.gpus.items())

@@ -657,6 +657,35 @@ def test_files_of_several_hosts_are_shown_on_one_clock(tmp_path: Path) -> None:
         assert first == again
 
 
+def test_a_cut_knows_the_ties_of_clocks_that_its_few_collectives_cannot_tell(tmp_path: Path) -> None:
+    """Two in the median window, of the twelve of the run; of a cut of this cut, too."""
+    folder = write_data_parallel(tmp_path / "run", DataParallelShape(late_us=500, hosts=2))
+    found = []
+    for place, trace in enumerate((folder, tmp_path / "0.json.gz", tmp_path / "1.json.gz")):
+        run("cut", trace, "-o", tmp_path / f"{place}.json.gz", "--convention=kineto", code=0)
+        with captures(trace, convention=BUILT_IN["kineto"]) as opened:
+            table = opened.rows(METRICS["collective_wait_ns"], opened.spec("median"))
+            found.append((table.rows, table.unseen))
+    assert len(found[0][0]) == 3
+    assert found[1:] == found[:1] * 2
+
+
+@pytest.mark.parametrize("tie", [[7, 0, 0], [0, 0], [0, "1", 0], "0"])
+def test_a_tie_that_was_changed_is_no_cut(tmp_path: Path, tie: object) -> None:
+    folder = write_data_parallel(tmp_path / "run", DataParallelShape(hosts=2))
+    window = tmp_path / "window.json.gz"
+    run("cut", folder, "-o", window, "--convention=kineto", code=0)
+
+    def edit(root: dict[str, Any]) -> None:
+        _processes(root)[1]["tie"] = tie
+
+    done = run("collectives", changed(window, edit), "--convention=kineto", "--window=median")
+    if tie == [7, 0, 0]:  # of a clock that is not here
+        assert (done.exit_code, "its ranks stand on 4 clocks, and fewer than" in done.output) == (0, True)
+    else:
+        assert (done.exit_code, "is no whole cut" in done.output) == (2, True)
+
+
 def test_one_rank_of_several_hosts_has_the_times_of_its_file(tmp_path: Path) -> None:
     folder = write_data_parallel(tmp_path / "run", DataParallelShape(hosts=2))
     window = tmp_path / "window.json.gz"

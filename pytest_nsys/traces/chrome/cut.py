@@ -98,6 +98,7 @@ class CutTrace:
             diagnostics=(),
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
+            ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: p.zero_ns for p in told if p.zero_ns is not None and p.zero_ns in SINCE_1970},
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,

@@ -24,6 +24,7 @@ from pytest_nsys.core.model import (
     Lane,
     Memory,
     Setup,
+    Tie,
 )
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
@@ -129,6 +130,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     """Whether ends of launches, waits, and what ran until compute came next are here."""
     waits: list[StreamWait] | None = None
     zero_ns: int | None = None
+    tie: Tie | None = None
 
 
 class About(msgspec.Struct, frozen=True):
