@@ -18,6 +18,7 @@ from pytest_nsys.core.model import KernelsMode
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.measure import captures
+from tests.support.reference_data import DUALPIPE, MORE, REAL
 
 PLAIN = replace(BUILT_IN["generic"], anchor="step%")
 NCCL = "ncclDevKernel_SendRecv"
@@ -422,3 +423,16 @@ def test_waits_in_a_circle_and_producers_after_their_consumer(
     for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "median"):
         if budget is not None:
             check_adds_up(budget)
+
+
+REAL_TRACES = sorted(
+    path for folder in (REAL, MORE, DUALPIPE) for end in ("sqlite", "gz") for path in folder.glob(f"*.{end}")
+)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize("path", REAL_TRACES, ids=lambda path: path.name)
+def test_every_real_trace_adds_up(path: Path) -> None:
+    for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "run"):
+        assert budget is not None
+        check_adds_up(budget)
