@@ -5,7 +5,7 @@ ranks, so the ends of matched collectives say how far two clocks are apart: by t
 What they leave is how far the rebased ends of one collective still are from each other. The *residual* of a process
 group is the 95th percentile of what is left of its collectives. A difference between two of its clocks is known to
 within the residual, or to within what is left of that very collective where that is more: a clock that drifts, a rank
-that is late to end and a collective that was matched wrongly make the error larger, and never the difference wrong.
+that is late to end and a collective that was matched wrongly all make the error larger.
 
 What no ends can tell is a delay that one host has in each and every collective alike: it is taken for its clock's.
 
