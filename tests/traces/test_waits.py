@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.analysis.blocking import budget_of
 from pytest_nsys.analysis.budget_facts import BudgetFacts, facts_of
-from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.conventions import BUILT_IN, CopyKind
 from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, KernelsMode, Stream, Trace
 from pytest_nsys.core.operations import Place, StreamWait
 from pytest_nsys.samples import schema
@@ -18,6 +18,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import CUDA_EVENT, SYNCHRONIZATION
+from pytest_nsys.traces.copies_as_kernels import with_copies
 from pytest_nsys.traces.opening import open_trace
 from pytest_nsys.traces.sqlite_columns import WAY
 from tests.support.measure import captures
@@ -226,6 +227,29 @@ def test_copies_and_memsets_have_calls_too(tmp_path: Path, format: str) -> None:
     assert [list(each) for each in trace.launch_calls(transfers)[lane]] == [[200, 300], [3_200, 3_300], [100, 100]]
     assert list(trace.launches(transfers)[lane]) == [200, 300]
     assert list(trace.launch_calls(trace.kernels({lane: None}))[lane].end_ns) == [130]
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto"])
+def test_copies_that_communicate_have_calls_too_and_waits_are_passed_on(tmp_path: Path, format: str) -> None:
+    def put(gpu: Process | KinetoBuilder) -> None:
+        of_two_streams(gpu)
+        gpu.memcpy(7_000, 8_000, kind=10, launch_ns=600)
+
+    trace = written(tmp_path, format, put)
+    whole = with_copies(trace, (CopyKind.PEER,))
+    (lane,) = whole.lanes()
+    calls = whole.launch_calls(whole.kernels({lane: None}))[lane]
+    assert list(calls.start_ns) == [100, 400, 600]
+    assert whole.stream_waits() == trace.stream_waits() is not None
+
+
+def test_an_arrow_to_a_kernel_says_when_its_launch_began_and_no_more(tmp_path: Path) -> None:
+    trace = KinetoBuilder()
+    trace.kernel("gemm", 1_000, 2_000, correlation=7)
+    trace.events.append({"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 7, "pid": 0, "tid": 0, "ts": 0.25})
+    found = open_trace(trace.write(tmp_path / "run.json"))
+    (calls,) = found.launch_calls(found.kernels(dict.fromkeys(found.lanes()))).values()
+    assert [list(each) for each in calls] == [[250], [250], [0]]
 
 
 def test_a_copy_of_no_stream_is_on_none(tmp_path: Path) -> None:

@@ -57,9 +57,11 @@ def read_waits(
     if not waits:
         return None
     with damage(CUDA_EVENT):
-        records = _records(_event_calls(file, CUDA_EVENT))
+        known = _records(_event_calls(file, CUDA_EVENT))
+    keys = {(wait.global_pid, wait.sync_id) for wait in waits}
+    records = {key: record for key in keys if (record := known.get(key)) is not None}
     wanted: dict[int, set[int]] = defaultdict(set)
-    for call in (*waits, *filter(None, records.values())):
+    for call in (*waits, *records.values()):
         wanted[call.global_pid].add(call.correlation)
     with damage(RUNTIME):
         starts = call_starts(file, wanted)
