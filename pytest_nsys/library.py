@@ -282,7 +282,7 @@ def compare(
     base_measurements: Paths = (),
     head_measurements: Paths = (),
 ) -> Comparison:
-    """Hold the run ``head`` against the run ``base``: its ``result``, its ``rows`` worst first, what came and went.
+    """Compare two runs: the ``result``, the ``rows`` with the worst regression first, what came and went.
 
     ``gate`` is the gate file that judges, under its own convention; without one a built-in set of assertions does.
     Raises as :func:`judge` does.

@@ -106,8 +106,8 @@ def test_output_is_the_same_on_every_machine() -> None:
 
 
 def test_nothing_is_said_of_a_moment_or_a_commit() -> None:
-    said = "from 2026-01-31T02:00:00Z to 2026-02-01T02:00:00Z\nat a3b6bd6 (merge base of main)\n+12 %  474e9573e0\n"
-    assert steady(said, Path("/x")) == "from … to …\nat … (merge base of main)\n+12 %  …\n"
+    said = "from 2026-01-31T02:00:00Z to 2026-02-01T02:00:00Z\nat a3b6bd6 (merge base of main)\n+12%  474e9573e0\n"
+    assert steady(said, Path("/x")) == "from … to …\nat … (merge base of main)\n+12%  …\n"
     assert steady("period_ns 0 2000000\nkey 6c55ffc19bff\n\n", Path("/x")) == "period_ns 0 2000000\nkey 6c55ffc19bff\n"
 
 

@@ -218,7 +218,7 @@ def test_mistakes_are_told_in_one_line(
 def test_rows_that_one_capture_or_rank_lacks_are_no_shorter_list(trace: Callable[..., Path]) -> None:
     less = trace("less.sqlite", stages=("stage2_f",))
     with open_run([trace(), less]) as run:
-        with pytest.raises(NoRows, match="rank 0 stage stage4_f: only 1 of 2 captures have this row"):
+        with pytest.raises(NoRows, match="rank 0 stage4_f: only 1 of 2 captures have this row"):
             run.rows("overlap")
         assert len(run.rows("overlap", stage="stage2")) == 2
     two = "rank={rank}; pp=0/1 dp={rank}/{ranks} cp=0/1 ep=0/1; mbs=1 seq=2048"

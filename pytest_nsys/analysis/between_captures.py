@@ -22,8 +22,8 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import format_value
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.words import counted, place_words, printable
 
 FEWEST = 3
 """Captures among which one can be the other: of two nobody knows which."""
@@ -47,7 +47,7 @@ class Outlying(NamedTuple):
 
     def told(self, metric: Metric) -> str:
         """The row and how far it is off: ``rank 1 stage stage2_f exposed_ns is 900 us, the others' median 200 us``."""
-        row = label_words(zip(metric.dimensions, self.labels, strict=True))
+        row = place_words(zip(metric.dimensions, self.labels, strict=True))
         value, others = (format_value(each, metric.unit) for each in (self.value, self.others))
         more = f", and {counted(self.rows - 1, 'more row')} far off" if self.rows > 1 else ""
         return f"{printable(f'{row} {metric.name}'.strip())} is {value}, the median of the others {others}{more}"

@@ -13,7 +13,8 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.units import in_unit, table_unit
+from pytest_nsys.core.numbers import format_together, format_value, scale_of
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted
 
 _BOUNDS = "blocking is a lower bound, and dependency-stalled an upper one"
@@ -55,9 +56,8 @@ def blocking_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     least = {budget: sum(budget.blocking_comm_ns.values()) for _, budget in found}
     rank, widest = max(found, key=lambda each: each[1].blocking_comm_max_ns - least[each[1]], default=(0, None))
     if widest is not None and widest.blocking_comm_max_ns > least[widest]:
-        unit = table_unit([widest.blocking_comm_max_ns])
-        low, high = (in_unit(ns, unit) for ns in (least[widest], widest.blocking_comm_max_ns))
-        yield Note(f"rank {rank}: collectives blocked for {low} to {high} {unit} (blocking_comm_max_ns)")
+        low, high = format_together([least[widest], widest.blocking_comm_max_ns])
+        yield Note(f"rank {rank}: collectives blocked for {low} to {high} (blocking_comm_max_ns)")
 
 
 def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
@@ -68,12 +68,11 @@ def host_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
     for budget in found:
         where.update({f"while the host was in {call}": ns for call, ns in budget.in_syncs.items()})
     yield from map(Note, about_gaps([edges_of(budget) for budget in found]))
-    unit = table_unit([starved])
+    scale = scale_of([starved], TIME)
     for what, ns in where.items():
         if ns:
-            yield Note(
-                f"launch-starved for {in_unit(starved, unit)} {unit}, of which {in_unit(ns, unit)} {unit} {what}"
-            )
+            all_of_it, part = (format_value(each, scale=scale) for each in (starved, ns))
+            yield Note(f"launch-starved for {all_of_it}, of which {part} {what}")
 
 
 def _budgets(captures: Sequence[Run], spec: WindowSpec) -> list[tuple[int, Budget]]:

@@ -13,8 +13,8 @@ from pytest_nsys.analysis.kernel_families import Launcher
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.throughput import batch_words
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Label
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.model import Label, Value
+from pytest_nsys.core.units import decimal
 
 Facts = Mapping[str, Sequence[str | int] | None]
 """Circumstances that are compared but do not name a baseline; None where nobody says."""
@@ -104,7 +104,7 @@ def facts_of(runs: Sequence[Run]) -> Facts:
         "pipeline": set(stated.pipeline.words if stated.pipeline else ()),
         "blocks": set(stated.blocks),
         "batch": {batch} if batch else set(),
-        "peak": set() if peak is None else {format_value(peak, "GB/s")},
+        "peak": set() if peak is None else {_stored_rate(peak)},
     }
     return {name: sorted(values) or None for name, values in found.items()}
 
@@ -113,3 +113,9 @@ def profilers_of(runs: Sequence[Run]) -> tuple[str, ...]:
     """The versions of the profiler that wrote the traces."""
     versions = {facts.profiler_version for run in runs for facts in run.facts}
     return tuple(sorted(v for v in versions if v is not None))
+
+
+def _stored_rate(rate: Value) -> str:
+    """A bandwidth as baselines have it since the first: ``3 350 GB/s``."""
+    whole, point, rest = decimal(rate, 3).partition(".")
+    return f"{int(whole):_}".replace("_", " ") + f"{point}{rest} GB/s"

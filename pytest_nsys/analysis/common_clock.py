@@ -32,7 +32,7 @@ from pytest_nsys.core.exact import median, percentile
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Clock, Rank
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 
 END_TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "Barrier")

@@ -23,6 +23,7 @@ from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Range, Rank, Trace, Value
+from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 
 
@@ -116,11 +117,11 @@ class Uncounted(NamedTuple):
     def words(self) -> str:
         """How many, of whom, how long, and which take longest."""
         order = sorted(self.times_ns.items(), key=lambda item: (-item[1], item[0]))
-        each = [f"{printable(name, 80)} {round(ns / 1e6, 3)} ms" for name, ns in order[:SHOWN]]
+        each = [f"{printable(name, 80)} {format_value(ns)}" for name, ns in order[:SHOWN]]
         more = [f"{len(order) - SHOWN} more"] if len(order) > SHOWN else []
         count = "counts" if self.kernels == 1 else "count"
         who = f"{counted(self.kernels, 'kernel')} of {self.libraries} {count} as compute"
-        return f"{who}, {round(float(100 * self.share), 1)} % of the kernel time ({', '.join([*each, *more])})"
+        return f"{who}, {percent(self.share)} of the kernel time ({', '.join([*each, *more])})"
 
     def globs(self, convention: Convention) -> tuple[str, ...]:
         """What the convention names so far, and them."""

@@ -20,6 +20,7 @@ from pytest_nsys.core.columns import take
 from pytest_nsys.core.conventions import BUILT_IN, Convention, like
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Range, Rank, Trace
+from pytest_nsys.core.numbers import format_together, share_of
 from pytest_nsys.core.words import printable
 
 SHOWN = 5
@@ -96,11 +97,11 @@ def _lag(track: RankTrack) -> str:
     launched = track.launch_order
     lags = sorted(map(sub, take(starts, launched), take(track.launch_ns, launched)))
     without = len(starts) - len(lags)
-    share = f"{100 * without / len(starts):.1f} % of {len(starts)} kernels have no launch row"
+    share = f"{share_of(without, len(starts))} of {len(starts)} kernels have no launch row"
     if not lags:
         return share
-    median, longest = lags[len(lags) // 2] / 1e6, lags[-1] / 1e6
-    return f"the GPU is {median:.1f} ms behind the CPU (median; at most {longest:.1f} ms; {share})"
+    median, longest = format_together([lags[len(lags) // 2], lags[-1]])
+    return f"the GPU is {median} behind the CPU (median; at most {longest}; {share})"
 
 
 def _busy(track: RankTrack) -> Intervals:

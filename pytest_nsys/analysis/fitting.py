@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from operator import itemgetter
 
 from pytest_nsys.analysis.candidates import (
@@ -25,7 +26,7 @@ from pytest_nsys.analysis.windows import MEDIAN, RUN, WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import KernelsMode, Span, Value
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 
 GENERIC = BUILT_IN["generic"]
@@ -246,7 +247,7 @@ def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Cho
 
 
 def _share(value: Value) -> str:
-    return f"{round(100 * float(value))} %"
+    return percent(Fraction(round(100 * value), 100))
 
 
 def candidate_words(candidate: Candidate) -> str:

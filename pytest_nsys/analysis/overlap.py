@@ -18,7 +18,7 @@ from pytest_nsys.core.exact import exact
 from pytest_nsys.core.grouping import sums_by
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Note, Row, Value
-from pytest_nsys.core.words import share_of
+from pytest_nsys.core.numbers import share_of
 
 
 def _communicating(window: RankWindow) -> Iterator[tuple[str, Column, int]]:

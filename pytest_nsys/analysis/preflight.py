@@ -14,7 +14,8 @@ from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId
-from pytest_nsys.core.words import counted, printable, share_of
+from pytest_nsys.core.numbers import format_value, share_of
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 
@@ -120,5 +121,5 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
     length = sum(total(take(w.durations_ns, w.barriers)) for w in windows)
     yield Note(
         f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
-        f"{round(length / 1e6, 3)} ms{hidden if any(w.hides_barriers for w in windows) else ''}"
+        f"{format_value(length)}{hidden if any(w.hides_barriers for w in windows) else ''}"
     )

@@ -24,8 +24,9 @@ from pytest_nsys.analysis.windows import MEDIAN, STEADY, WindowSpec
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
-from pytest_nsys.core.units import MEGAHERTZ, format_value
-from pytest_nsys.core.words import are, counted, printable, share_of
+from pytest_nsys.core.numbers import format_value, share_of
+from pytest_nsys.core.units import MEGAHERTZ
+from pytest_nsys.core.words import are, counted, printable
 
 FEW_ANCHORS = 5
 AT_LEAST = frozenset({"anchors", "sm_clock"})
@@ -353,7 +354,7 @@ def _profiler_overhead(subject: Subject) -> Said:
     except NoRows as nothing:
         words = f"nobody knows the overhead of the profiler, for {nothing}"
         return None, words, "a distorted step would pass unseen", "measure a step without the profiler"
-    words = f"a step takes {format_value(max(found), '%')} longer under the profiler"
+    words = f"a step takes {format_value(max(found), '%', 6)} longer under the profiler"
     return max(found), words, DISTORTED, "trace fewer kinds of events"
 
 
@@ -367,7 +368,7 @@ def _sm_clock(subject: Subject) -> Said:
             words = f"rank {window.rank.number}: nobody knows the clock of the SMs, for {nothing}"
             return None, words, "a throttled GPU would pass unseen", "sample GPU metrics"
     clock, number = min(found)
-    words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ)} (median of the window)"
+    words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ, 6)} (median of the window)"
     return clock, words, THROTTLED, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)"
 
 

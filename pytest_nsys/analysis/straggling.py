@@ -23,7 +23,7 @@ from pytest_nsys.core.errors import NoRows, NothingMeasured
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Rank, Row, Unseen
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable, ranks_words
 
 

@@ -20,7 +20,8 @@ from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import distance, exact, median, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Range, Row, Span, Value
-from pytest_nsys.core.units import TIME
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted
 from pytest_nsys.core.workload import Parallel, Workload
 
@@ -67,9 +68,8 @@ class Deviation(NamedTuple):
 
     def __str__(self) -> str:
         if self.apart_ns and not self.spread_ns:
-            apart = f"{float(self.apart_ns):.1f}".removesuffix(".0")
-            return f"{apart} ns from the steady median, which most others hit exactly (a MAD of 0)"
-        return f"{round(float(self.in_spreads), 1)} MAD from the steady median"
+            return f"{format_value(self.apart_ns)} from the steady median, which most others hit exactly (a MAD of 0)"
+        return f"{format_value(self.in_spreads, BARE)} MAD from the steady median"
 
 
 def deviation(window: RankWindow) -> Deviation | None:

@@ -16,13 +16,12 @@ from pytest_nsys.cli.output import print_answer, shown
 from pytest_nsys.core.errors import BaselineError, UsageMistake
 from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import change_words, format_value
 from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Cell, Format, Row, measure, numbers, texts
-from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
 from pytest_nsys.stored.baselines.store import Pruned, orphans, remove

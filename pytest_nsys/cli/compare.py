@@ -92,7 +92,7 @@ def compare(
     artifacts: str | None,
     verbose: bool,
 ) -> None:
-    """Hold the run HEAD against the run BASE, row by row, worst first.
+    """Compare two runs, worst regressions first.
 
     Each is a file, folder or glob (in quotes). With several captures of each side, repeat --base and --head instead:
     three are told apart by separation, five by a test. Without --gate a built-in set of assertions judges.

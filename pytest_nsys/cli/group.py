@@ -52,7 +52,7 @@ COMMANDS = {
     "metrics": ("metrics", "The metrics: name, unit, direction, dimensions, definition."),
     "rows": ("rows", "The rows of metrics."),
     "baseline": ("baseline", "Stored baselines: refresh, calibrate, prune and show them."),
-    "compare": ("compare", "Hold the run HEAD against the run BASE, row by row, worst first."),
+    "compare": ("compare", "Compare two runs, worst regressions first."),
     "cut": ("cut", "Write the measured window of a run as a small trace."),
     "history": ("history", "The rows of METRICs (all without one) over time, oldest run first."),
     "export": ("export", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),

@@ -190,8 +190,8 @@ def _tell(
     words = convention_words(choice.convention) if choice.anchored else f"convention {choice.convention.name}"
     click.echo(f"{words}, {choice.spec}")
     if asking.taken > 1 and choice.anchored:
-        why = "as --yes says" if asking.told else "no terminal to ask on"
-        click.echo(f"took the best of {asking.taken} anchors ({why}); the others stand in the file")
+        why = "--yes" if asking.told else "non-interactive"
+        click.echo(f"picked 1 of {asking.taken} candidate anchors ({why}); the others are in the file")
     for check, value in choice.quality.items():
         click.echo(f"warning: quality {check} is set to {value} for this trace; the file says why")
     for each in left[:SHOWN_LEFT]:

@@ -16,12 +16,13 @@ from pytest_nsys.cli.options import MeasureOptions, measuring, traces_argument
 from pytest_nsys.cli.output import mode_of, print_answer
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.model import Note, Span, Value
-from pytest_nsys.core.units import BARE, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.reports.tables import CellKind, Column, Format, Row, numbers, texts
+from pytest_nsys.reports.tables import CellKind, Column, Format, Row, numbers, texts, times
 
 LEAST_SCORE = Fraction("0.30")
 SENTENCE = "pipeline overlap_score >= 0.30"
@@ -31,11 +32,13 @@ QUANTILES = ("p50", "p90", "p99")
 MEASURED = ("overlap_score", "serialization", "share", "period_ns", "anchors", "launches", "gpu_gap_ns", "syncs")
 
 HIDING = (
-    *numbers("rank", "units", "unit_ns", "stage0_ns", "stage1_ns", "overlap_score", "serialization"),
+    *(*numbers("rank", "units"), *times("unit_ns", "stage0_ns", "stage1_ns")),
+    *numbers("overlap_score", "serialization"),
     *texts("reading", "rule"),
 )
 SPENDING = (
-    *numbers("anchors", *(f"period_{quantile}_ns" for quantile in QUANTILES), "launches", "gpu_gap_ns", "syncs"),
+    *(*numbers("anchors"), *times(*(f"period_{quantile}_ns" for quantile in QUANTILES))),
+    *(*numbers("launches"), *times("gpu_gap_ns"), *numbers("syncs")),
 )
 
 

@@ -22,10 +22,10 @@ from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.model import KernelsMode, Note, Rank, Value, Window
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.selection import absences
-from pytest_nsys.reports.tables import CellKind, Column, Row, numbers, ratios, texts
+from pytest_nsys.reports.tables import CellKind, Column, Row, numbers, texts
 
 SETUP = (
     *(*numbers("pid"), *texts("setup"), *numbers("rank")),
@@ -38,7 +38,7 @@ STREAMS = (
 )
 OVERLAP = (
     *(*numbers("pid"), *texts("stage"), *numbers("exposed_ns")),
-    *ratios("overlap", "overlap_min", "overlap_max"),
+    *(Column(name, CellKind.PERCENT) for name in ("overlap", "overlap_min", "overlap_max")),
     *numbers("rank", "comm_ns", "n_comm", "index"),
 )
 

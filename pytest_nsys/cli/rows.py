@@ -22,7 +22,7 @@ from pytest_nsys.cli.options import (
 from pytest_nsys.cli.output import about_windows, json_window, print_answer
 from pytest_nsys.core.errors import NothingMeasured, UsageMistake
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.words import label_words
+from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
@@ -95,7 +95,7 @@ def _selected(
     for metric in metrics:
         table = captures.rows(metric, OUTSIDE if metric.outside else spec, ranks if captures.paths else None)
         for labels, why in table.missing:
-            absent.append(f"{metric.name}: {label_words(zip(metric.dimensions, labels, strict=True))}: {why}")
+            absent.append(f"{metric.name}: {place_words(zip(metric.dimensions, labels, strict=True))}: {why}")
         try:
             selected: list[Labelled] = select(table, selectors)
         except NothingSelected as nothing:

@@ -1,15 +1,15 @@
-"""What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how is a value written for people?
+"""What does a quantity such as ``60%``, ``50us`` or ``3pp`` mean, and how does a gate file write one?
 
 A metric's unit is ``ns``, ``%`` (a plain ratio that people read in percent), ``count`` (whole numbers),
 ``1`` (a bare ratio, such as a balance), or ``hash`` (a fingerprint, which is the same or not). What was measured
-outside of a trace may be of any unit of its own, too. Everything is exact: decimals become fractions, print alone
-rounds.
+outside of a trace may be of any unit of its own, too. Everything is exact: decimals become fractions.
+:mod:`~pytest_nsys.core.numbers` has how a value is written for people.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ class Quantity(NamedTuple):
 
     @property
     def number(self) -> str:
-        return _decimal(self.value, 18)
+        return decimal(self.value, 18)
 
     @property
     def amounts(self) -> dict[str, Fraction]:
@@ -157,80 +157,28 @@ def _wanted(quantity: Quantity, metric_unit: str) -> str:
         return "a time: write it in ns, us, ms or s"
     if metric_unit == RATIO:
         percent = quantity.value * 100 if not quantity.unit and quantity.value <= 1 else quantity.value
-        return f"a ratio: write {_decimal(percent, 18)}%"
+        return f"a ratio: write {decimal(percent, 18)}%"
     if metric_unit == COUNT:
         whole = quantity.value.denominator == 1
         return f"a count: write {number}" if whole else "a count: write a whole number"
     if metric_unit == HASH:
         return "a fingerprint: it is the same as in the baseline, or not"
     if metric_unit == BARE:
-        plain = _decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
+        plain = decimal(quantity.value / 100, 18) if quantity.unit == RATIO else number
         return f"a number without unit: write {plain}"
     if metric_unit in (SIZE, MEMORY):
         return f"a size: write it in {', '.join(BYTES)}"
     return f"in {metric_unit}: write {number}{metric_unit}"
 
 
-def format_value(value: Value, unit: str = TIME, more_digits: int = 0) -> str:
-    """``value`` for people, a time by default: ``2 710 us``, ``88.0%``, ``12``; ``more_digits`` on demand."""
-    if unit == TIME:
-        return _format_scaled(value, NANOSECONDS, 4 + more_digits)
-    if unit == HASH:
-        return f"{int(value):x}"
-    if unit == RATIO:
-        return _decimal(Fraction(value) * 100, 2 + more_digits, at_least=1) + "%"
-    if unit == SIZE:
-        return _format_scaled(value, {unit: BYTES[unit] for unit in (SIZE, "kB", "MB", "GB")}, 4 + more_digits)
-    digits = 3 + _zeros(value) + more_digits
-    text = _decimal(value, digits, thousands="" if unit in (COUNT, BARE) else " ")
-    return text if unit in (COUNT, BARE) else f"{text} {unit}"
-
-
-def table_unit(times_ns: Iterable[Value]) -> str:
-    """The unit in which a table writes all of its times: the largest that the greatest of them fills."""
-    greatest = max((abs(Fraction(time)) for time in times_ns), default=0)
-    return next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if greatest >= scale), TIME)
-
-
-def in_unit(time_ns: Value, unit: str) -> str:
-    """A time in a table of that unit, without it: ``1.02``."""
-    return three_digits(Fraction(time_ns) / NANOSECONDS[unit])
-
-
-def three_digits(value: Value) -> str:
-    """``value`` with three significant digits and at most three decimals: ``1240``, ``74.6``, ``0.012``, ``<0.001``."""
-    size = abs(Fraction(value))
-    if not size:
-        return "0"
-    sign = "-" if value < 0 else ""
-    decimals = 3 if size < 1 else next((d for d in (2, 1) if round(size, d) < 10 ** (3 - d)), 0)
-    rounded = round(size, decimals)
-    return f"{sign}{float(rounded):.{decimals}f}" if rounded else f"{sign}<0.001"
-
-
-def _zeros(value: Value) -> int:
-    """How many more decimals a small value takes to be seen at all: a learning rate is not 0."""
-    size = abs(Fraction(value))
-    return next((n for n in range(18) if size * 10**n >= Fraction(1, 100)), 0)
-
-
-def format_apart(a: Value, b: Value, unit: str) -> tuple[str, str]:
-    """Both values for people, with as many digits as it takes to tell them apart; exact where none do."""
-    for more_digits in range(5):
-        texts = format_value(a, unit, more_digits), format_value(b, unit, more_digits)
-        if a == b or texts[0] != texts[1]:
-            return texts
-    return _format_exact(a, unit), _format_exact(b, unit)
-
-
 def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *, noise: bool = False) -> str:
     """A tolerance as a gate file writes it: ``max(5%, 50us)``, ``3pp``, ``noise``."""
     if noise:
         return "noise"
-    parts = [_decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
+    parts = [decimal(relative * 100, 18) + "%"] if relative or absolute is None else []
     if absolute is not None:
-        points = _decimal(absolute * 100, 18) + POINTS
-        plain = _decimal(absolute, 18) + (unit if unit not in (COUNT, BARE) else "")
+        points = decimal(absolute * 100, 18) + POINTS
+        plain = decimal(absolute, 18) + (unit if unit not in (COUNT, BARE) else "")
         parts.append(points if unit == RATIO else _written(absolute) if unit == TIME else plain)
     return parts[0] if len(parts) == 1 else f"max({', '.join(parts)})"
 
@@ -238,35 +186,20 @@ def format_tolerance(relative: Fraction, absolute: Fraction | None, unit: str, *
 def written_value(value: Fraction, unit: str) -> str:
     """A limit as a gate file writes it: ``0ns``, ``100%``, ``1``."""
     if unit == RATIO:
-        return _decimal(value * 100, 18) + RATIO
-    return _decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
+        return decimal(value * 100, 18) + RATIO
+    return decimal(value, 18) + (unit if unit not in (COUNT, BARE) else "")
 
 
 def _written(time_ns: Fraction) -> str:
     """A time in the largest unit that it fills: ``50us``, ``1.5ms``."""
     unit = next((unit for unit, scale in reversed([*NANOSECONDS.items()]) if time_ns >= scale), "ns")
-    return _decimal(time_ns / NANOSECONDS[unit], 18) + unit
+    return decimal(time_ns / NANOSECONDS[unit], 18) + unit
 
 
-def _format_scaled(value: Value, scales: Mapping[str, int], digits: int) -> str:
-    size = abs(Fraction(value))
-    unit = next((unit for unit, scale in scales.items() if size < 10_000 * scale), [*scales][-1])
-    scaled = Fraction(value) / scales[unit]
-    decimals = max(0, digits - len(str(int(abs(scaled)))))
-    return f"{_decimal(scaled, decimals, thousands=' ')} {unit}"
-
-
-def _format_exact(value: Value, unit: str) -> str:
-    if unit == TIME:
-        return f"{value:_} ns".replace("_", " ") if isinstance(value, int) else f"{value} ns"
-    return str(value)
-
-
-def _decimal(value: Value, digits: int, at_least: int = 0, thousands: str = "") -> str:
+def decimal(value: Value, digits: int) -> str:
     """``value`` with up to ``digits`` decimals, rounded half to even, trailing zeros cut."""
     scaled = round(Fraction(value) * 10**digits)
     whole, rest = divmod(abs(scaled), 10**digits)
-    decimals = str(rest).rjust(digits, "0").rstrip("0").ljust(at_least, "0") if digits else ""
+    decimals = str(rest).rjust(digits, "0").rstrip("0") if digits else ""
     sign = "-" if scaled < 0 else ""
-    grouped = f"{whole:_}".replace("_", thousands)
-    return f"{sign}{grouped}.{decimals}" if decimals else sign + grouped
+    return f"{sign}{whole}.{decimals}" if decimals else f"{sign}{whole}"

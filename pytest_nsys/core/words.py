@@ -7,11 +7,28 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+Labels = Mapping[str, object] | Iterable[tuple[str, object]]
+"""The coordinates of a row, each with its dimension."""
 
-def label_words(labels: Mapping[str, object] | Iterable[tuple[str, object]]) -> str:
-    """A row's labels, each with its dimension, in words: ``rank 0 stage stage2_f``."""
-    pairs = labels.items() if isinstance(labels, Mapping) else labels
-    return " ".join(f"{dimension} {label}" for dimension, label in pairs)
+VAGUE = ("none", "other", "unknown")
+"""Labels that say nothing without their dimension."""
+
+
+def label_words(labels: Labels) -> str:
+    """A row's labels, each with its dimension, as a history stores them: ``rank 0 stage stage2_f``."""
+    return " ".join(f"{dimension} {label}" for dimension, label in _pairs(labels))
+
+
+def place_words(labels: Labels) -> str:
+    """A row's labels for people: a name speaks for itself, ``rank 0 stage2_f``."""
+    return " ".join(
+        label if isinstance(label, str) and label[:1].isalpha() and label not in VAGUE else f"{dimension} {label}"
+        for dimension, label in _pairs(labels)
+    )
+
+
+def _pairs(labels: Labels) -> Iterable[tuple[str, object]]:
+    return labels.items() if isinstance(labels, Mapping) else labels
 
 
 def counted(number: int, noun: str) -> str:
@@ -28,11 +45,6 @@ def ranks_words(ranks: Sequence[int], shown: int = 8) -> str:
 def are(number: int) -> str:
     """``is`` of one thing, ``are`` of several."""
     return "is" if number == 1 else "are"
-
-
-def share_of(part: int, whole: int) -> str:
-    """``12.5 %``, to a tenth."""
-    return f"{round(100 * part / whole, 1)} %"
 
 
 _COMMAND = re.compile(r"#(?=#\w*\[)|^(?:\s*:)(?=:)")

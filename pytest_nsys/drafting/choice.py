@@ -16,6 +16,7 @@ from pytest_nsys.analysis.quality import FEW_ANCHORS, Bounds, Subject, doubts
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, NO_STAGE, UNKNOWN, Convention, Purpose
+from pytest_nsys.core.numbers import share_of
 from pytest_nsys.core.words import printable
 
 
@@ -69,8 +70,8 @@ def with_stages(choice: Choice, open_under: Callable[[Convention], Run]) -> Choi
         if len(stages) < 2 or 10 * (whole - without) < LEAST_STAGED * whole:
             continue
         shown = printable(", ".join(stages[:8]), 100)
-        share = round(100 * (whole - without) / whole)
-        said = f"Stages from range names: {shown}; {share} % of the window's kernels have one."
+        share = share_of(whole - without, whole)
+        said = f"Stages from range names: {shown}; {share} of the window's kernels have one."
         return _with_purposes(staged.because("stage", said), run, open_under)
     return choice
 

@@ -17,7 +17,7 @@ from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.noise import FEWEST_RUNS, bound
 

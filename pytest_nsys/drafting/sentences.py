@@ -16,6 +16,8 @@ from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import KernelsMode, Value
+from pytest_nsys.core.numbers import distance_words, percent
+from pytest_nsys.core.units import RATIO
 from pytest_nsys.core.words import printable
 from pytest_nsys.drafting.margins import (
     GUESS,
@@ -237,11 +239,10 @@ def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[Dr
 
 
 def _why_overlap(figures: Figures, metric: str, rows: Mapping[Labels, Value], limit: int) -> tuple[str, ...]:
-    away = round(float(100 * Fraction(min(rows.values())) - limit), 1)
+    away = distance_words(Fraction(min(rows.values())) - Fraction(limit, 100), RATIO)
     least = figures.smallest(metric, rows)
-    middle = round(float(100 * Fraction(median(list(rows.values())))), 1)
-    rest = f", median over the ranks {middle} %" if len(rows) > 1 else ""
-    return (f"Measured at worst {least}{rest}; limit {limit} %: {away} points of margin.",)
+    rest = f", median over the ranks {percent(median(list(rows.values())))}" if len(rows) > 1 else ""
+    return (f"Measured at worst {least}{rest}; limit {limit}%, headroom {away}.",)
 
 
 def _exposed(figures: Figures) -> Iterator[DraftSentence]:

@@ -18,7 +18,7 @@ from pytest_nsys.core.exact import distance, exact, median
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Note, Row, Value
 from pytest_nsys.core.units import HASH
-from pytest_nsys.core.words import counted, label_words
+from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.gates.assertion import Assertion, Constant, FromBaseline, Requirement, Unmatched
 from pytest_nsys.gates.before_after import IMPOSSIBLE, Decision
 from pytest_nsys.gates.noise import bound
@@ -142,7 +142,7 @@ def lacking(table: Table, where: Mapping[str, Selector]) -> str | None:
     """The first row that ``where`` means and some capture or window lacks, with why; None where all have all."""
     for labels, why in table.missing:
         for named, _ in meant(replace(table, rows=[Row(labels, 0)]), where):
-            return f"{label_words(named)}: {why}"
+            return f"{place_words(named)}: {why}"
     return None
 
 
@@ -326,7 +326,7 @@ def _unmeasured(rows: Sequence[JudgedRow], reference: Reference) -> str | None:
     without = [row for row in rows if row.baseline is not None and row.value is not None and row.noise is None]
     if not without:
         return None
-    first = label_words(without[0].labels)
+    first = place_words(without[0].labels)
     return (
         f"the tolerance is the noise, which is not measured for {counted(len(without), 'row')}"
         f"{f', the first {first}' if first else ''}: calibrate the baseline, or accept more runs"
@@ -342,7 +342,7 @@ def _about_tolerance(limit: FromBaseline, rows: Sequence[JudgedRow]) -> Iterator
         yield "a baseline is 0 and the tolerance has no abs of its unit: any change of it fails"
     tighter = [row for row in rows if row.noise is not None and row.tolerance is not None and row.noise > row.tolerance]
     if tighter:
-        most = label_words(max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0)).labels)
+        most = place_words(max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0)).labels)
         yield (
             f"the tolerance is tighter than the measured noise in {len(tighter)} of {counted(len(rows), 'row')}"
             f"{f' (most in {most})' if most else ''}: only changes beyond the noise can fail it"
@@ -376,9 +376,9 @@ def _lost(rows: Sequence[JudgedRow]) -> str:
     new = [row for row in rows if row.outcome is Outcome.NO_DATA and row.value is not None]
     said = []
     if gone:
-        said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {label_words(gone[0].labels)}")
+        said.append(f"{counted(len(gone), 'row')} of the baseline gone, the first {place_words(gone[0].labels)}")
     if new:
-        said.append(f"{counted(len(new), 'row')} not in the baseline, the first {label_words(new[0].labels)}")
+        said.append(f"{counted(len(new), 'row')} not in the baseline, the first {place_words(new[0].labels)}")
     failed = sum(row.outcome is Outcome.FAILED for row in rows)
     if failed:
         said.append(f"{counted(failed, 'row')} outside the limit")

@@ -18,7 +18,8 @@ from pytest_nsys.analysis.fitting import convention_words
 from pytest_nsys.analysis.quality import AT_LEAST, CHECKS, OFF, Bounds
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.conventions import NO_STAGE, Convention
-from pytest_nsys.core.units import ANY, format_tolerance, format_value, written_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import ANY, format_tolerance, written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import (
     Aggregate,

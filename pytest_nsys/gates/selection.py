@@ -21,7 +21,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import aggregate, exact
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.words import counted, label_words
+from pytest_nsys.core.words import counted, place_words
 from pytest_nsys.gates.assertion import Aggregate, AllowMissing, Assertion
 
 
@@ -98,7 +98,7 @@ def balance(table: Table, rows: Sequence[Labelled], axis: str) -> list[Labelled]
     for key, by_place in groups.items():
         values = list(by_place.values())
         if len(values) < places:
-            where = label_words(key)
+            where = place_words(key)
             raise NothingSelected(f"{len(values)} of {places} places on {axis} have a row ({where})")
         if min(values) == 0:
             raise NothingSelected(f"the minimum across {axis} is 0, so there is no ratio")

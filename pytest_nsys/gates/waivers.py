@@ -12,8 +12,8 @@ from datetime import date
 from pytest_nsys.analysis.table import Selector, Table, matches
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import format_apart
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.numbers import format_apart
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.assertion import Assertion, Waiver
 from pytest_nsys.gates.verdict import JudgedRow, Labels, Outcome
 
@@ -138,4 +138,4 @@ def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
 
 
 def _place(row: JudgedRow) -> str:
-    return printable(label_words(row.labels))
+    return printable(place_words(row.labels))

@@ -13,7 +13,7 @@ from typing import Any
 
 from yaml.nodes import Node
 
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.units import written_value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Parallel, Workload
 from pytest_nsys.gates.assertion import Assertion
@@ -39,7 +39,7 @@ def read_workload(reader: Reader, stated: Node | None, file: Mapping[str, Any], 
 def options_of(workload: Workload, command: str) -> list[str]:
     """What a person types to state the same to a command that divides by it."""
     if command == "collectives" and workload.peak_gb_per_s is not None:
-        return ["--peak", format_value(workload.peak_gb_per_s, BANDWIDTH, 15).replace(" ", "")]
+        return ["--peak", written_value(workload.peak_gb_per_s, BANDWIDTH)]
     if command != "kernels":
         return []
     words = [] if workload.steps is None else ["--steps", str(workload.steps)]

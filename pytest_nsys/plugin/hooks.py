@@ -260,12 +260,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     from pytest_nsys.plugin.not_run import count_once, not_run_files, terminal_lines
     from pytest_nsys.reports.session.digest import keep
-    from pytest_nsys.reports.session.summary import summary_lines
+    from pytest_nsys.reports.session.summary import count_line, summary_lines
 
     kept: dict[str, dict[str, Any]] = {}
     for report in judged:
         keep(kept, report.nodeid, {**report.nsys, "good": not report.failed})
     records = list(kept.values())
+    if config.get_verbosity() < -1:
+        if records:
+            terminalreporter.line(f"nsys gate: {count_line(records)}")
+        return
     width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
     lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if ref:

@@ -119,7 +119,7 @@ class GateItem(JudgedItem):
     def _error(self, error: NsysError) -> NoReturn:
         self._keep(error_record(self.assertion, str(error)))
         self.nothing_measured = isinstance(error, NothingMeasured)
-        text = f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  error: {error}"
+        text = f"error: {error}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
@@ -233,7 +233,7 @@ class GateItem(JudgedItem):
             session_of(self.config).refreshing.refused[self.gate.path] = refusal.reason
             self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
-            raise GateNotJudged(f"{what}\n  refused: {refusal.reason}")
+            raise GateNotJudged(f"refused: {refusal.reason}\n{what}")
         refresh.wanted.append(self.assertion)
         self._remember(REFRESH, refresh.reason)
 
@@ -251,7 +251,7 @@ class GateItem(JudgedItem):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """Also what -W error makes of a warning."""
         if isinstance(excinfo.value, NsysWarning):
-            return f"{self.assertion.location.at_line}: {self.assertion.sentence}\n  warning: {excinfo.value}"
+            return f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:

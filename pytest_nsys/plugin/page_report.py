@@ -12,7 +12,7 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
-from pytest_nsys.core.words import label_words
+from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
@@ -90,5 +90,5 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
     if not points or of_row is None:
         return None
     points.append(Point(exact_value(asked["value"]), THIS_RUN))
-    place = label_words(zip(of_row.dimensions, labels, strict=True))
+    place = place_words(zip(of_row.dimensions, labels, strict=True))
     return Panel(": ".join(filter(None, [record["name"], place])), sid.metric, of_row.unit, tuple(points))

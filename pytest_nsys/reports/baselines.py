@@ -16,15 +16,14 @@ from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import as_exact, median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import format_apart, format_value
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.numbers import change_words, distance_words, format_apart, format_value
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import judge
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.causes import plain_labels
 from pytest_nsys.reports.tables import CellKind, Column, Row, as_table
-from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, accepted_runs, series_for, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, State
 
@@ -90,7 +89,7 @@ def _plain(row: Change) -> dict[str, Any]:
 
 def _row_words(row: Mapping[str, Any]) -> str:
     """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75 %)``."""
-    where = f"{row['metric']} {label_words(row['labels'])}".rstrip()
+    where = f"{row['metric']} {place_words(row['labels'])}".rstrip()
     if row["old"] is None or row["new"] is None:
         old, new = ("new" if row["old"] is None else row["old"]["text"]), (row["new"] or {"text": "gone"})["text"]
         return printable(f"{where}: {old} → {new}")
@@ -146,14 +145,8 @@ def _noise_rows(series: Series) -> Iterator[Row]:
         values = series.calibration[labels]
         middle, spread = median(values), deviation(values)
         share = Fraction(spread) / abs(Fraction(middle)) if middle else None
-        where = label_words(zip(series.dimensions, labels, strict=True))
-        yield where, format_value(middle, series.unit), share, _amount(spread, series.unit)
-
-
-def _amount(value: Value, unit: str) -> str:
-    """A distance: of ratios in percentage points."""
-    text = format_value(value, unit)
-    return text.removesuffix("%") + " pp" if unit == "%" else text
+        where = place_words(zip(series.dimensions, labels, strict=True))
+        yield where, format_value(middle, series.unit), share, distance_words(spread, series.unit)
 
 
 def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
@@ -167,16 +160,17 @@ def _of_tolerance(reader: Assertion, series: Series, captures: Captures) -> str:
     widest = max(rows, key=lambda row: Fraction(row.noise or 0), default=None)
     if widest is None:
         return f"{reader.name}: the noise of what it judges is not measured"
+    most = distance_words(widest.noise or 0, unit)
     if limit.tolerance.noise:
-        return f"{reader.name}: the noise is the tolerance, up to {_amount(widest.noise or 0, unit)}{_place(widest)}"
+        return f"{reader.name}: the noise is the tolerance, up to {most}{_place(widest)}"
     tighter = [row for row in rows if (row.noise or 0) > (row.tolerance or 0)]
     if not tighter:
-        return f"{reader.name}: the tolerance holds the noise, which is up to {_amount(widest.noise or 0, unit)}"
+        return f"{reader.name}: the tolerance holds the noise, which is up to {most}"
     worst = max(tighter, key=lambda row: Fraction(row.noise or 0) - (row.tolerance or 0))
     return (
         f"{reader.name}: warning: the tolerance is tighter than the noise in {len(tighter)} of "
-        f"{counted(len(rows), 'row')}: {_amount(worst.tolerance or 0, unit)} < "
-        f"{_amount(worst.noise or 0, unit)}{_place(worst)}"
+        f"{counted(len(rows), 'row')}: {distance_words(worst.tolerance or 0, unit)} < "
+        f"{distance_words(worst.noise or 0, unit)}{_place(worst)}"
     )
 
 
@@ -189,5 +183,5 @@ def _judged(reader: Assertion, metric: Metric, series: Series, captures: Capture
 
 
 def _place(row: JudgedRow) -> str:
-    where = printable(label_words(row.labels))
+    where = printable(place_words(row.labels))
     return f" ({where})" if where else ""

@@ -16,7 +16,8 @@ from pytest_nsys.analysis.budget_facts import BLOCKED, Before, Blocking, BudgetF
 from pytest_nsys.analysis.budget_notes import about_edges
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.exact import exact
-from pytest_nsys.core.units import in_unit, table_unit, three_digits
+from pytest_nsys.core.numbers import Scale, format_value, percent, scale_of
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, exists_in, printable
 from pytest_nsys.reports.tables import Column, Format, Row, number, numbers, ratios, texts
 
@@ -93,15 +94,16 @@ class BudgetReport:
     budgets: Mapping[int, BudgetFacts]
 
     @cached_property
-    def unit(self) -> str:
-        return table_unit(facts["window_ns"] for facts in self.budgets.values())
+    def scale(self) -> Scale:
+        """That of the longest window: in it stand all times."""
+        return scale_of([facts["window_ns"] for facts in self.budgets.values()], TIME)
 
     def table(self, format: Format) -> tuple[Sequence[Column], list[Row]]:
         """A line for each part of each rank: exact for programs, three digits in one unit for people."""
         each = [(rank, facts["window_ns"], line) for rank, facts in self.budgets.items() for line in lines_of(facts)]
         if format in (Format.JSON, Format.CSV):
             return EXACT, [_exact(*one) for one in each]
-        columns = (*numbers("rank"), *texts("part"), number(f"time ({self.unit})"), *numbers("share", "ceiling"))
+        columns = (*numbers("rank"), *texts("part"), number("time"), *numbers("share", "ceiling"))
         return columns, [self._shown(*one) for one in each]
 
     def _shown(self, rank: int, window_ns: int, line: Line) -> Row:
@@ -109,7 +111,7 @@ class BudgetReport:
         return (
             rank,
             line.part,
-            _SIGNS[line.bound] + in_unit(line.ns, self.unit),
+            _SIGNS[line.bound] + format_value(line.ns, scale=self.scale),
             percent(Fraction(line.ns, window_ns)),
             None if above is None else f"+{percent(above)}",
         )
@@ -130,14 +132,14 @@ class BudgetReport:
             yield [
                 (None, f"rank {rank:<{digits}}  "),
                 *drawn,
-                (None, f"{room}  {in_unit(facts['window_ns'], self.unit)} {self.unit}"),
+                (None, f"{room}  {format_value(facts['window_ns'], scale=self.scale)}"),
             ]
         yield [pair for part, what in LEGEND for pair in ((part, GLYPHS[part][ascii_only]), (None, f" {what}  "))]
 
     def producers(self) -> Iterator[str]:
         """Sentences of the largest producers of each rank, and of what waited longest for none."""
         for rank, facts in self.budgets.items():
-            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.unit))
+            yield from (f"rank {rank}: {line}" for line in held_up(facts, self.scale))
 
     def notes(self) -> Iterator[str]:
         """What bounds these figures."""
@@ -159,14 +161,9 @@ def _ceilings(facts: BudgetFacts) -> dict[str, float | None]:
     return {what: None if above is None else float(above) for what, above in found.items()}
 
 
-def percent(share: Fraction) -> str:
-    """``74.6%``."""
-    return f"{three_digits(100 * share)}%"
-
-
-def producer_words(each: Blocking, unit: str) -> str:
+def producer_words(each: Blocking, scale: Scale) -> str:
     """``stage4_b combine blocks grouped_gemm for 1.02 ms in 12 gaps``."""
-    return f"{_kernel(each, 'name')} blocks {printable(each['waiting'], 80)} {_for_how_long(each, unit)}"
+    return f"{_kernel(each, 'name')} blocks {printable(each['waiting'], 80)} {_how_long(each, scale)}"
 
 
 def _kernel(each: Blocking | Before, name: Literal["name", "waiting"]) -> str:
@@ -174,14 +171,14 @@ def _kernel(each: Blocking | Before, name: Literal["name", "waiting"]) -> str:
     return f"{stage}{printable(str(each.get(name)), 80)}"
 
 
-def _for_how_long(each: Blocking | Before, unit: str) -> str:
-    return f"for {in_unit(each['ns'], unit)} {unit} in {counted(each['gaps'], 'gap')}"
+def _how_long(each: Blocking | Before, scale: Scale) -> str:
+    return f"for {format_value(each['ns'], scale=scale)} in {counted(each['gaps'], 'gap')}"
 
 
-def held_up(facts: BudgetFacts, unit: str) -> list[str]:
+def held_up(facts: BudgetFacts, scale: Scale) -> list[str]:
     """Who blocked whom, and which kernels were launched too late or stalled, the longest of each first."""
-    late = (f"{each['part']} before {_kernel(each, 'waiting')} {_for_how_long(each, unit)}" for each in facts["before"])
-    return [*(producer_words(each, unit) for each in facts["producers"]), *late]
+    late = (f"{each['part']} before {_kernel(each, 'waiting')} {_how_long(each, scale)}" for each in facts["before"])
+    return [*(producer_words(each, scale) for each in facts["producers"]), *late]
 
 
 def shared_out(parts: Mapping[Part, int], cells: int) -> dict[Part, int]:

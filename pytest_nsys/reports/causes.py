@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label
-from pytest_nsys.core.units import format_value
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.numbers import format_signed, format_together
+from pytest_nsys.core.words import counted, place_words, printable
 
 MOST_PARTS = 3
 MOST_CAUSES = 3
@@ -18,11 +19,11 @@ Plain = Mapping[str, Any]
 """An explained row as :func:`plain_causes` has it."""
 
 _COVER = {
-    CauseKind.COVER_SHRANK: "it is shorter",
-    CauseKind.COVER_VANISHED: "it vanished",
-    CauseKind.COVER_LATE: "it was launched later (CPU-bound)",
-    CauseKind.COVER_MOVED: "it ran at another time",
-    CauseKind.COVER_GREW: "it hides more",
+    CauseKind.COVER_SHRANK: ": it got shorter",
+    CauseKind.COVER_VANISHED: ": it is gone",
+    CauseKind.COVER_LATE: ": launched later (CPU-bound)",
+    CauseKind.COVER_MOVED: ": it runs at another time",
+    CauseKind.COVER_GREW: "",
 }
 _WALLS = {
     CauseKind.COMPUTE: ("compute runs", "{} runs"),
@@ -65,12 +66,12 @@ def by_cause(rows: Sequence[Plain]) -> list[list[Plain]]:
 
 def shared_words(rows: Sequence[Plain]) -> str:
     """Rows by labels, each with its change; of many the first few."""
-    shown = [f"{labels_words(row['labels'])} ({signed(row['change_ns'])})" for row in rows[:MOST_ROWS]]
+    shown = [f"{labels_words(row['labels'])} ({format_signed(row['change_ns'])})" for row in rows[:MOST_ROWS]]
     return ", ".join(shown) + (f" and {len(rows) - MOST_ROWS} more" if len(rows) > MOST_ROWS else "")
 
 
 def labels_words(labels: Mapping[str, Label]) -> str:
-    return printable(label_words(labels), 100)
+    return printable(place_words(labels), 100)
 
 
 def _lines(row: Plain) -> list[str]:
@@ -78,21 +79,21 @@ def _lines(row: Plain) -> list[str]:
     lines = [f"{amount:>10}  {words}" for amount, words in cells]
     if row["unexplained_ns"] and len(row["parts"]) > MOST_PARTS:
         lines[-2:] = [f"{lines[-2]}; {' '.join(cells[-1])}"]
-    return [f"{labels_words(row['labels'])}, {signed(row['change_ns'])}:", *lines]
+    return [f"{labels_words(row['labels'])}, {format_signed(row['change_ns'])}:", *lines]
 
 
 def part_cells(row: Plain, most: int | None = None) -> list[tuple[str, str]]:
     """The largest ``most`` parts of a row's change, the others as one, and what is not explained: amount and words."""
     parts = row["parts"]
-    cells = [(signed(part["change_ns"]), str(part["text"])) for part in parts[:most]]
+    cells = [(format_signed(part["change_ns"]), str(part["text"])) for part in parts[:most]]
     if rest := [] if most is None else parts[most:]:
-        cells.append((signed(sum(part["change_ns"] for part in rest)), counted(len(rest), "smaller cause")))
-    return [*cells, *([(signed(row["unexplained_ns"]), "not explained")] if row["unexplained_ns"] else [])]
+        cells.append((format_signed(sum(part["change_ns"] for part in rest)), counted(len(rest), "smaller cause")))
+    return [*cells, *([(format_signed(row["unexplained_ns"]), "not explained")] if row["unexplained_ns"] else [])]
 
 
 def cause_words(cause: Cause) -> str:
     """One cause, without its amount."""
-    before, now = format_value(cause.before_ns, "ns"), format_value(cause.now_ns, "ns")
+    before, now = format_together([cause.before_ns, cause.now_ns])
     kernel = printable(cause.kernel, 60)
     if cause.kind in _WALLS:
         whole, own = _WALLS[cause.kind]
@@ -100,16 +101,16 @@ def cause_words(cause: Cause) -> str:
         waits = "" if cause.straggler is None else f": it waits for rank {cause.straggler}"
         return f"{own.format(kernel) if kernel else whole} {before} → {now}{counts}{waits}"
     if cause.kind is CauseKind.MOVED:
-        return f"{kernel} {cause.kind}: {before} → {now} of it hidden"
+        return f"{kernel} {cause.kind}: {now} of it overlapped (was {before})"
     if cause.kind in _COVER:
-        return f"{kernel} hides {before} → {now} of it: {_COVER[cause.kind]}{_counts(cause)}"
+        return f"{kernel} now overlaps {now} of it (was {before}){_COVER[cause.kind]}{_counts(cause)}"
     if cause.kind is CauseKind.WAITS:
         return f"{kernel} waits for rank {cause.straggler}, {before} → {now}{_ordinals(cause)}"
     if cause.kind in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
         return f"{kernel} {cause.kind}{_counts(cause)}, {before} → {now} in all"
     many = cause.kernels > 1 and cause.was == cause.kernels
     if many:
-        before, now = (format_value(round(ns / cause.kernels), "ns") for ns in (cause.before_ns, cause.now_ns))
+        before, now = format_together([Fraction(ns, cause.kernels) for ns in (cause.before_ns, cause.now_ns)])
     each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
     return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
 
@@ -122,11 +123,6 @@ def _ordinals(cause: Cause) -> str:
     if not cause.ordinals or cause.kernels < 2:
         return ""
     return f", most: no. {', '.join(map(str, cause.ordinals))}"
-
-
-def signed(ns: int) -> str:
-    """``+120 us``, ``−3 ns``."""
-    return f"{'−' if ns < 0 else '+'}{format_value(abs(ns), 'ns')}"
 
 
 def _subject(explanation: Explanation) -> str:

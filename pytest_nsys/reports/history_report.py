@@ -15,11 +15,10 @@ from dataclasses import fields
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.exact import exact_text, median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import change_words, format_together
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.page.plots import Panel, Point, sparkline, svg
 from pytest_nsys.reports.tables import WHOLE_TEXT, Column, Row, as_json, as_table, json_value, measure, numbers, texts
-from pytest_nsys.reports.text import change_words
 from pytest_nsys.stored.history.reading import History, StoredRun
 from pytest_nsys.stored.history.tracks import Track, column_names, how_measured, otava_time, wide
 
@@ -80,7 +79,7 @@ def _table(tracks: Sequence[Track], encoding: str) -> tuple[list[Column], list[R
     rows: list[Row] = []
     for track, *first in zip(tracks, *(cells for _, cells in shown), strict=True):
         unit = track.series.unit
-        values = [format_value(v, unit) for v in (track.values[0], median(track.values), track.values[-1])]
+        values = format_together([track.values[0], median(track.values), track.values[-1]], unit)
         # The last value against the median of the earlier ones.
         changed = None if track.earlier is None else change_words(track.values[-1], track.earlier, unit)
         commit = (track.runs[-1].commit or "")[:_SHORT_COMMIT] or None

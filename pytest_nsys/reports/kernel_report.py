@@ -16,9 +16,12 @@ from pytest_nsys.analysis.run import RunWindow
 from pytest_nsys.analysis.straggling import Matched, agreeing, matched, stragglers
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import TIME, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import BARE, TIME
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.tables import (
+    CellKind,
+    Column,
     Format,
     Row,
     aligned,
@@ -27,10 +30,11 @@ from pytest_nsys.reports.tables import (
     ratios,
     rendered,
     texts,
+    times,
 )
 
-OF_FAMILIES = (*texts("family"), *numbers("family_ns", "family_launches"), *ratios("share"))
-OF_KERNELS = (*texts("kernel"), *numbers("kernel_ns", "kernel_launches"), *ratios("share"))
+OF_FAMILIES = (*texts("family"), *times("family_ns"), *numbers("family_launches"), *ratios("share"))
+OF_KERNELS = (*texts("kernel"), *times("kernel_ns"), *numbers("kernel_launches"), *ratios("share"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class KernelReport:
         """What was looked at, and what its sums are divided by."""
         sums = self.sums
         files, said = sums.run.files, "stated" if sums.run.workload.steps else "anchors"
-        per_file = f"{float(Fraction(sums.gpus, files)):.3g} per file"
+        per_file = f"{format_value(Fraction(sums.gpus, files), BARE)} per file"
         return (
             ("trace files", str(files)),
             ("GPUs", f"{sums.gpus} ({per_file})"),
@@ -139,8 +143,9 @@ def _listed(format: Format, facts: Sequence[tuple[str, str]]) -> str:
 
 COLLECTIVES = (
     *(*numbers("rank"), *texts("group", "collective")),
-    *numbers("group_size", "count", "bytes", "time_ns", "busbw_mean", "busbw", "busbw_min", "busbw_max"),
-    *(*ratios("traffic_share"), *numbers("wait_ns", "transfer_ns"), *ratios("utilisation")),
+    *(*numbers("group_size", "count"), Column("bytes", CellKind.SIZE), *times("time_ns")),
+    *numbers("busbw_mean", "busbw", "busbw_min", "busbw_max"),
+    *(*ratios("traffic_share"), *times("wait_ns", "transfer_ns"), *ratios("utilisation")),
 )
 """Bandwidths are in GB/s, 1e9 bytes a second; ``busbw`` is the median. What is not known is absent."""
 

@@ -18,7 +18,8 @@ from pytest_nsys.analysis.throughput import check_world, shards_of, world_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.exact import exact, mean, median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.core.workload import Parallel
 from pytest_nsys.reports.kernel_report import CollectiveReport

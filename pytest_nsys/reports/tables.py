@@ -1,8 +1,9 @@
 """How do rows leave the program: as an aligned table, as JSON, as CSV or as Markdown?
 
-The same columns in every format. A table and Markdown are for people: ratios in percent, fractions rounded. JSON and
-CSV are for programs: ratios as numbers between 0 and 1, nothing rounded to be read. Text comes from somebody else's
-trace, so no format lets a control character through, and Markdown escapes what would be markup.
+The same columns in every format. A table and Markdown are for people: ratios in percent, fractions rounded, times in
+one unit. JSON and CSV are for programs: times in ns, ratios as numbers between 0 and 1, nothing rounded to be read.
+Text comes from somebody else's trace, so no format lets a control character through, and Markdown escapes what would be
+markup.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import BARE, RATIO, format_value
+from pytest_nsys.core.numbers import format_value, percent, scale_of
+from pytest_nsys.core.units import BARE, RATIO, SIZE, TIME
 from pytest_nsys.core.words import printable
 
 
@@ -30,8 +32,11 @@ class Format(enum.StrEnum):
 
 
 class CellKind(enum.StrEnum):
-    """What the cells of a column hold. ``NUMBER`` is a count or nanoseconds; ``DETAIL`` is shown by JSON alone; a
-    ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's.
+    """What the cells of a column hold.
+
+    ``NUMBER`` is a count, or nanoseconds that people read whole; ``TIME`` (in ns) and ``SIZE`` (in bytes) have one unit
+    in a table. ``PERCENT`` is a ratio to the hundredth, as the reference prints it. ``DETAIL`` is shown by JSON alone.
+    A ``LABEL`` is a coordinate of a row, and ``NAME`` any other text of somebody else's.
     """
 
     TEXT = "text"
@@ -40,7 +45,13 @@ class CellKind(enum.StrEnum):
     LIST = "list"
     NUMBER = "number"
     RATIO = "ratio"
+    PERCENT = "percent"
+    TIME = "time"
+    SIZE = "size"
     DETAIL = "detail"
+
+
+_SCALED = {CellKind.TIME: TIME, CellKind.SIZE: SIZE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,7 @@ class Column:
     @property
     def to_the_right(self) -> bool:
         """Whether people read its cells from the right."""
-        return self.kind in (CellKind.NUMBER, CellKind.RATIO)
+        return self.kind in (CellKind.NUMBER, CellKind.RATIO, CellKind.PERCENT, *_SCALED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,10 @@ def number(name: str) -> Column:
 
 def numbers(*names: str) -> Iterator[Column]:
     return map(number, names)
+
+
+def times(*names: str) -> Iterator[Column]:
+    return (Column(name, CellKind.TIME) for name in names)
 
 
 def ratios(*names: str) -> Iterator[Column]:
@@ -191,7 +206,7 @@ def as_markdown(columns: Sequence[Column], rows: Sequence[Row]) -> str:
 
 def as_csv(columns: Sequence[Column], rows: Sequence[Row]) -> str:
     """Comma-separated values with a header; raw numbers, an absent one empty."""
-    columns, rows = _for_people(columns, rows)
+    columns, rows = _without_details(columns, rows)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in columns])
@@ -227,7 +242,7 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
         return dict(cell)
     if isinstance(cell, Sequence):
         return list(cell)
-    return cell if isinstance(cell, int) and kind is not CellKind.RATIO else float(cell)
+    return cell if isinstance(cell, int) and kind not in (CellKind.RATIO, CellKind.PERCENT) else float(cell)
 
 
 def escape_markdown(text: str) -> str:
@@ -236,6 +251,20 @@ def escape_markdown(text: str) -> str:
 
 
 def _for_people(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
+    """The columns that people see, times and sizes in one unit, which a column's name does not repeat."""
+    columns, cells = _without_details(columns, rows)
+    for kind, unit in _SCALED.items():
+        own = [i for i, column in enumerate(columns) if column.kind is kind]
+        scale = scale_of([row[i] for row in cells for i in own], unit)  # type: ignore[misc]
+        for i in own:
+            name, taken = columns[i].name.removesuffix("_ns"), {column.name for column in columns}
+            columns[i] = replace(columns[i], name=str(kind) if name in taken else name)
+            for row in cells:
+                row[i] = None if row[i] is None else format_value(row[i], unit, scale=scale)  # type: ignore[arg-type]
+    return columns, cells
+
+
+def _without_details(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:
     """Without the columns that JSON alone shows."""
     shown = [i for i, column in enumerate(columns) if column.kind is not CellKind.DETAIL]
     return [columns[i] for i in shown], [[row[i] for i in shown] for row in rows]
@@ -250,8 +279,10 @@ def _shown(column: Column, cell: Cell) -> str:
         return cell
     if isinstance(cell, Mapping | Sequence):
         return ", ".join(cell)
+    if column.kind is CellKind.PERCENT:
+        return f"{round(100 * float(cell), 2)}%"  # which rounds a float
     if column.kind is CellKind.RATIO:
-        return f"{round(100 * float(cell), 2)}%"  # to the digit as the reference prints it, which rounds a float
+        return percent(cell)
     return format_value(cell, BARE)
 
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from functools import lru_cache
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance
-from pytest_nsys.core.model import Note, Step, Value
-from pytest_nsys.core.units import BARE, HASH, RATIO, format_apart, format_tolerance, format_value
-from pytest_nsys.core.words import label_words, printable
+from pytest_nsys.core.model import Note, Step
+from pytest_nsys.core.numbers import (
+    MINUS,
+    Scale,
+    change_words,
+    distance_words,
+    format_apart,
+    format_together,
+    format_value,
+    scale_of,
+)
+from pytest_nsys.core.units import BARE, format_tolerance
+from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
@@ -18,6 +27,7 @@ from pytest_nsys.reports.causes import cause_lines, plain_causes
 from pytest_nsys.reports.tables import Told, table_by, table_of
 
 SHOWN_ROWS = 10
+ANY_CHANGE = "any change"
 SHOWN_DETAILS = 4
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
@@ -39,7 +49,7 @@ def worst_rank(verdict: Verdict) -> int | None:
 
 def place(row: JudgedRow) -> str:
     """Where a row is, in words: ``stage stage2_f``, and where an aggregate took it from: ``(rank 3)``."""
-    words, taken = (label_words(each) for each in (row.labels, row.origin))
+    words, taken = (place_words(each) for each in (row.labels, row.origin))
     return printable(f"{words} ({taken})".lstrip() if taken else words)
 
 
@@ -51,7 +61,7 @@ def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) 
     limit = assertion.require.limit
     if isinstance(limit, Constant):
         return ""
-    sign = {Comparator.LE: "+", Comparator.GE: "−"}.get(assertion.require.comparator or Comparator.EQ, "±")
+    sign = {Comparator.LE: "+", Comparator.GE: MINUS}.get(assertion.require.comparator or Comparator.EQ, "±")
     tolerance = limit.tolerance
     if tolerance is None or assertion.require.comparator is Comparator.EQ:
         return limit.source
@@ -64,36 +74,12 @@ def change(row: JudgedRow, unit: str) -> str:
     return change_words(row.value, row.baseline, unit)
 
 
-def change_words(value: Value | None, baseline: Value | None, unit: str) -> str:
-    """How far a value is from its baseline: relative, or in percentage points for a ratio."""
-    if value is None:
-        return "gone"
-    if baseline is None:
-        return "new"
-    moved = Fraction(value) - baseline
-    if unit == HASH:
-        return "differs" if moved else "none"
-    if unit == "%":
-        return f"{float(100 * moved):+.2f} pp"
-    if baseline == 0:
-        return "+" + format_value(value, unit) if moved else "none"
-    percent = float(100 * moved / abs(Fraction(baseline)))
-    if percent >= 1000:
-        return f"× {percent / 100 + 1:.0f}"
-    return f"{percent:+.0f} %" if abs(percent) >= 10 else f"{percent:+.1f} %"
-
-
-def distance_words(amount: Value, unit: str) -> str:
-    """How far two values are apart: of ratios in percentage points, else in their unit."""
-    return f"{float(100 * Fraction(amount)):.2f} pp" if unit == RATIO else format_value(amount, unit)
-
-
-def apart(row: JudgedRow, unit: str) -> tuple[str, str]:
+def apart(row: JudgedRow, unit: str, scale: Scale | None = None) -> tuple[str, str]:
     """Value and limit with as many digits as tell them apart."""
-    if row.value is not None and row.limit is not None and row.value != row.limit:
-        return format_apart(row.value, row.limit, unit)
-    value = "gone" if row.value is None else format_value(row.value, unit)
-    return value, "—" if row.limit is None else format_value(row.limit, unit)
+    if row.value is not None and row.limit is not None:
+        return format_apart(row.value, row.limit, unit, scale, written=row.baseline is None)
+    value = "gone" if row.value is None else format_value(row.value, unit, scale=scale)
+    return value, "—" if row.limit is None else format_value(row.limit, unit, scale=scale)
 
 
 def limit_words(assertion: Assertion, limit: str) -> str:
@@ -116,8 +102,9 @@ def row_table(verdict: Verdict) -> list[str]:
     unit, assertion, bad = verdict.unit, verdict.assertion, rows_to_show(verdict)
     if not bad:
         return []
+    scale = scale_of([v for row in bad[:SHOWN_ROWS] for v in (row.value, row.baseline, row.limit)], unit)
     stored: list[Told[JudgedRow]] = [
-        ("baseline", lambda row: "—" if row.baseline is None else format_value(row.baseline, unit)),
+        ("baseline", lambda row: "—" if row.baseline is None else format_value(row.baseline, unit, scale=scale)),
         ("change", lambda row: change(row, unit)),
     ]
     ruled: list[Told[JudgedRow]] = [
@@ -127,9 +114,9 @@ def row_table(verdict: Verdict) -> list[str]:
     columns: list[Told[JudgedRow]] = [
         *((d, _coordinate("labels", d)) for d in dict.fromkeys(d for row in bad for d in row.labels)),
         *((f"({d})", _coordinate("origin", d)) for d in dict.fromkeys(d for row in bad for d in row.origin)),
-        ("now", lambda row: apart(row, unit)[0]),
+        ("now", lambda row: apart(row, unit, scale)[0]),
         *(stored if assertion.needs_baseline else ()),
-        ("limit", lambda row: _own_limit(assertion, unit, row)),
+        ("limit", lambda row: _own_limit(assertion, unit, row, scale)),
         *(ruled if assertion.pipeline else ()),
     ]
     return table_by("", columns, bad, SHOWN_ROWS).lines("… {} more")
@@ -139,9 +126,9 @@ def _coordinate(of: str, dimension: str) -> Callable[[JudgedRow], str]:
     return lambda row: str(getattr(row, of).get(dimension, ""))
 
 
-def _own_limit(assertion: Assertion, unit: str, row: JudgedRow) -> str:
+def _own_limit(assertion: Assertion, unit: str, row: JudgedRow, scale: Scale) -> str:
     """A constant with its comparator; beside a baseline the limit with its source."""
-    limit = apart(row, unit)[1]
+    limit = apart(row, unit, scale)[1]
     if not assertion.needs_baseline:
         return limit_words(assertion, limit)
     source = limit_source(assertion, unit, row)
@@ -189,7 +176,7 @@ def window_lines(windows: tuple[UsedWindow, ...]) -> tuple[str, ...]:
     for (name, index, count), members in groups.items():
         ranks = rank_ranges(sorted({used.rank for used in members}))
         lengths = sorted({used.window.length_ns for used in members})
-        low, high = format_value(lengths[0], "ns"), format_value(lengths[-1], "ns")
+        low, high = format_together([lengths[0], lengths[-1]])
         nth = f", {ordinal(index + 1)} of {count}" if index is not None else ""
         length = low if len(lengths) == 1 else f"{low} to {high}"
         lines.append(f"rank {ranks}: {printable(name, 100)}{nth}, {length}")
@@ -205,6 +192,21 @@ def rank_ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([n, n])
     return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in runs)
+
+
+_CROSSED = {Comparator.GE: "<", Comparator.GT: "<=", Comparator.LE: ">", Comparator.LT: ">=", Comparator.EQ: "!="}
+"""How a value stands to a limit that it does not hold."""
+
+
+def reason_words(verdict: Verdict) -> str:
+    """Why a verdict is bad, in a few words: ``34.7% < 60%, rank 3 stage3_b``."""
+    row, comparator = next(iter(rows_to_show(verdict)), None), verdict.assertion.require.comparator
+    if verdict.outcome is not Outcome.FAILED or row is None or row.value is None or row.limit is None:
+        return f"{verdict.outcome}: {printable(verdict.message, 200)}"
+    value, limit = apart(row, verdict.unit)
+    where = place(row)
+    crossed = _CROSSED.get(comparator, "==") if comparator is not None else "not within"
+    return f"{value} {crossed} {limit}" + (f", {where}" if where else "")
 
 
 def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
@@ -263,7 +265,7 @@ def sees_words(row: JudgedRow, verdict: Verdict) -> str:
     if isinstance(limit, Constant) or row.sees is None:
         return ""
     if limit.tolerance is None:
-        return "any change"
+        return ANY_CHANGE
     seen = distance_words(row.sees, verdict.unit)
-    behind = printable(row.test, 100) or ("noise not measured" if row.noise is None else "")
+    behind = printable(row.test, 100) or ("uncalibrated" if row.noise is None else "")
     return f"{seen} ({behind})" if behind else seen

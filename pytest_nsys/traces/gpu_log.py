@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.units import MEGAHERTZ, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import MEGAHERTZ
 from pytest_nsys.core.words import printable
 from pytest_nsys.tools.nvidia_smi import SET, GpuState
 from pytest_nsys.tools.whole_file import write_whole

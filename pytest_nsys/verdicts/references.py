@@ -24,7 +24,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
-from pytest_nsys.core.words import label_words
+from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
@@ -352,7 +352,7 @@ class OtherRun(ReferenceSource):
         self._refuse_one_capture()
         if measured.missing:
             labels, why = measured.missing[0]
-            place = label_words(zip(metric.dimensions, labels, strict=True))
+            place = place_words(zip(metric.dimensions, labels, strict=True))
             return NotComparable(Outcome.NO_DATA, f"in {self.name} {place}: {why}")
         outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}

@@ -18,7 +18,7 @@ from pytest_nsys.analysis.table import Table, label_key, meant
 from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import distance
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.words import counted, label_words, printable
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.assertion import Assertion, Comparator, FromBaseline
 from pytest_nsys.gates.judgement import Judgement, Reference, judge, reach, worse_by
 from pytest_nsys.gates.verdict import JudgedRow
@@ -93,7 +93,7 @@ class Remeasured:
 
     def named(self, labels: RowLabels) -> str:
         """A row in words."""
-        return printable(label_words(zip(self.metric.dimensions, labels, strict=True)))
+        return printable(place_words(zip(self.metric.dimensions, labels, strict=True)))
 
     def series(self, rows: dict[RowLabels, list[Value]]) -> Series:
         """The series with these accepted values. Rows that stay keep what their noise was measured on."""

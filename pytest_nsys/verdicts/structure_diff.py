@@ -22,7 +22,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.judgement import Judgement

@@ -65,7 +65,7 @@ def test_shorter_range_of_another_thread_wins_and_its_share_is_told(gpu: OneProc
     gpu.kernel(NCCL, 510, 540, launch_ns=500, stream=28)  # claimed by both threads
     gpu.kernel(NCCL, 710, 720, launch_ns=700, stream=28)
     assert rows(gpu, "comm_ns") == {(0, "stage2_f"): 20, (0, "stage4_b"): 30}
-    told = "33.3 % of 3 launches lie inside ranges of two threads: the shorter range was taken"
+    told = "33.3% of 3 launches lie inside ranges of two threads: the shorter range was taken"
     assert told in notes(gpu, "comm_ns")
 
 
@@ -239,7 +239,7 @@ def test_table_that_is_not_there_is_done_without_or_named(tmp_path: Path) -> Non
         rows(no_ranges, "compute_ns")
     assert rows(no_launches, "compute_ns") == {0: 30}
     assert rows(no_launches, "syncs") == {}
-    with pytest.raises(NothingMeasured, match=r"100\.0 % of 1 kernels have no launch row"):
+    with pytest.raises(NothingMeasured, match=r"100% of 1 kernels have no launch row"):
         rows(no_launches, "compute_ns", kernels="launched")
 
 

@@ -437,7 +437,7 @@ def nsys_trace(
 
 
 def call_and_kernel(nccl: NcclRanges, process: Process, call: str, size: int, at: int = 1_000) -> None:
-    """A call, and its kernel of 1 000 ns."""
+    """A call, and its kernel of 1 us."""
     nccl.call(process, call, at, at + 500, COMM, size)
     process.kernel("ncclDevKernel_" + call.removeprefix("nccl"), at + 1_000, at + 2_000, launch_ns=at + 200)
 
@@ -692,10 +692,10 @@ def test_the_command(project: Project) -> None:
     said = project.command("collectives", "run", "--peak=2GB/s", code=0)
     first = next(line.split() for line in said.splitlines() if line.startswith("0 "))
     assert first == [
-        *("0", "mesh_dp", "AllReduce", "2", "5", "5000000", "6000000"),
-        *("0.9", "1", "0.5", "1", "100.0%", "1000000", "5000000", "50.0%"),
+        *("0", "mesh_dp", "AllReduce", "2", "5", "5", "MB", "6", "ms"),
+        *("0.9", "1", "0.5", "1", "100%", "1", "ms", "5", "ms", "50%"),
     ]
-    assert "straggler of mesh_dp AllReduce: rank 1 waits 1 000 us less than the longest" in said
+    assert "straggler of mesh_dp AllReduce: rank 1 waits 1 ms less than the longest" in said
     assert "no utilisation" not in said
 
 
@@ -794,7 +794,7 @@ def test_a_sentence_selects_a_collective_however_it_is_spelt(project: Project) -
     cases = project.cases(code=1)
     assert [case.state for case in cases.values()] == ["passed"] * 4 + ["failure"] * 2
     *_, few, none = cases.values()
-    assert "50.0%" in few.text
+    assert "50%" in few.text
     assert "no row has collective AllGather; collectives with a row: AllReduce" in none.text
 
 
@@ -815,7 +815,7 @@ def test_a_failed_sentence_leads_to_the_command(project: Project, window: str) -
     words = shlex.split(step.split("pytest-nsys ")[1])
     assert words[:4] == ["collectives", "run", "--rank", "0"]
     said = project.command(*words, code=0)
-    assert "40.0%" in said
+    assert "40%" in said
 
 
 def four_ranks(project: Project, name: str, late_us: int) -> None:
@@ -836,7 +836,7 @@ def four_ranks(project: Project, name: str, late_us: int) -> None:
 @pytest.mark.parametrize(
     ("metric", "against", "words"),
     [
-        ("wall_exposed_ns", False, "waits for rank 3, 0 ns → 400 us"),
+        ("wall_exposed_ns", False, "waits for rank 3, 0 us → 400 us"),
         ("window_ns", True, "runs exposed 300 us → 700 us: it waits for rank 3"),
     ],
 )

@@ -281,7 +281,7 @@ def test_two_kernels_of_communication_hide_nothing(tmp_path: Path, written: str,
     """With no compute at all these were an overlap of 100 %. The line that is told makes them 0 %."""
     path = two_kernels(tmp_path / "run.sqlite")
     (said,) = doubts(path, convention_of(written))
-    assert said.startswith("1 kernel of DeepEP counts as compute, 50.0 % of the kernel time")
+    assert said.startswith("1 kernel of DeepEP counts as compute, 50% of the kernel time")
     assert line in said
     key = line.removeprefix("write ").removesuffix(" in the convention")
     kept = written.replace(", communication: mine*", "").replace("}", f", {key}}}")
@@ -347,7 +347,7 @@ def test_real_traces_are_not_doubted(name: str) -> None:
 @pytest.mark.reference
 def test_the_published_profile_is_doubted_where_its_library_is_not_counted() -> None:
     (said,) = doubts(DEEPSEEK, Convention("own"), window="run")
-    assert said.startswith("36 kernels of DeepEP count as compute, 46.5 % of the kernel time (dpsk::ep::")
+    assert said.startswith("36 kernels of DeepEP count as compute, 46.5% of the kernel time (dpsk::ep::")
     assert doubts(DEEPSEEK, BUILT_IN["kineto"], window="run") == []
 
 

@@ -219,7 +219,7 @@ def test_overlap_tax_is_the_length_over_the_median_alone(taxed: OneProcess) -> N
 
 
 def test_overlap_tax_tells_the_share_of_kernels_without_a_sample_alone(taxed: OneProcess) -> None:
-    told = "overlap_tax_ns leaves out 33.3 % of 3 compute kernels under communication"
+    told = "overlap_tax_ns leaves out 33.3% of 3 compute kernels under communication"
     assert any(note.startswith(told) for note in notes(taxed, "overlap_tax_ns"))
     assert not any("overlap_tax_ns" in note for note in notes(taxed, "compute_ns"))
 
@@ -379,7 +379,7 @@ def test_kernel_without_a_launch_row_is_looked_up_at_its_start_and_its_share_tol
     gpu.kernel("gemm", 150, 160, launch=False)
     gpu.kernel("gemm", 170, 190, launch_ns=50)
     assert rows(gpu, "launches") == {(0, "none"): 1, (0, "stage3_f"): 1}
-    told = "50.0 % of 2 kernels around the windows have no launch row: their stage was looked up at their GPU start"
+    told = "50% of 2 kernels around the windows have no launch row: their stage was looked up at their GPU start"
     assert told in notes(gpu, "launches")
 
 

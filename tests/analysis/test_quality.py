@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
     "unlaunched": (
         {"edit": unlaunched},
         "",
-        "trace quality: 11.1 % of 9 kernels have no launch row (bound: at most 10%): their stage could only be looked "
+        "trace quality: 11.1% of 9 kernels have no launch row (bound: at most 10%): their stage could only be looked "
         "up at their GPU start, which runs behind; trace the CUDA API on all ranks, or write quality: "
         "{unlaunched: 11.2%} in the gate file",
         "overlap",
@@ -151,14 +151,14 @@ CASES: dict[str, Case] = {
     "unstaged": (
         {"edit": outside_stages},
         "unstaged: 11%",
-        "trace quality: 11.1 % of 9 kernels of the windows have no stage (bound: at most 11%): they are in no stage's "
+        "trace quality: 11.1% of 9 kernels of the windows have no stage (bound: at most 11%): they are in no stage's "
         "rows; mend the convention's stage expression, or write quality: {unstaged: 11.2%} in the gate file",
         "overlap",
     ),
     "unclassified": (
         {"edit": outside_stages},
         "unclassified: 0%",
-        "trace quality: 20.0 % of 5 communication kernels have no purpose (bound: at most 0%): no rule of the "
+        "trace quality: 20% of 5 communication kernels have no purpose (bound: at most 0%): no rule of the "
         "convention says what they are for; add a purpose to the convention, or write quality: {unclassified: 20%} in "
         "the gate file",
         "comm_streams",
@@ -210,7 +210,7 @@ CASES: dict[str, Case] = {
     "an untypical window": (
         {"chunks_ms": (15, 14, 13, 17, 15, 16, 15)},
         "typicality: 1",
-        "trace quality: rank 0: the window is 2.0 MAD from the steady median (bound: at most 1): numbers of an "
+        "trace quality: rank 0: the window is 2 MAD from the steady median (bound: at most 1): numbers of an "
         "untypical window are no typical ones; profile more steps or take another window, or write quality: "
         "{typicality: 2} in the gate file",
         "window_ns",
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
     "an untypical window among equal ones": (
         {"chunks_ms": (15, 15, 15, 18, 15, 15, 15)},
         "typicality: 5",
-        "trace quality: rank 0: the window is 3000000 ns from the steady median, which most others hit exactly (a MAD "
+        "trace quality: rank 0: the window is 3 ms from the steady median, which most others hit exactly (a MAD "
         "of 0) (bound: at most 5): numbers of an untypical window are no typical ones; profile more steps or take "
         "another window, or write quality: {typicality: 3000000} in the gate file",
         "window_ns",
@@ -226,8 +226,8 @@ CASES: dict[str, Case] = {
     "communication that nobody named": (
         {"edit": deep_ep},
         "unknown_communication: 0%",
-        "trace quality: 2 kernels of DeepEP count as compute, 18.2 % of the kernel time (deep_ep::intranode::dispatch "
-        "1.2 ms, deep_ep::intranode::combine 0.4 ms) (bound: at most 0%): communication that runs beside them looks "
+        "trace quality: 2 kernels of DeepEP count as compute, 18.2% of the kernel time (deep_ep::intranode::dispatch "
+        "1.2 ms, deep_ep::intranode::combine 400 us) (bound: at most 0%): communication that runs beside them looks "
         'hidden; write convention: {extends: pithtrain, communication: ["*deep_ep::*"]}, or write quality: '
         "{unknown_communication: 18.2%} in the gate file",
         "overlap",
@@ -235,7 +235,7 @@ CASES: dict[str, Case] = {
     "an overhead": (
         {},
         "profiler_overhead: 24.9%",
-        "trace quality: a step takes 25.0% longer under the profiler (bound: at most 24.9%): what was measured is not "
+        "trace quality: a step takes 25% longer under the profiler (bound: at most 24.9%): what was measured is not "
         "the program's, but that of the program and its profiler; trace fewer kinds of events, or write quality: "
         "{profiler_overhead: 25%} in the gate file",
         "overlap",
@@ -243,7 +243,7 @@ CASES: dict[str, Case] = {
     "a throttled GPU": (
         {"edit": clocked(1980, 1_499.99)},
         "sm_clock: 1500MHz",
-        "trace quality: rank 1: the SMs ran at 1 499.99 MHz (median of the window) (bound: at least 1500MHz): the GPU "
+        "trace quality: rank 1: the SMs ran at 1499.99 MHz (median of the window) (bound: at least 1500MHz): the GPU "
         "was throttled or its clocks were set low, so every time is longer than on others; let the GPU cool, or lock "
         "its clocks (nvidia-smi --lock-gpu-clocks), or write quality: {sm_clock: 1499.9MHz} in the gate file",
         "overlap",
@@ -394,7 +394,7 @@ def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None
     path = write_trace(tmp_path / "run.sqlite", edit=unlaunched, label=None)
     assert doubts(path, "compute_ns") == []
     (line,) = doubts(path, "compute_ns", kernels=KernelsMode.LAUNCHED)
-    assert "11.1 % of 9 kernels have no launch row (bound: at most 10%): with kernels: launched they are left" in line
+    assert "11.1% of 9 kernels have no launch row (bound: at most 10%): with kernels: launched they are left" in line
     assert doubts(path, "launches", convention=replace(BUILT_IN["generic"], anchor=PITHTRAIN.anchor)) == []
 
 

@@ -124,7 +124,7 @@ def test_captures_of_unlike_order_are_no_data(project: Project) -> None:
     project.trace("one.sqlite", edit=kernels(*"ab"))
     project.trace("two.sqlite", edit=kernels(*"ba"))
     said = project.pytest("--nsys-trace=one.sqlite", "--nsys-trace=two.sqlite", code=1)
-    assert "no data: rank 0 stage stage4_f stream 9: it is not the same in all 2 captures" in said
+    assert "no data: rank 0 stage4_f stream 9: it is not the same in all 2 captures" in said
 
 
 def test_kernels_of_a_cuda_graph_are_in_the_order_too(project: Project) -> None:

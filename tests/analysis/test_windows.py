@@ -208,7 +208,7 @@ def test_empty_window_tells_lag_launches_and_what_could_anchor(tmp_path: Path) -
     path = trace.write(tmp_path / "trace.sqlite")
     assert why(path) == (
         f"{path}: rank 0 (process 100): window 'step 2' (index 2 of 5) holds no kernel, kernels contained; "
-        "the GPU is 12.0 ms behind the CPU (median; at most 14.0 ms; 50.0 % of 10 kernels have no launch row); "
+        "the GPU is 12 ms behind the CPU (median; at most 14 ms; 50% of 10 kernels have no launch row); "
         "anchors that hold kernels: contained 0, clipped 0, launched 5 of 5; "
         "could anchor: 'replay %' (contained 5, clipped 5, launched 0 of 5), "
         "'step %' (contained 0, clipped 0, launched 5 of 5); or measure the whole run with window run"

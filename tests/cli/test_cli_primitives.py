@@ -232,11 +232,11 @@ def test_figures_with_barriers_that_other_streams_hide(tmp_path: Path) -> None:
     gpu.kernel("cast", 6_000, 7_000, stream=27)
     path = builder.write(tmp_path / "alone.sqlite")
     result = run("overlap", path, "--convention=generic", "--window=run", code=0)
-    told = "wall_overlap_all 0.0%, wall_exposed_all_ns 4 000 ns"
+    told = "wall_overlap_all 0%, wall_exposed_all_ns 4 us"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     gpu.kernel("gemm", 1_000, 4_000, stream=7)
     result = run("overlap", builder.write(tmp_path / "two.sqlite"), "--convention=generic", "--window=run", code=0)
-    told = "wall_overlap_all 75.0%, wall_exposed_all_ns 1 000 ns"
+    told = "wall_overlap_all 75%, wall_exposed_all_ns 1 us"
     assert f"note: rank 0, with communication on streams that also compute: {told}" in result.stderr
     assert "compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns" in result.stderr
 

@@ -63,11 +63,11 @@ def test_ratios_are_unrounded_fractions(trace: Path) -> None:
 
 def test_table_of_several_metrics(trace: Path) -> None:
     assert run("overlap", "compute_ns", "--trace", trace, "--rank", "1").stdout == (
-        "metric     rank stage    value  unit\n"
-        "---------- ---- -------- ------ ----\n"
-        "overlap    1    stage2_f 33.33% %   \n"
-        "overlap    1    stage4_f 33.33% %   \n"
-        "compute_ns 1    -        2000   ns  \n"
+        "metric     rank stage    value unit\n"
+        "---------- ---- -------- ----- ----\n"
+        "overlap    1    stage2_f 33.3% %   \n"
+        "overlap    1    stage4_f 33.3% %   \n"
+        "compute_ns 1    -        2000  ns  \n"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_row_that_one_capture_lacks_is_told(tmp_path: Path) -> None:
     other = write(tmp_path / "2.sqlite", 1_000, stages=("stage2_f",))
     result = run("exposed_ns", "--trace", one, "--trace", other, "--rank", "0", code=0)
     assert "stage4_f" not in result.stdout
-    assert "warning: exposed_ns: rank 0 stage stage4_f: only 1 of 2 captures have this row" in result.stderr
+    assert "warning: exposed_ns: rank 0 stage4_f: only 1 of 2 captures have this row" in result.stderr
 
 
 def test_no_row_says_why(trace: Path) -> None:

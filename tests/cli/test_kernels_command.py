@@ -47,13 +47,13 @@ def test_command_prints_what_was_divided_by_what_and_the_families(folder: Path) 
         "families     nvidia",
         "total kernel         60 ns per GPU and step",
         "step                 50 ns (stated)",
-        "step - total kernel  -10 ns: negative, streams overlap",
+        "step - total kernel  −10 ns: negative, streams overlap",
     ):
         assert line in said.splitlines(), line
     found = table_of(said)
-    assert found[0] == ["gemm", "60", "1", "100.0%"]
-    assert found[1] == ["nccl", "0", "0", "0.0%"]
-    assert found[-1] == ["total", "60", "1", "100.0%"]
+    assert found[0] == ["gemm", "60", "ns", "1", "100%"]
+    assert found[1] == ["nccl", "0", "ns", "0", "0%"]
+    assert found[-1] == ["total", "60", "ns", "1", "100%"]
     assert len(found) == len(zero_filled(NVIDIA)) + 1
 
 
@@ -62,7 +62,7 @@ def test_command_says_what_the_sign_of_the_rest_means(folder: Path) -> None:
     meanings = {
         "61ns": "1 ns: positive, a kernel blocks the main stream",
         "60ns": "0 ns: zero, the kernels fill the step",
-        "59ns": "-1 ns: negative, streams overlap",
+        "59ns": "−1 ns: negative, streams overlap",
     }
     for time, meaning in meanings.items():
         assert meaning in command("kernels", path, "--steps=3", f"--step-time={time}", code=0)
@@ -78,9 +78,9 @@ def test_command_shows_the_single_kernels_of_a_family(folder: Path) -> None:
     )
     said = command("kernels", path, "--steps=2", "--family=gemm", code=0)
     assert table_of(said) == [
-        ["gemm_b", "35", "0.5", "63.64%"],
-        ["gemm_a", "20", "1", "36.36%"],
-        ["all", "of", "gemm", "55", "1.5", "100.0%"],
+        ["gemm_b", "35", "ns", "0.5", "63.6%"],
+        ["gemm_a", "20", "ns", "1", "36.4%"],
+        ["all", "of", "gemm", "55", "ns", "1.5", "100%"],
     ]
     assert table_of(command("kernels", path, "--steps=2", "--family=other", code=0))[0][0] == "what"
     said = command("kernels", path, "--steps=2", "--family=nccl", code=3)
@@ -93,7 +93,7 @@ def test_command_in_every_format(folder: Path) -> None:
     head, first, *_ = command("kernels", path, "--steps=2", "--format=csv", code=0).splitlines()
     assert (head, first) == ("family,family_ns,family_launches,share", "gemm,90,1.5,1.0")
     told = command("kernels", path, "--steps=2", "--format=markdown", code=0)
-    assert "| gemm | 90 | 1.5 | 100.0% |" in told
+    assert "| gemm | 90 ns | 1.5 | 100% |" in told
     assert "- divisor: 2 = 1 GPU x 2 steps" in told
     found = json.loads(command("kernels", path, "--steps=2", "--step-time=100ns", "--format=json", code=0))
     assert {name: found[name] for name in ("gpus", "steps", "divisor", "total_kernel_ns", "step_minus_kernel_ns")} == {
@@ -111,7 +111,7 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
         written(folder / f"n{number}.sqlite", [(number, 0, "gemm", 0, 10 * number)])
     said = command("kernels", "n1.sqlite", "n2.sqlite", "--steps=1", code=0)
     assert "trace files  2" in said
-    assert table_of(said)[0] == ["gemm", "15", "1", "100.0%"]
+    assert table_of(said)[0] == ["gemm", "15", "ns", "1", "100%"]
     assert "is given twice; give each file of the run once" in command(
         "kernels", "n1.sqlite", "n?.sqlite", "--steps=1", code=2
     )
@@ -142,7 +142,7 @@ def test_families_of_a_file_and_of_a_format(folder: Path) -> None:
     Path("mine.yaml").write_text("all of it: '*'\n")
     said = command("kernels", "run.sqlite", "--steps=1", "--families=mine.yaml", code=0)
     assert "families     its own" in said
-    assert table_of(said)[0] == ["all", "of", "it", "20", "2", "100.0%"]
+    assert table_of(said)[0] == ["all", "of", "it", "20", "ns", "2", "100%"]
     assert "\x1b" not in command("kernels", "run.sqlite", "--steps=1", "--family=other", code=0)
     jax = JaxBuilder()
     jax.kernel("loop_reduce_fusion", 100, 400)

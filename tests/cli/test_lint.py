@@ -142,7 +142,7 @@ def with_kernels(lengths_ns: Mapping[str, int]) -> Baseline:
 
 
 KERNELS = {"gemm": 3_000_000, "nvshmemi_put": 1_000_000}
-WORDS = "1 kernel of NVSHMEM counts as compute, 25.0 % of the kernel time (nvshmemi_put 1.0 ms)"
+WORDS = "1 kernel of NVSHMEM counts as compute, 25% of the kernel time (nvshmemi_put 1 ms)"
 
 
 def test_a_library_that_communicates_now_is_told(tmp_path: Path) -> None:

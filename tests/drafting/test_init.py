@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -153,7 +154,7 @@ def test_every_assertion_says_why(tmp_path: Path) -> None:
     assert len(entries) == len(gate.assertions)
     assert [lines[n] for n in entries if not lines[n - 1].startswith("  # ")] == []
     above = lines[lines.index("  - stage2_f overlap >= 75%") - 1]
-    assert "80.0% (rank 0, stage stage2_f), median over the ranks 80.0 %; limit 75 %: 5.0 points of margin." in above
+    assert "80% (rank 0, stage stage2_f), median over the ranks 80%; limit 75%, headroom 5 pp." in above
 
 
 # A trace of an unknown framework
@@ -176,7 +177,7 @@ def test_a_mark_at_the_beginning_is_a_period(tmp_path: Path) -> None:
 def test_a_gpu_far_behind_is_taken_by_launches(tmp_path: Path) -> None:
     gate, text = draft(steps(tmp_path / "run.sqlite", lag_ms=367))
     assert gate.resolved_convention.kernels is KernelsMode.LAUNCHED
-    assert "# launched: the GPU runs 367.1 ms behind the CPU." in text
+    assert "# launched: the GPU runs 367 ms behind the CPU." in text
 
 
 def test_communication_that_is_all_barrier(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def shared_stream(path: Path, covering: int = 100) -> Path:
 
 
 def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Project) -> None:
-    """It is all barrier, and 95 % of it is hidden: the gate turns red where it no longer is."""
+    """It is all barrier, and 95% of it is hidden: the gate turns red where it no longer is."""
     shared_stream(project.root / "run.sqlite")
     project.command("init", "run.sqlite", code=0)
     said = " ".join((project.root / GATES).read_text().replace("#", "").split())
@@ -216,7 +217,7 @@ def test_communication_on_a_stream_that_computes_is_hidden_by_others(project: Pr
     shared_stream(project.root / "worse.sqlite", 60)
     said = project.pytest(GATES, "--nsys-trace=worse.sqlite", code=1)
     assert "  failed    wall_overlap_all >= 90%  " in said
-    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  1 720 us  " in said
+    assert re.search(r"failed +wall_exposed_all_ns below baseline \S+ +1.72 ms ", said)
 
 
 @pytest.mark.reference
@@ -233,12 +234,12 @@ def test_the_published_profile_of_deepseek(project: Project) -> None:
     (project.root / "worse.json").write_text(json.dumps(content))
     project.command("init", DEEPSEEK.name, code=0)
     text = (project.root / GATES).read_text()
-    assert "measured at most 4 190 us (rank 0)" in text
+    assert "measured at most 4.19 ms (rank 0)" in text
     assert "can never overlap" not in text
     green(project)
     said = project.pytest(GATES, "--nsys-trace=worse.json", code=1)
     assert "  failed    wall_overlap_all >= 91%  " in said
-    assert "  failed    wall_exposed_all_ns below baseline plus tolerance  " in said
+    assert re.search(r"failed +wall_exposed_all_ns below baseline ", said)
 
 
 def test_another_library_communicates(tmp_path: Path) -> None:
@@ -543,7 +544,7 @@ def two_kinds_of_steps(process: Process) -> None:
 def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     steps(project.root / "run.sqlite", edit=two_kinds_of_steps)
     output = run("init", "run.sqlite").output
-    assert "took the best of 2 anchors (no terminal to ask on)" in output
+    assert "picked 1 of 2 candidate anchors (non-interactive)" in output
     before = (project.root / GATES).read_text()
     code, said = on_a_terminal(project.root, "n\n", "run.sqlite")
     assert "gates.nsys.yaml exists. Overwrite it and its baseline?" in said
@@ -555,7 +556,7 @@ def test_it_asks_on_a_terminal_alone(project: Project) -> None:
     green(project)
     code, said = on_a_terminal(project.root, "", "run.sqlite", "--yes", "--force")
     assert code == 0, said
-    assert "took the best of 2 anchors (as --yes says)" in said
+    assert "picked 1 of 2 candidate anchors (--yes)" in said
     assert (project.root / GATES).read_text() == before
 
 

@@ -172,22 +172,22 @@ def waived_as(sentence: str, ceiling: str, expires: str = "2030-01-31") -> str:
         (of_assertion(""), of_assertion("kernels: clipped"), "changed kernels: contained → clipped"),
         (of_file("window", "median"), of_file("window", "first"), "changed window: median → first"),
         # waivers
-        ("- exposed_ns < 1 ms", waived(), "loosened waiver: none → up to 2 000 us until 2030-01-31"),
-        (waived(), waived("3ms"), "loosened waiver: up to 2 000 us until 2030-01-31 → up to 3 000 us until 2030-01-31"),
+        ("- exposed_ns < 1 ms", waived(), "loosened waiver: none → up to 2 ms until 2030-01-31"),
+        (waived(), waived("3ms"), "loosened waiver: up to 2 ms until 2030-01-31 → up to 3 ms until 2030-01-31"),
         (
             waived(),
             waived(expires="2031-01-31"),
-            "loosened waiver: up to 2 000 us until 2030-01-31 → up to 2 000 us until 2031-01-31",
+            "loosened waiver: up to 2 ms until 2030-01-31 → up to 2 ms until 2031-01-31",
         ),
         (
             waived(more=", where: {rank: 1}"),
             waived(),
-            "loosened waiver: none → up to 2 000 us until 2030-01-31",
+            "loosened waiver: none → up to 2 ms until 2030-01-31",
         ),
         (
             waived_as("overlap >= 60%", "50%"),
             waived_as("overlap >= 60%", "40%"),
-            "loosened waiver: up to 50.0% until 2030-01-31 → up to 40.0% until 2030-01-31",
+            "loosened waiver: up to 50% until 2030-01-31 → up to 40% until 2030-01-31",
         ),
         (
             waived_as("launches == 4", "6"),

@@ -64,7 +64,7 @@ def test_rows_within_the_ceiling_pass_until_the_end_of_the_day() -> None:
     )
     assert waived(gate, *rows, today=TOO_LATE) == (
         ["failed"] * 2,
-        ["the waiver on line 5 expired on 2026-12-31: rank 0 stage stage2_f and 1 more row are outside the limit"],
+        ["the waiver on line 5 expired on 2026-12-31: rank 0 stage2_f and 1 more row are outside the limit"],
     )
 
 
@@ -74,7 +74,7 @@ def test_a_row_beyond_the_ceiling_stays_red_beside_one_within_it() -> None:
         ["failed", "waived passed"],
         [
             "1 row is waived until 2026-12-31 (a new driver, https://example.org/12)",
-            "waived up to 3 000 us until 2026-12-31 (line 5), but 3 000.001 us (rank 1 stage stage2_f)",
+            "waived up to 3 ms until 2026-12-31 (line 5), but 3.000001 ms (rank 1 stage2_f)",
         ],
     )
 
@@ -104,7 +104,7 @@ def test_where_more_is_better_the_ceiling_is_a_floor() -> None:
         ["waived passed", "failed"],
         [
             "1 row is waived until 2026-12-31 (x)",
-            "waived down to 50.0% until 2026-12-31 (line 5), but 49.0% (rank 1 stage stage2_f)",
+            "waived down to 50% until 2026-12-31 (line 5), but 49% (rank 1 stage2_f)",
         ],
     )
 
@@ -220,7 +220,7 @@ def test_a_waived_gate_is_green_with_a_warning_that_says_so(project: Project) ->
 def test_a_waived_row_is_told_with_its_ceiling_and_what_is_left_to_it(project: Project) -> None:
     project_with_a_waiver(project, 1, ceiling="0.4ms")
     (found,) = by_name(report_of(project, "--nsys-trace=run.sqlite", code=0)).values()
-    assert found["worst"]["row"] == "rank 1 stage stage2_f"
+    assert found["worst"]["row"] == "rank 1 stage2_f"
     assert (found["worst"]["margin"], found["worst"]["ceiling"]) == ("", "400 us, 50 us left")
     assert [row["ceiling"] and row["ceiling"]["exact"] for row in found["rows"]] == [400_000, 400_000, None, None]
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
@@ -232,7 +232,7 @@ def test_beside_a_failed_row_a_waived_one_that_is_further_out_is_not_the_worst(p
     project_with_a_waiver(project, 1)
     project.trace(exposed_us={(0, "stage2_f"): 350, (1, "stage4_f"): 260})
     (found,) = by_name(report_of(project, "--nsys-trace=run.sqlite", code=1)).values()
-    assert (found["worst"]["row"], found["worst"]["margin"]) == ("rank 1 stage stage4_f", "-10 us")
+    assert (found["worst"]["row"], found["worst"]["margin"]) == ("rank 1 stage4_f", "−10 us")
 
 
 def mistakes(text: str) -> list[str]:

@@ -65,8 +65,8 @@ def test_a_sentence_that_fails(project: Project) -> None:
     for line in (
         "nsys_gate: overlap >= 60%",
         "  failed: 1 of 4 rows below their limit",
-        "  rank  stage     now    limit",
-        "  1     stage4_f  59.0%  >= 60.0%",
+        "  rank  stage     now  limit",
+        "  1     stage4_f  59%  >= 60%",
         "  window: rank 1, forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms",
     ):
         assert line in said
@@ -107,7 +107,7 @@ def test_a_gate_file_lends_its_settings_and_baselines(project: Project) -> None:
     judged(project, call, "test_perf.py")
     project.trace(exposed_us={(0, "stage2_f"): 251})
     said = judged(project, call, "test_perf.py", code=1)
-    assert "0     stage2_f  251 us  200 us    +26 %   250 us (baseline + max(5%, 50us))" in said
+    assert "0     stage2_f  251 us  200 us    +25.5%  250 us (baseline + max(5%, 50us))" in said
 
 
 def test_a_gate_file_lends_its_window_and_trace(project: Project) -> None:

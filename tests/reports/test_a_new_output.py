@@ -29,7 +29,7 @@ def test_it_is_written_checked_and_told_like_the_others(project: Project) -> Non
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-words=words.txt", "--nsys-json=report.json", code=1)
     assert (
         Path(project.root, "words.txt").read_text()
-        == "exposed_ns <= 300us: passed, 200 us\noverlap >= 90%: failed, 80.0%\n"
+        == "exposed_ns <= 300us: passed, 200 us\noverlap >= 90%: failed, 80%\n"
     )
     assert "nsys: wrote words.txt" in said
     said = project.pytest("--nsys-trace=run.sqlite", "--nsys-words=run.sqlite", code=4)

@@ -54,7 +54,7 @@ def test_each_kind_at_its_line(project: Project, monkeypatch: pytest.MonkeyPatch
         ("warning", file, "5", "warned: soft"),
         ("notice", file, "6", "xfailed: known"),
     ]
-    assert "rank  stage     now    limit\n" in found[0]["text"]
+    assert "rank  stage     now  limit\n" in found[0]["text"]
     assert found[0]["text"].startswith("  failed: 4 of 4 rows below their limit\n")
 
 

@@ -135,7 +135,7 @@ def test_the_page_of_ranks_in_one_file(project: Project) -> None:
     project.gate("- busy_ns <= 1ns")
     project.pytest("--nsys-trace=run.sqlite", "--nsys-html=page.html", code=1)
     page = Page((project.root / "page.html").read_text())
-    assert "its window begins 1 500 ns after the first one here" in page.text
+    assert "its window begins 1.5 us after the first one here" in page.text
     assert {tuple(one["sides"][0]["lanes"][0]["s"]) for one in page.data} == {(10,), (1_510,)}
     assert [one["length"] for one in page.data] == [9_000, 9_000]
     assert [one["d"] for one in page.by_class("outside")] == ["M0 0h1500v20h-1500z"] * 2  # the lane, and the gaps
@@ -147,5 +147,5 @@ def test_the_page_of_ranks_on_two_hosts(project: Project) -> None:
     project.gate("convention: kineto\ntrace: run\nassertions: [wall_exposed_all_ns <= 1us]")
     project.pytest("--nsys-html=page.html", code=1)
     text = (project.root / "page.html").read_text()
-    assert text.count("beside the other ranks it is placed to within 5 500 ns by the ends of matched collectives") == 2
+    assert text.count("beside the other ranks it is placed to within 5.5 us by the ends of matched collectives") == 2
     assert "after the first one here" not in text

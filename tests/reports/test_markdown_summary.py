@@ -55,12 +55,12 @@ def test_a_green_summary(project: Project) -> None:
     found = "pithtrain (found in the baseline)"
     assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
     (table,) = tables(text)
-    assert table[0] == ["verdict", "assertion", "value", "limit", "margin", "sees", "worst row"]
+    assert table[0] == ["verdict", "assertion", "value", "limit", "headroom", "detects", "worst row"]
     assert table[2] == [
-        *("passed", "`overlap >= 60%`", "80.0%", "&gt;= 60.0%", "20.00 pp", ""),
-        "rank 0 stage stage2\\_f, worst of 4",
+        *("passed", "`overlap >= 60%`", "80%", "&gt;= 60%", "20 pp", ""),
+        "rank 0 stage2\\_f, worst of 4",
     ]
-    assert table[3][5] == "50 us (noise not measured)"
+    assert table[3][5] == "≥ 50 us (uncalibrated)"
     assert "rank 0–1: forward chunk 2 (phase1) backward chunk 2 (phase0), 3rd of 5, 15 ms" in text
     assert "####" not in text
 
@@ -77,14 +77,14 @@ def test_a_red_summary(project: Project) -> None:
     assert constant == [
         ["`rank`", "`stage`", "now", "limit"],
         ["---", "---", "---:", "---"],
-        ["`1`", "`stage4_f`", "59.9%", "&gt;= 60.0%"],
+        ["`1`", "`stage4_f`", "59.9%", "&gt;= 60%"],
     ]
     assert baseline[0] == ["`rank`", "`stage`", "now", "baseline", "change", "limit"]
     assert baseline[2:] == [
-        ["`1`", "`stage4_f`", "401 us", "200 us", "+100 %", "&lt;= 250 us (baseline + max(5%, 50us))"]
+        ["`1`", "`stage4_f`", "401 us", "200 us", "+100.5%", "&lt;= 250 us (baseline + max(5%, 50us))"]
     ]
     assert why == [["", "cause"], ["---", "---"], ["+201 us", why[2][1]]]
-    assert "Why rank 1 stage stage4" in text
+    assert "Why rank 1 stage4" in text
     assert "#### failed: `exposed_ns below baseline plus tolerance` (line 5)\n\n1 of 4 rows above their limit." in text
     assert "- `pytest-nsys overlap run.sqlite --rank 1`\n" in text
     assert "(accept this run as the new normal)" in text

@@ -65,7 +65,7 @@ def test_a_plot_has_a_title_axes_with_units_and_a_point_for_each_value() -> None
     assert named == set(root.attrib["aria-labelledby"].split())
     assert root.findtext(f"{SVG}title") == "exposed_ns of gate.nsys.yaml"
     assert root.findtext(f"{SVG}desc") == (
-        "exposed_ns of gate.nsys.yaml: exposed_ns rank 0, 3 values from 900 us to 1 500 us"
+        "exposed_ns of gate.nsys.yaml: exposed_ns rank 0, 3 values from 900 us to 1.5 ms"
     )
     written = texts(drawing)
     assert "exposed_ns in us" in written

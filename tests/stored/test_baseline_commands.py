@@ -73,8 +73,8 @@ def test_rows_with_old_new_and_change(project: Project, stored: Path) -> None:
     head, _, *rows = result.stdout.splitlines()
     assert head.split() == ["file", "metric", "labels", "old", "new", "change", "unit", "measured"]
     assert [" ".join(row.split()) for row in rows] == [
-        f"{stored} exposed_ns rank 1 stage stage4_f 200 us 350 us +75 % ns median, range, contained",
-        f"{stored} overlap rank 1 stage stage4_f 80.0% 65.0% -15.00 pp % median, range, contained",
+        f"{stored} exposed_ns rank 1 stage stage4_f 200 us 350 us +75% ns median, range, contained",
+        f"{stored} overlap rank 1 stage stage4_f 80% 65% −15 pp % median, range, contained",
     ]
     now = git(project.root, "rev-parse", "HEAD")
     assert f"{stored}: 2 rows changed; reason a slower link, commit {now}\n" in result.stderr
@@ -283,7 +283,7 @@ def test_the_command_of_the_error_makes_it_green(project: Project, stale: Path) 
 
 def test_a_refresh_prunes_by_itself(project: Project, stale: Path) -> None:
     said = project.refresh(RUN)
-    assert "overlap rank 0 stage stage2_f: 80.0% → gone" in said
+    assert "overlap rank 0 stage stage2_f: 80% → gone" in said
     assert metrics(stale) == ["exposed_ns"]
 
 

@@ -77,7 +77,7 @@ def test_what_a_branch_does_to_baselines_is_listed(branch: Project) -> None:
     report = branch.root / "report.json"
     said = branch.pytest(RUN, REF, f"--nsys-json={report}", code=1)
     since = f"{base_of(branch)} (merge base of main)"
-    row = "exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75 %)"
+    row = "exposed_ns rank 1 stage4_f: 200 us → 350 us (+75%)"
     why = "it is only a little slower"
     changed = f"{path}: 1 row changed; reason: {why}\n    {row}\n"
     assert f"baselines changed in this branch since {since}:\n  {changed}" in said
@@ -92,7 +92,7 @@ def test_what_a_branch_does_to_baselines_is_listed(branch: Project) -> None:
             "labels": {"rank": 1, "stage": "stage4_f"},
             "old": {"exact": 200_000, "text": "200 us"},
             "new": {"exact": 350_000, "text": "350 us"},
-            "change": "+75 %",
+            "change": "+75%",
         }
     ]
 
@@ -103,10 +103,10 @@ def test_changed_rows_are_listed_worst_first(branch: Project) -> None:
     summary = branch.root / "summary.md"
     said = branch.pytest(RUN, REF, f"--nsys-summary={summary}", code=1)
     rows = [line for line in said.splitlines() if "→" in line and " hides " not in line]
-    assert [row.partition("(")[2] for row in rows] == ["+75 %)", "+30 %)", "-50 %)"]
+    assert [row.partition("(")[2] for row in rows] == ["+75%)", "+30%)", "−50%)"]
     shown = summary.read_text()
     table = [line for line in shown.splitlines() if line.startswith("| `exposed_ns` |")]
-    assert table[0] == "| `exposed_ns` | `1` | `stage4_f` | 200 us | 350 us | +75 % |"
+    assert table[0] == "| `exposed_ns` | `1` | `stage4_f` | 200 us | 350 us | +75% |"
     assert len(table) == 3
     assert " Reason: a\\|b." in shown
 

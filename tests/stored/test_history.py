@@ -271,5 +271,5 @@ def test_a_lost_row_stays_red_until_most_of_the_runs_have_lost_it(project: Proje
     judged("all.sqlite", 0)
     judged("all.sqlite", 0)
     for _ in range(2):
-        assert "1 row of the baseline gone, the first rank 1 stage stage4_f" in judged("lost.sqlite", 1)
+        assert "1 row of the baseline gone, the first rank 1 stage4_f" in judged("lost.sqlite", 1)
     judged("all.sqlite", 0)  # what was lost for two nights is not new

@@ -55,8 +55,8 @@ def test_a_line_for_each_row(filled: Path) -> None:
     result = run(filled, code=0)
     assert lines(result.stdout) == [
         ["metric", "row", "trend", "runs", "first", "median", "last", "change", "commit"],
-        ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50 %", "2222222222"],
-        ["exposed_ns", "rank 1 stage stage2_f", "▄▄▄", "3", "300 us", "300 us", "300 us", "+0.0 %", "2222222222"],
+        ["exposed_ns", "rank 0 stage stage2_f", "▁▂█", "3", "200 us", "220 us", "315 us", "+50%", "2222222222"],
+        ["exposed_ns", "rank 1 stage stage2_f", "▄▄▄", "3", "300 us", "300 us", "300 us", "0%", "2222222222"],
     ]
     assert "note: 3 runs from 2026-01-01T02:00:00Z to 2026-01-03T02:00:00Z" in result.stderr
     assert "note: gate.nsys.yaml, key 0123456789ab: convention abc, gpu NVIDIA H100" in result.stderr
@@ -92,9 +92,9 @@ def test_gate_key_and_measurement_are_named_where_they_differ(history: Path) -> 
 
 def test_ratios_move_in_percentage_points(history: Path) -> None:
     append(history, [entry("4/5", metric="overlap", unit="%", better="higher", commit="")])
-    assert lines(good(history))[1][2:] == ["▄", "1", "80.0%", "80.0%", "80.0%", "-", "-"]
+    assert lines(good(history))[1][2:] == ["▄", "1", "80%", "80%", "80%", "-", "-"]
     append(history, [entry("3/4", metric="overlap", unit="%", better="higher")])
-    assert lines(good(history))[1][4:8] == ["80.0%", "77.5%", "75.0%", "-5.00 pp"]
+    assert lines(good(history))[1][4:8] == ["80%", "77.5%", "75%", "−5 pp"]
 
 
 def documented(number: int) -> list[str]:

@@ -191,7 +191,7 @@ EXPORTS: Mapping[str, Sqlite] = {
     ),
     "an empty window": Sqlite(
         empty_window,
-        "holds no kernel, kernels contained; the GPU is 200.0 ms behind the CPU (median; at most 200.0 ms; 0.0 % of 5 "
+        "holds no kernel, kernels contained; the GPU is 200 ms behind the CPU (median; at most 200 ms; 0% of 5 "
         "kernels have no launch row); anchors that hold kernels: contained 0, clipped 0, launched 5 of 5",
         3,
     ),

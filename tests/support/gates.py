@@ -60,9 +60,9 @@ def write_trace(
     gpu: str | None = GPU,
     edit: Edit | None = None,
 ) -> Path:
-    """Ranks that repeat one chunk of 15 ms every 20 ms; the median is the third, from 40.001 ms on. In each stage of it
+    """Ranks that repeat one chunk of 15 ms every 20 ms; the median is the third, from 40 ms on. In each stage of it
     communication runs for 1 ms on stream 28, hidden behind a gemm on stream 7 but for its last ``exposed_us``: of all,
-    or by (rank, stage), then 200 elsewhere. So 200 is an overlap of 80 %, and None is no kernel at all. ``edit`` adds
+    or by (rank, stage), then 200 elsewhere. So 200 is an overlap of 80%, and None is no kernel at all. ``edit`` adds
     what the test is about. The last chunk starts some ns late, by the file's name: no two runs take the same time.
     """
     trace = TraceBuilder()

@@ -26,7 +26,7 @@ class Visit:
 
     @classmethod
     def of(cls, stage: str) -> Visit:
-        """An overlap of 80 %, 200 us exposed; the last stage computes only."""
+        """An overlap of 80%, 200 us exposed; the last stage computes only."""
         return cls(MS, 800_000, STREAM[stage]) if stage in STREAM else cls(0, MS, COMPUTE)
 
 

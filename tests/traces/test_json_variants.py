@@ -31,7 +31,7 @@ def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def torch_trace(**process: Any) -> KinetoBuilder:
-    """Steps of 1 ms, in each a gemm of 300 001 ns."""
+    """Steps of 1 ms, in each a gemm of 300 us."""
     trace = KinetoBuilder(**process)
     for k in range(5):
         begin = AT + MS * k

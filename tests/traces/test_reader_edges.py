@@ -313,7 +313,7 @@ def test_a_last_step_that_ends_with_the_recording_is_incomplete(tmp_path: Path, 
 
 
 def lost_launches(tmp_path: Path, *steps: tuple[int, int]) -> Content:
-    """Steps of 1 000 ns, each of so many launches of which so many ran no kernel."""
+    """Steps of 1 us, each of so many launches of which so many ran no kernel."""
     trace = KinetoBuilder()
     for k, (launches, lost) in enumerate(steps):
         trace.range(f"ProfilerStep#{k}", 1_000 * k, 1_000 * k + 900)

@@ -64,8 +64,8 @@ def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) ->
     two(project, base=200, head={(1, "stage4_f"): 260})
     found = case(project, *BOTH, code=1)
     assert found.properties["nsys_outcome"] == "failed"
-    assert found.properties["nsys_row"] == "rank 1 stage stage4_f"
-    assert "1     stage4_f  260 us  200 us    +30 %   210 us (baseline + 5%)" in found.text
+    assert found.properties["nsys_row"] == "rank 1 stage4_f"
+    assert "1     stage4_f  260 us  200 us    +30%    210 us (baseline + 5%)" in found.text
 
 
 def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:
@@ -197,7 +197,7 @@ def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
 def test_with_one_or_two_captures_the_tolerance_decides_and_no_test_is_claimed(project: Project, count: int) -> None:
     project.gate(EXPOSED)
     arguments = both_sides(project, [200, 300][:count], [260, 360][:count])
-    assert case(project, *arguments, code=1).properties["nsys_outcome"] == "failed"
+    assert case(project, *arguments, "-v", code=1).properties["nsys_outcome"] == "failed"
     assert "(no test possible)" in printed(project)
     assert f"note: no test possible with {count} + {count} captures" in printed(project)
 
@@ -225,7 +225,7 @@ def holm(project: Project, assertions: int) -> list[str]:
     thresholds = [f"- {{id: t{n}, assert: exposed_ns below baseline plus {5 + n}us}}\n" for n in range(assertions)]
     project.gate("".join(thresholds))
     arguments = both_sides(project, [200, 201, 202, 203, 261], [258, 259, 260, 262, 263])
-    return [found.properties["nsys_outcome"] for found in project.cases(*arguments).values()]
+    return [found.properties["nsys_outcome"] for found in project.cases(*arguments, "-v").values()]
 
 
 def test_two_assertions_on_one_row_are_asked_their_own_questions(project: Project) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS, Better
+from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.library import BUILT_IN_PATH
@@ -27,7 +28,7 @@ compare, answer = partial(commands.run, "compare"), partial(commands.answer, "co
 def moved(found: dict[str, Any], metric: str) -> dict[str, str]:
     """The word for each row of a metric that moved, by its labels."""
     rows = [row for row in found["moved"] if row["metric"] == metric]
-    return {" ".join(f"{d} {label}" for d, label in row["labels"].items()): row["word"] for row in rows}
+    return {place_words(row["labels"]): row["word"] for row in rows}
 
 
 def pair(project: Project, base: Any = 200, head: Any = 200, **more: Any) -> tuple[str, str]:
@@ -90,7 +91,7 @@ def test_copies_of_one_trace_are_no_captures(project: Project) -> None:
 def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> None:
     found = answer(*pair(project, 200, {(1, "stage4_f"): 400}), code=1)
     assert found["result"] == "worse"
-    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "worse"}
+    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "worse"}
     (row,) = [row for row in found["moved"] if row["metric"] == "exposed_ns"]
     assert (row["base"], row["head"], row["limit"]) == (200_000, 400_000, 250_000)
     assert (row["outcome"], row["margin"], row["times_tolerance"]) == ("failed", -150_000, 4.0)
@@ -99,7 +100,7 @@ def test_a_row_that_got_worse_is_named_with_both_values(project: Project) -> Non
 def test_an_improvement_is_shown_and_is_nothing_worse(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     found = answer(*pair(project, 200, {(1, "stage4_f"): 100}), "--gate=gate.nsys.yaml", code=0)
-    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "better"}
+    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "better"}
 
 
 def test_a_change_within_the_tolerance_is_nothing_worse(project: Project) -> None:
@@ -133,14 +134,14 @@ def test_a_row_that_is_gone_is_undecided(project: Project) -> None:
     paths = pair(project, 200, {(1, "stage4_f"): None})
     found = answer(*paths, "--gate=gate.nsys.yaml", code=3)
     assert found["result"] == "undecided"
-    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "gone"}
+    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "gone"}
     assert "1 row of the baseline gone" in compare(*paths, "--gate=gate.nsys.yaml", code=3).stdout
 
 
 def test_a_new_row_is_undecided(project: Project) -> None:
     project.gate("- exposed_ns below baseline plus 5%\n")
     found = answer(*pair(project, {(1, "stage4_f"): None}), "--gate=gate.nsys.yaml", code=3)
-    assert moved(found, "exposed_ns") == {"rank 1 stage stage4_f": "new"}
+    assert moved(found, "exposed_ns") == {"rank 1 stage4_f": "new"}
 
 
 def test_a_failed_row_outweighs_one_that_is_gone(project: Project) -> None:
@@ -172,8 +173,8 @@ def test_the_built_in_gate_points_the_way_that_each_metric_gets_worse() -> None:
 @pytest.mark.parametrize(
     ("edit", "metric", "row", "word"),
     [
-        (everywhere("gemm", stage="stage2_f"), "launches", "rank 1 stage stage2_f", "worse"),
-        (everywhere("gemm", stage="stage3_f"), "launches", "rank 1 stage stage3_f", "new"),
+        (everywhere("gemm", stage="stage2_f"), "launches", "rank 1 stage2_f", "worse"),
+        (everywhere("gemm", stage="stage3_f"), "launches", "rank 1 stage3_f", "new"),
         (everywhere("gemm"), "launches", "rank 1 stage none", "new"),
         (everywhere("ncclDevKernel_SendRecv", stream=40), "comm_streams", "rank 1 purpose unknown", "worse"),
         (everywhere("gemm", stream=41), "compute_streams", "rank 1", "worse"),
@@ -190,7 +191,7 @@ def test_a_slower_step_is_worse(project: Project) -> None:
     project.trace("head.sqlite", chunks_ms=(17,) * 5, every_ms=23)
     found = answer("base.sqlite", "head.sqlite", code=1)
     assert moved(found, "window_ns") == {"rank 0": "worse", "rank 1": "worse"}
-    assert moved(found, "period_ns")["rank 0 quantile p50"] == "worse"
+    assert moved(found, "period_ns")["rank 0 p50"] == "worse"
 
 
 def test_a_trace_without_communication_is_compared_by_what_it_has(project: Project) -> None:

@@ -105,7 +105,7 @@ def test_a_capture_far_from_the_others_is_named(project: Project, exposed_us: tu
     traces = captures(project, *exposed_us)
     place = exposed_us.index(900)
     said = project.pytest(*(f"--nsys-trace={trace}" for trace in traces), code=0)
-    line = f"capture {place + 1} of {len(traces)} (run{place}.sqlite): rank 0 stage stage2_f exposed_ns is 900 us"
+    line = f"capture {place + 1} of {len(traces)} (run{place}.sqlite): rank 0 stage2_f exposed_ns is 900 us"
     assert f"warning: {line}, the median of the others 20" in said
     assert f"NsysWarning: exposed_ns <= 300us: {line}" in " ".join(said.split())
     for side in ("base", "head"):

@@ -26,7 +26,7 @@ assertions:
 """
 MIDDLE = 40 * MS + 1_000
 SAID = (
-    "rank {}: elementwise_add (1 kernel, 5 000 ns) makes it a compute stream, so 2 communication kernels on it "
+    "rank {}: elementwise_add (1 kernel, 5 us) makes it a compute stream, so 2 communication kernels on it "
     "count as barriers"
 )
 
@@ -63,7 +63,7 @@ def test_every_red_of_it_names_the_kernel(project: Project, against: tuple[str, 
     assert set(said.values()) == {SAID.format("1 stream 28")}
     assert len(said) == 8  # all but the window's length, which holds
     out = "\n".join(project.result.outlines)
-    assert "ncclDevKernel_SendRecv became a barrier (0 → 2 kernels), 0 ns → 2 000 us in all" in out
+    assert "ncclDevKernel_SendRecv became a barrier (0 → 2 kernels), 0 ms → 2 ms in all" in out
     assert "appeared" not in out
 
 
@@ -72,7 +72,7 @@ def test_ranks_are_told_together_and_of_many_kernels_the_longest(project: Projec
     said = changes(project, computing(0, 1))
     assert said == {"no barrier_ns": SAID.format("0, 1 stream 28")}
     two = changes(project, computing(0, names=("b", "a")))["no barrier_ns"]
-    assert two.startswith("rank 0 stream 28: a (1 kernel, 5 000 ns), b (1 kernel, 5 000 ns) make it a compute stream")
+    assert two.startswith("rank 0 stream 28: a (1 kernel, 5 us), b (1 kernel, 5 us) make it a compute stream")
     assert changes(project, computing(0, names=("a", "b", "c"))) == {}  # it mostly computes: a compute stream anyway
 
 

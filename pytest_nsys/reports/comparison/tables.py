@@ -6,17 +6,17 @@ Its page shares them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.core.model import Note
-from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
+from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes, signed
+from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes
 from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
@@ -238,8 +238,10 @@ def _both(each: ComparedRow) -> tuple[str, str]:
     if row.baseline is None or row.value is None:
         base, head = ("—" if value is None else format_value(value, unit) for value in (row.baseline, row.value))
         return base, head
-    base, head = format_apart(row.baseline, row.value, unit)
-    return base, apart(row, unit)[0] if row.limit is not None and head == format_value(row.value, unit) else head
+    scale = scale_of([row.baseline, row.value], unit)
+    base, head = format_apart(row.baseline, row.value, unit, scale)
+    plain = format_value(row.value, unit, scale=scale)
+    return base, apart(row, unit, scale)[0] if row.limit is not None and head == plain else head
 
 
 def word(each: ComparedRow) -> str:
@@ -274,7 +276,7 @@ def _times_words(each: ComparedRow) -> str:
         return ""
     if times is None:
         return "any change" if each.row.sees == 0 else ""
-    return f"{float(times):+.1f}" if abs(times) < Fraction(100) else f"{float(times):+.0f}"
+    return format_signed(times, BARE)
 
 
 # Assertions
@@ -309,7 +311,7 @@ def causes_table(comparison: Comparison, limit: int | None = None) -> Table:
     metrics: dict[tuple[str, str, tuple[tuple[str, str], ...]], dict[str, None]] = {}
     for _, verdict in comparison.verdicts:
         for row in plain_causes(verdict.causes):
-            told = (labels_words(row["labels"]), signed(row["change_ns"]), tuple(part_cells(row)))
+            told = (labels_words(row["labels"]), format_signed(row["change_ns"]), tuple(part_cells(row)))
             metrics.setdefault(told, {})[verdict.assertion.metric] = None
     rows = []
     for (where, moved, parts), names in metrics.items():

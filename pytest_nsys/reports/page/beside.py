@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import TimelineGaps
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.reports.page.budget_view import Sides
 
 if TYPE_CHECKING:

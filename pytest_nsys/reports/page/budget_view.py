@@ -9,7 +9,9 @@ from typing import Any
 from pytest_nsys.analysis.budget_facts import BLOCKED, BudgetFacts, Part, parts_of
 from pytest_nsys.analysis.budget_notes import about_edges
 from pytest_nsys.analysis.timeline import Timeline
-from pytest_nsys.core.units import in_unit, table_unit
+from pytest_nsys.core.numbers import Scale, format_value, scale_of
+from pytest_nsys.core.numbers import percent as in_percent
+from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, held_up
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
@@ -27,14 +29,14 @@ def budget_view(sides: Sides, title: str) -> Drawn | None:
     known = [(name, one["budget"]) for name, one in sides if one["budget"] is not None]
     if not known:
         return None
-    unit = table_unit(facts["window_ns"] for _, facts in known)
+    scale = scale_of([facts["window_ns"] for _, facts in known], TIME)
     longest = max(facts["window_ns"] for _, facts in known)
     head = known[-1][1]
     return {
         "title": title,
-        "bars": [_bar(name, facts, longest, unit, title) for name, facts in known],
-        "legend": list(_legend(known, unit)),
-        "producers": [line.replace(f" {unit} ", f"{NO_BREAK}{unit} ") for line in held_up(head, unit)],
+        "bars": [_bar(name, facts, longest, scale, title) for name, facts in known],
+        "legend": list(_legend(known, scale)),
+        "producers": [line.replace(f" {scale.unit} ", f"{NO_BREAK}{scale.unit} ") for line in held_up(head, scale)],
         "notes": [budget_report.CEILING, *about_edges(facts for _, facts in known)],
         "tables": [_table(name, facts) for name, facts in known],
     }
@@ -45,17 +47,17 @@ def css(part: Part) -> str:
     return f"part-{part.name.lower()}"
 
 
-def _time(ns: int, unit: str) -> str:
-    return f"{in_unit(ns, unit)}{NO_BREAK}{unit}"
+def _time(ns: int, scale: Scale) -> str:
+    return format_value(ns, scale=scale).replace(" ", NO_BREAK)
 
 
-def _bar(name: str, facts: BudgetFacts, longest: int, unit: str, title: str) -> Drawn:
+def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) -> Drawn:
     """The parts of one window as rectangles, ``x`` and ``width`` in percent of the longest window."""
     at, segments, words = 0, [], []
     for part, ns in parts_of(facts).items():
         if ns:
-            share = budget_report.percent(Fraction(ns, facts["window_ns"]))
-            words.append(f"{part} {_time(ns, unit)} ({share})")
+            share = in_percent(Fraction(ns, facts["window_ns"]))
+            words.append(f"{part} {_time(ns, scale)} ({share})")
             segments.append(
                 {
                     "class": css(part),
@@ -72,13 +74,13 @@ def _bar(name: str, facts: BudgetFacts, longest: int, unit: str, title: str) -> 
     return {
         "name": name,
         "segments": segments,
-        "whole": _time(facts["window_ns"], unit),
+        "whole": _time(facts["window_ns"], scale),
         "title": f"Budget of {title} {name}".rstrip(),
         "said": ", ".join(words),
     }
 
 
-def _legend(known: Sequence[tuple[str, BudgetFacts]], unit: str) -> Iterator[Drawn]:
+def _legend(known: Sequence[tuple[str, BudgetFacts]], scale: Scale) -> Iterator[Drawn]:
     """Each part that is any time in one of the windows, in words: what it is in each."""
     head = known[-1][1]
     for part in Part:
@@ -88,9 +90,9 @@ def _legend(known: Sequence[tuple[str, BudgetFacts]], unit: str) -> Iterator[Dra
             continue
         own = parts_of(head)[part]
         bound = f"≥{NO_BREAK}" if part in BLOCKED.values() and (head["at_least"] or part is Part.COLLECTIVE) else ""
-        told = f"{bound}{_time(own, unit)} ({budget_report.percent(Fraction(own, head['window_ns']))})"
-        told += f", ≤{NO_BREAK}{_time(head['blocking_comm_max_ns'], unit)}" if most else ""
-        told += "".join(f"; {name} {_time(ns, unit)}" for name, ns in times[:-1])
+        told = f"{bound}{_time(own, scale)} ({in_percent(Fraction(own, head['window_ns']))})"
+        told += f", ≤{NO_BREAK}{_time(head['blocking_comm_max_ns'], scale)}" if most else ""
+        told += "".join(f"; {name} {_time(ns, scale)}" for name, ns in times[:-1])
         yield {"class": css(part), "name": part.value, "told": told}
 
 

@@ -21,7 +21,7 @@ from pytest_nsys.analysis.windows import STEADY, WindowSpec, steady_indices
 from pytest_nsys.core.errors import NoRows, NsysError
 from pytest_nsys.core.exact import exact_text
 from pytest_nsys.core.model import Label
-from pytest_nsys.core.words import label_words, printable
+from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Verdict
 from pytest_nsys.reports.text import rows_to_show
@@ -181,7 +181,7 @@ def _spread(verdict: Verdict, spec: WindowSpec, head: Captures) -> Spread | None
     rank = labels[metric.dimensions.index("rank")]
     if not isinstance(rank, int):
         return None
-    words = label_words(zip(metric.dimensions, labels, strict=True))
+    words = place_words(zip(metric.dimensions, labels, strict=True))
     spread = Spread(row=printable(words), limit=exact_text(row.limit), values=[], median=0, why="")
     run = head.runs[0]
     try:

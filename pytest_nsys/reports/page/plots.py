@@ -13,7 +13,8 @@ from typing import Any
 
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, TIME, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import BARE, COUNT, NANOSECONDS, RATIO, TIME
 from pytest_nsys.core.words import exists_in, printable
 from pytest_nsys.reports.page.page import template
 

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import format_signed, format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words, signed
+from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
@@ -119,7 +119,7 @@ def _notes(record: Plain) -> list[str]:
 def _cause(row: Plain) -> tuple[str, str, Table]:
     where = labels_words(row["labels"])
     parts = table_of(f"Causes of {where}", (number("change"), "what"), part_cells(row), longest=WHOLE_TEXT)
-    return where, signed(row["change_ns"]), parts
+    return where, format_signed(row["change_ns"]), parts
 
 
 WIDTH, MIDDLE = 140, 70

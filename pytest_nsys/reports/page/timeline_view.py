@@ -15,7 +15,8 @@ from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.timeline import Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.units import NANOSECONDS, format_value
+from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.units import NANOSECONDS
 from pytest_nsys.core.words import counted
 from pytest_nsys.reports.page.beside import Frame, frame_of, later, sides_of
 from pytest_nsys.reports.page.budget_view import Sides, budget_view, css

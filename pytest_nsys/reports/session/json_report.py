@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from pytest_nsys.core.exact import Exact, from_exact
-from pytest_nsys.core.units import format_value
+from pytest_nsys.core.numbers import change_words, distance_words, format_value
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Comparator, Severity
@@ -30,7 +30,6 @@ from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import NOTHING_JUDGED, STATES, By, Digest, FileRecords
 from pytest_nsys.reports.session.record import AMOUNTS, explanation_of, notes_of, state, steps_of
 from pytest_nsys.reports.tables import without_halves
-from pytest_nsys.reports.text import change_words, distance_words
 from pytest_nsys.stored.baselines.changes import State
 
 Count = Annotated[int, Meta(ge=0)]

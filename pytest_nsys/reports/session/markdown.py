@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from pytest_nsys.core.numbers import format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
-from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words, signed
+from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -22,7 +23,16 @@ from pytest_nsys.reports.session.digest import (
     shared_causes,
 )
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
-from pytest_nsys.reports.session.record import NO_VALUE, coordinates, is_open, notes_of, row_table, state, steps_of
+from pytest_nsys.reports.session.record import (
+    NO_VALUE,
+    coordinates,
+    detects_words,
+    is_open,
+    notes_of,
+    row_table,
+    state,
+    steps_of,
+)
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, escape_markdown, number, table_by, table_of
 
 AT_MOST_BYTES = 900 * 1024
@@ -173,7 +183,7 @@ def _gate_file(file: FileRecords) -> Iterator[str]:
     about = [f"run {code(file.run)}"] if file.run else []
     about += [f"against {', '.join(map(code, file.baselines))}"] if file.baselines else []
     yield from ("; ".join(about), "") if about else ()
-    columns = ("verdict", _name("assertion"), number("value"), "limit", number("margin"), "sees", "worst row")
+    columns = ("verdict", _name("assertion"), number("value"), "limit", number("headroom"), "detects", "worst row")
     bad = [n for n, record in enumerate(records) if not record["good"]]
     yield from _printed(table_of("", columns, map(_cells, records), longest=2000), bad)
     for record in records:
@@ -194,7 +204,7 @@ def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
 def _cells(record: Plain) -> tuple[str, ...]:
     worst = record["row"] + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
     left = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
-    told = (record["name"], record["value"], record["limit"], left, record["sees"], worst or record["message"])
+    told = (record["name"], record["value"], record["limit"], left, detects_words(record), worst or record["message"])
     return state(record), *told
 
 
@@ -221,6 +231,6 @@ def _causes(record: Plain) -> Iterator[str]:
         parts = part_cells(row, SHOWN_CAUSES)
         if parts:
             where = prose(labels_words(row["labels"]))
-            yield from (f"Why {where} changed by {prose(signed(row['change_ns']))}:", "")
+            yield from (f"Why {where} changed by {prose(format_signed(row['change_ns']))}:", "")
             yield from _printed(table_of("", ("", _name("cause")), parts, longest=400))
             yield from (f"The same in {prose(shared_words(same))}.", "") if same else ()

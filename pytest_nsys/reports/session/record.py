@@ -14,21 +14,22 @@ from typing import Any
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import Exact, as_exact, from_exact
 from pytest_nsys.core.model import Note, Step
-from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.numbers import Scale, change_words, distance_words, format_apart, format_value, scale_of
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import Plain, plain_causes, plain_labels
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by
 from pytest_nsys.reports.text import (
+    ANY_CHANGE,
     apart,
     ceiling_words,
-    change_words,
-    distance_words,
     limit_cell,
     limit_source,
+    limit_words,
     margin_words,
     place,
+    reason_words,
     sees_words,
     window_lines,
 )
@@ -44,7 +45,8 @@ class Record:
     The texts up to ``warnings`` are of the row that is nearest to failing, or fails worst; ``judged`` holds them all,
     worst first, in numbers. ``sees`` is the smallest change that the gate can see, with what stands behind it;
     ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
-    window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence.
+    window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence. ``bound`` is the
+    limit without where it comes from, ``reason`` why the verdict is bad, in a few words.
     """
 
     file: str
@@ -81,6 +83,8 @@ class Record:
     causes: tuple[Mapping[str, Any], ...] = ()
     artifact: str = ""
     artifact_lost: str = ""
+    bound: str = ""
+    reason: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers, lists and dictionaries; a Note and a Step are tuples."""
@@ -131,13 +135,28 @@ def steps_of(record: Plain) -> list[Step]:
 
 
 def explanation_of(record: Plain) -> str:
-    """A bad verdict, whole: the sentence with its line, and what stands below it; empty where nothing does."""
-    head = f"{record['file']}:{record['line']}: {record['sentence']}"
-    return "\n".join([head, *record["explanation"]]) if record["explanation"] else ""
+    """A bad verdict, whole: why, which pytest's short summary shows, the sentence with its line, and what stands below.
+
+    Empty where there is nothing to explain.
+    """
+    if not record["explanation"]:
+        return ""
+    return "\n".join([record["reason"], sentence_at(record), *record["explanation"]])
+
+
+def sentence_at(record: Plain) -> str:
+    """Where an assertion is, and what it says."""
+    return f"{record['file']}:{record['line']}: {record['sentence']}"
 
 
 def error_record(assertion: Assertion, message: str, outcome: Outcome = Outcome.ERROR) -> Record:
     return _record(assertion, outcome, "; ".join(line.strip() for line in message.splitlines()))
+
+
+def detects_words(record: Plain) -> str:
+    """The smallest change that the gate detects, as people read it: ``≥ 50 us (uncalibrated)``."""
+    seen = record["sees"]
+    return f"≥ {seen}" if seen and seen != ANY_CHANGE else seen
 
 
 def _record(assertion: Assertion, outcome: Outcome, message: str, **more: Any) -> Record:
@@ -160,6 +179,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         verdict.outcome,
         verdict.message,
         **_worst(verdict),
+        reason=reason_words(verdict),
         rows=len(verdict.rows),
         run=printable(run, 1000),
         baseline=baseline,
@@ -183,7 +203,10 @@ def _worst(verdict: Verdict) -> dict[str, Any]:
         return {}
     words = {"row": place(row), "margin": margin_words(row, verdict), "ceiling": ceiling_words(row, verdict)}
     if row.value is not None:
-        words |= {"value": apart(row, unit)[0], "limit": limit_cell(verdict.assertion, unit, row)}
+        value, limit = apart(row, unit)
+        words |= {"value": value, "limit": limit_cell(verdict.assertion, unit, row)}
+        if row.limit is not None:
+            words["bound"] = limit_words(verdict.assertion, limit)
     return {**words, "sees": sees_words(row, verdict)}
 
 
@@ -232,40 +255,42 @@ def row_table(record: Plain, rows: Sequence[Plain], limit: int, *, margins: bool
     ``margins``, and what a test says of two sets of captures.
     """
     unit = record["unit"]
+    values = [from_exact(row[name]) for row in rows[:limit] for name in ("value", "baseline", "limit")]
+    scale = scale_of(values, unit)
     stored: list[Told[Plain]] = [
-        (number("baseline"), lambda row: _value(row["baseline"], unit)),
+        (number("baseline"), lambda row: _value(row["baseline"], unit, scale)),
         (number("change"), lambda row: change_words(from_exact(row["value"]), from_exact(row["baseline"]), unit)),
     ]
     columns: list[Told[Plain]] = [
         *coordinates(rows),
-        (number("now"), lambda row: _apart(row, unit)[0]),
+        (number("now"), lambda row: _apart(row, unit, scale)[0]),
         *(stored if any(row["baseline"] is not None or row["limit"] is None for row in rows) else ()),
-        ("limit", lambda row: _limit(row, record)),
+        ("limit", lambda row: _limit(row, record, scale)),
     ]
     if margins:
-        columns.append((number("margin"), lambda row: _margin(row, unit)))
+        columns.append((number("headroom"), lambda row: _margin(row, unit)))
     if any(row["test"] for row in rows):
         columns.append(("test", lambda row: str(row["test"])))
     return table_by("", columns, rows, limit)
 
 
-def _value(stored: Exact, unit: str) -> str:
+def _value(stored: Exact, unit: str, scale: Scale) -> str:
     value = from_exact(stored)
-    return NO_VALUE if value is None else format_value(value, unit)
+    return NO_VALUE if value is None else format_value(value, unit, scale=scale)
 
 
-def _apart(row: Plain, unit: str) -> tuple[str, str]:
+def _apart(row: Plain, unit: str, scale: Scale) -> tuple[str, str]:
     value, limit = from_exact(row["value"]), from_exact(row["limit"])
-    if value is not None and limit is not None and value != limit:
-        return format_apart(value, limit, unit)
-    return "gone" if value is None else format_value(value, unit), _value(row["limit"], unit)
+    if value is not None and limit is not None:
+        return format_apart(value, limit, unit, scale, written=row["baseline"] is None)
+    return "gone" if value is None else format_value(value, unit, scale=scale), _value(row["limit"], unit, scale)
 
 
-def _limit(row: Plain, record: Plain) -> str:
+def _limit(row: Plain, record: Plain, scale: Scale) -> str:
     if row["limit"] is None:
         return NO_VALUE
     source = f"({row['limit_source']})" if row["limit_source"] else ""
-    return f"{record['comparator']} {_apart(row, record['unit'])[1]} {source}".strip()
+    return f"{record['comparator']} {_apart(row, record['unit'], scale)[1]} {source}".strip()
 
 
 def _margin(row: Plain, unit: str) -> str:
@@ -273,4 +298,4 @@ def _margin(row: Plain, unit: str) -> str:
     value, ceiling, margin = (from_exact(row[name]) for name in ("value", "ceiling", "margin"))
     if row["waived"] and value is not None and ceiling is not None:
         return f"{distance_words(abs(Fraction(ceiling) - value), unit)} to its ceiling"
-    return NO_VALUE if margin is None else distance_words(margin, unit).replace("-", "−")
+    return NO_VALUE if margin is None else distance_words(margin, unit)

@@ -1,32 +1,47 @@
 """What was judged, and how much room is left? A few lines for each gate file, also when everything is green.
 
-The margin is what tells a person when a green is about to turn.
+The headroom is what tells a person when a green is about to turn.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from pytest_nsys.core.words import printable
 from pytest_nsys.reports.causes import Plain, shared_words
 from pytest_nsys.reports.session.digest import FileRecords, by_file, ordered, shared_causes
-from pytest_nsys.reports.session.record import notes_of, state
-from pytest_nsys.reports.tables import aligned
+from pytest_nsys.reports.session.record import detects_words, notes_of, state
+from pytest_nsys.reports.tables import WHOLE_TEXT, aligned
+
+LOG_WIDTH = 100
+"""What a log shows without scrolling."""
 
 SHOWN_WINDOWS = 4
 SHOWN_NOTES = 6
 SHOWN_CAUSES = 3
-NOT_JUDGED = ("no data", "incomparable", "error")
+
+
+def count_line(records: Sequence[Plain]) -> str:
+    """How many assertions ended how, in one line."""
+    found = Counter(map(state, records))
+    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(found.items()))
 
 
 def summary_lines(records: Sequence[Plain], *, verbose: bool = False, width: int | None = None) -> list[str]:
-    """The lines of the terminal's summary, gate files and assertions in order; ``width`` is that of a terminal."""
+    """The lines of the terminal's summary, gate files and assertions in order.
+
+    ``width`` is that of a terminal; a log is read without scrolling, and with ``verbose`` searched by line.
+    """
+    if width is None:
+        width = WHOLE_TEXT if verbose else LOG_WIDTH
     lines: list[str] = []
     for file in by_file(ordered(records)):
         lines.append(f"{file.name}: {file.run}" if file.run else file.name)
         lines += [f"  {line}" for line in _windows(file, verbose)]
         lines += [f"  baseline {path}" for path in file.baselines]
-        lines += [f"  {line}" for line in _fitted(_table(file.records), width - 2 if width is not None else None)]
+        lines += [f"  {line}" for line in _table(file.records, width - 2, verbose=verbose)]
         notes = list(dict.fromkeys(note for record in file.records for note in notes_of(record)))
         lines += [f"  {note.labelled}" for note in notes[:SHOWN_NOTES]]
         if len(notes) > SHOWN_NOTES:
@@ -38,51 +53,66 @@ def summary_lines(records: Sequence[Plain], *, verbose: bool = False, width: int
     return lines
 
 
-SEES = 5
+COLUMNS = ("", "assertion", "value", "limit", "headroom", "detects", "where")
 LEAST_KEPT = 3
 LEAST_WIDTH = 40
+NAME = 1
+LEAST_NAME, LONGEST_NAME = 24, 48
 FOLDED = ", "
 """Between the cells of an assertion that a narrow terminal shows below its first line."""
 
 
-def _table(records: Sequence[Plain]) -> list[list[str]]:
-    """A line for each assertion; without the column of what a gate can see where no baseline is in play."""
-    rows = [_cells(record) for record in records]
-    if not any(row[SEES] for row in rows):
-        rows = [[*row[:SEES], *row[SEES + 1 :]] for row in rows]
-    return rows
+def _table(records: Sequence[Plain], width: int, *, verbose: bool) -> Iterator[str]:
+    """A line for each assertion below that of the columns, without those in which none of them says anything.
 
-
-def _fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """Aligned lines. Where they are wider than a terminal, the last cells stand in a line below, as many as it takes;
-    a log has no width, and is searched by line.
+    Why an assertion was not judged stands behind its name, or where it is too long below it.
     """
-    columns = len(rows[0])
-    for kept in range(columns, LEAST_KEPT - 1, -1):
+    rows = [_cells(record, verbose=verbose) for record in records]
+    said = [i for i in range(len(COLUMNS)) if i <= NAME or any(row[i] for row in rows)]
+    lines = _fitted([[row[i] for i in said] for row in (COLUMNS, *rows)], width)
+    head = next(lines)
+    yield from head if len(said) > NAME + 1 else ()
+    for own, record in zip(lines, records, strict=True):
+        why = record["message"] if not record["value"] else ""
+        if why and len(own[0]) + 2 + len(why) <= width:
+            own = [f"{own[0]}  {why}"]
+        elif why:
+            own = [*own, *wrap(why, max(width, LEAST_WIDTH), initial_indent="  ", subsequent_indent="  ")]
+        yield from own
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[list[str]]:
+    """The lines of each row, aligned. Where they are wider, names are cut; where that is not enough, the last cells
+    stand in a line below, as many as it takes.
+    """
+    lines = aligned(rows)
+    over, longest = max(map(len, lines)) - width, max(len(row[NAME]) for row in rows)
+    if over > 0 and longest - over >= LEAST_NAME:
+        lines = aligned([[*row[:NAME], printable(row[NAME], longest - over), *row[NAME + 1 :]] for row in rows])
+        over = 0
+    if over <= 0:
+        yield from ([line] for line in lines)
+        return
+    most = len(rows[0]) - 1
+    for kept in range(most, min(LEAST_KEPT, most) - 1, -1):
         lines = aligned([row[:kept] for row in rows])
-        if width is None or max(map(len, lines)) <= width:
+        if max(map(len, lines)) <= width:
             break
     indent = " " * (max(len(row[0]) for row in rows) + 2)
-    shown = []
     for line, row in zip(lines, rows, strict=True):
         rest = indent + FOLDED.join(filter(None, row[kept:]))
-        shown += [line, *wrap(rest, max(width or 0, LEAST_WIDTH), subsequent_indent=indent)]
-    return shown
+        yield [line, *wrap(rest, max(width, LEAST_WIDTH), subsequent_indent=indent)]
 
 
-def _cells(record: Plain) -> list[str]:
-    outcome = state(record)
-    if outcome in NOT_JUDGED:
-        return [outcome, record["name"], "", "", "", "", record["message"]]
-    cells = [outcome, record["name"], record["value"], record["limit"]]
-    left = f"ceiling {record['ceiling']}" if record["ceiling"] else ""
-    cells.append(f"margin {record['margin']}" if record["margin"] else left)
-    cells.append(f"sees {record['sees']}" if record["sees"] else "")
-    if record["row"]:
-        cells.append(f"{record['row']}, worst of {record['rows']}" if record["rows"] > 1 else record["row"])
-    else:
-        cells.append(record["message"] if not record["value"] else "")
-    return cells
+def _cells(record: Plain, *, verbose: bool) -> list[str]:
+    """How an assertion ended, its name, value, limit, headroom and place; all that is known of them if ``verbose``."""
+    name = record["name"] if verbose else printable(record["name"], LONGEST_NAME)
+    headroom = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
+    detects = detects_words(record) if verbose else ""
+    where = record["row"] if record["value"] else ""
+    if verbose and where and record["rows"] > 1:
+        where += f", worst of {record['rows']}"
+    return [state(record), name, record["value"], record["limit" if verbose else "bound"], headroom, detects, where]
 
 
 def _windows(file: FileRecords, verbose: bool) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import format_apart, format_value
+from pytest_nsys.core.numbers import format_apart, format_value
 from pytest_nsys.core.words import counted, label_words, printable
 from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
 from pytest_nsys.stored.baselines.store import WorkTree

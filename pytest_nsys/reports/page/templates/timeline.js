@@ -5,18 +5,17 @@
   const UNITS = [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]];
   const CLOSEST_NS = 100, NEAR_PX = 4;
 
-  const grouped = (number, decimals) => {
+  const trimmed = (number, decimals) => {
     const [whole, rest] = number.toFixed(decimals).split(".");
-    const digits = whole.replace(/\B(?=(\d{3})+$)/g, " ");
     const kept = (rest || "").replace(/0+$/, "");
-    return kept ? digits + "." + kept : digits;
+    return kept ? whole + "." + kept : whole;
   };
 
   const time = (ns) => {
-    const [word, scale] = UNITS.find(([, each]) => Math.abs(ns) < 1e4 * each) || UNITS[3];
+    const [word, scale] = UNITS.find(([, each]) => Math.abs(ns) < 999.5 * each) || UNITS[3];
     const value = ns / scale;
-    const room = 4 - String(Math.trunc(Math.abs(value))).length;
-    return grouped(value, scale === 1 ? 0 : Math.max(0, room)) + " " + word;
+    const room = 3 - String(Math.trunc(Math.abs(value))).length;
+    return trimmed(value, scale === 1 ? 0 : Math.max(0, room)) + " " + word;
   };
 
   const make = (name, attributes, text) => {
@@ -184,7 +183,7 @@
       if (side.name) words.unshift(side.name);
       if (lane.k) this.arrow(this.shown);
       else if (lane.b.includes(i)) words.push("barrier: in line with compute");
-      else if (!lane.c) words.push(lane.x[i] ? `${time(lane.x[i])} exposed (${grouped(lane.x[i], 0)} ns)` : "hidden");
+      else if (!lane.c) words.push(lane.x[i] ? `${time(lane.x[i])} exposed (${trimmed(lane.x[i], 0)} ns)` : "hidden");
       this.readout.textContent = words.join(" · ");
     }
 
@@ -260,7 +259,7 @@
         const x = this.percent(ns), share = (ns - this.from) / this.span;
         const anchor = share < 0.04 ? "start" : share > 0.94 ? "end" : "middle";
         this.axis.append(make("line", { x1: x, x2: x, y1: 0, y2: 5 }));
-        this.axis.append(make("text", { x, y: 17, "text-anchor": anchor }, `${grouped(ns / scale, 3)} ${word}`));
+        this.axis.append(make("text", { x, y: 17, "text-anchor": anchor }, `${trimmed(ns / scale, 3)} ${word}`));
       }
     }
   }
