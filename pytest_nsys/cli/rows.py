@@ -46,10 +46,10 @@ def rows(
     measurements: tuple[str, ...],
     where: tuple[str, ...],
 ) -> None:
-    """The rows of metrics; of "measured NAME" those of measurements, beside traces or without any.
+    """The rows of metrics.
 
     Each of TRACES (a file, folder or glob) is a capture, and values are medians over them; those of different ranks are
-    one run together.
+    one run together. "measured NAME" is read from --measurements, beside traces or without any.
     """
     names = [word for word in words if word in METRICS or not _is_path(word)]
     metrics = [metric_of(name) for name in dict.fromkeys(names)]

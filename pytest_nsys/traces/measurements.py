@@ -81,8 +81,10 @@ def find_measurements(value: str, base: Path) -> tuple[Path, ...]:
         names = glob.glob(str(path), recursive=True) if is_glob else [str(path)]
         found = tuple(file for file in map(Path, sorted(names)) if file.is_file())
         if not found:
-            what = "matches no file" if is_glob else "is a folder: write a glob" if path.is_dir() else "is no file"
-            raise UsageMistake(f"{printable(str(path), 1000)}: {what} of measurements")
+            what = "there is no such file"
+            if is_glob or path.exists():
+                what = "matches no file" if is_glob else "is no file: give the file of measurements, or a glob"
+            raise UsageMistake(f"{printable(str(path), 1000)}: {what}")
         return found
 
 

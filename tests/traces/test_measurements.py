@@ -167,6 +167,30 @@ def test_a_path_means_a_file_and_a_glob_the_files_of_one_capture(tmp_path: Path)
         written(tmp_path, {"x": 1}, name)
     assert [path.name for path in find_measurements("rank*.json", tmp_path)] == ["rank0.json", "rank1.json"]
     assert [path.name for path in find_measurements("[x].json", tmp_path)] == ["[x].json"]
-    for value, what in {"gone.json": "is no file", "no*.json": "matches no file", ".": "is a folder"}.items():
+    for value, what in {
+        "gone.json": "there is no such file",
+        "no*.json": "matches no file",
+        ".": "is no file: give",
+    }.items():
         with pytest.raises(UsageMistake, match=what):
             find_measurements(value, tmp_path)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+KEYS = st.sampled_from(["metric", "value", "unit", "better", "labels", "commit", "run", "x", ""])
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+
+
+@given(VALUES | st.lists(st.dictionaries(KEYS, VALUES, max_size=7), max_size=3))
+def test_any_json_is_read_or_refused_in_lines_that_name_the_file(
+    tmp_path_factory: pytest.TempPathFactory, content: object
+) -> None:
+    path = written(tmp_path_factory.mktemp("any"), json.dumps(content))
+    try:
+        found = read_measurements(path)
+    except TraceError as error:
+        lines = str(error).splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert lines[0].startswith(f"{path}: ")
+    else:
+        assert all(isinstance(each.value, int | Fraction) and each.unit and each.place for each in found)

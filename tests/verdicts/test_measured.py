@@ -215,7 +215,7 @@ def test_the_command_line_counts_before_the_gate_file_and_that_before_the_ini_fi
     project.gate("- {id: line, assert: measured x == 3}", "a.nsys.yaml")
     project.pytest("a.nsys.yaml", "--nsys-measurements=line.json", code=0)
     project.pytest("b.nsys.yaml", "--nsys-measurements=line.json", code=1)
-    assert "gone.json: is no file" in project.pytest("--nsys-measurements=gone.json", code=4)
+    assert "gone.json: there is no such file" in project.pytest("--nsys-measurements=gone.json", code=4)
 
 
 def test_several_captures_are_medians_and_each_has_its_file(project: Project) -> None:
@@ -452,7 +452,11 @@ def test_commands_take_measurements(project: Project) -> None:
         (("compare", "--base-measurements=m.json", "--head-measurements=next.json"), 1, "+11 %"),
         (("compare", "--base-measurements=next.json", "--head-measurements=m.json"), 0, "better"),
         (("compare", "--base-measurements=m.json", "--head-measurements=new.json"), 3, "the other side has none of it"),
-        (("compare", "--base-measurements=m.json", "--head-measurements=gone.json"), 2, "gone.json: is no file"),
+        (
+            ("compare", "--base-measurements=m.json", "--head-measurements=gone.json"),
+            2,
+            "gone.json: there is no such file",
+        ),
     ):
         assert what in project.command(*words, code=code)
     project.trace("a.sqlite", 200)
