@@ -148,7 +148,7 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
         windows = _measured(asked, captures.runs[0], spec)
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
-        shared = list(_with_barriers(windows, alone=not any(w.communication for w in windows)))
+        shared = list(_with_barriers(windows, alone=not stages and not any(w.communication for w in windows)))
         why = _absent(captures, spec, windows, shown) if rows else _why_no_overlap(windows)
         notes = [*_notes(asked, captures, spec, "overlap"), *why, *shared]
         print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
