@@ -70,8 +70,9 @@ class Waiting:
         self._waits = [wait for wait in all_waits if wait.recorded_at is not None]
         self.compute = device_around(track).compute
         self.operations = Operations(track, after=goes_on(track), others=bool(self._waits))
-        self._followers = self.operations.compute + array("q", [NONE])
-        self._starts_ns = take(self.operations.start_ns, self.operations.compute) + array("q", [_NEVER])
+        compute = self.operations.compute()
+        self._followers = compute + array("q", [NONE])
+        self._starts_ns = take(self.operations.start_ns, compute) + array("q", [_NEVER])
 
     @cached_property
     def _dependencies(self) -> Mapping[int, int]:

@@ -75,25 +75,32 @@ class Operations:
         self.names = {number: name for part in self._parts for number, name in part.work.names.items()}
         self.start_ns = self._joined(lambda part: part.work.start_ns)
         self.end_ns = self._joined(lambda part: part.work.end_ns)
-        self.name = self._joined(lambda part: part.work.name)
-        self.correlation = self._joined(lambda part: part.work.correlation)
         self.kind = self._joined(lambda part: part.kinds)
         self.graph_node = bytearray().join(part.work.graph_node for part in self._parts)
-        self.stream = self._joined(
-            lambda part: take(array("q", [numbers[stream] for stream in part.work.streams]), part.work.stream)
-        )
+        self.stream = self._joined(lambda part: _renumbered(part.work, numbers))
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def _joined(self, column: Callable[[_Part], Column]) -> Column:
+        """The column of all parts; of a single one no second copy is kept, so none is written to."""
         found = array("q")
         for part in self._parts:
             own = column(part)
-            found += own if own.typecode == "q" else array("q", own)
+            whole = own if own.typecode == "q" else array("q", own)
+            found = found + whole if found else whole
         return found
 
     @cached_property
+    def name(self) -> Column:
+        """The number of each operation's name."""
+        return self._joined(lambda part: part.work.name)
+
+    @cached_property
+    def correlation(self) -> Column:
+        """What joins each operation to its launch."""
+        return self._joined(lambda part: part.work.correlation)
+
     def compute(self) -> Column:
         """The rank's compute kernels that take time, by start."""
         own = where(equal(self.kind, OWN_COMPUTE))
@@ -169,6 +176,11 @@ class Operations:
         return found
 
 
+def _renumbered(work: Kernels, numbers: Mapping[Stream, int]) -> Column:
+    own = [numbers[stream] for stream in work.streams]
+    return work.stream if own == list(range(len(own))) else take(array("q", own), work.stream)
+
+
 def _parts(around: TraceKernels, lane: Lane, own: bool) -> Iterator[_Part]:
     kernels = around.kernels.get(lane)
     if kernels is not None and len(kernels):
@@ -176,7 +188,7 @@ def _parts(around: TraceKernels, lane: Lane, own: bool) -> Iterator[_Part]:
         kinds = spread(communicating, array("q", [COLLECTIVE]) * len(communicating), len(kernels), compute)
         yield _Part(around, lane, kernels, kinds, False, lambda: around.launch_calls)
     transfers = (around.transfers or {}).get(lane)
-    if transfers is not None:
+    if transfers is not None and len(transfers):
         transfers = transfers.take(where_not(equal(transfers.name, GRAPH_ID)))
         kinds = array("q", [_TRANSFERS[name] for name in transfers.name])
         yield _Part(around, lane, transfers, kinds, True, lambda: around.transfer_calls)
