@@ -6,7 +6,6 @@ source of limits is one new class here.
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,9 +48,9 @@ from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 
 
 def _another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
-    """In what the values of a metric are of another kind, which only what is measured outside of a trace can be."""
+    """In what the values of a metric are of another kind. Only what is measured outside of a trace can turn round."""
     found = []
-    for name in ("unit", "better", "dimensions"):
+    for name in ("unit", "better", "dimensions") if now.outside else ("unit", "dimensions"):
         a, b = (in_words(getattr(side, name) or "not stated") for side in (now, was))
         found += [Difference(name, a, b)] if a != b else []
     return tuple(found)
@@ -316,15 +315,16 @@ class OtherRun(ReferenceSource):
         for assertion in self.gate.assertions:
             limit = assertion.require.limit
             if isinstance(limit, FromBaseline) and limit.tolerance is not None and limit.history is None:
-                with contextlib.suppress(NsysError):  # the assertion itself says why it cannot be judged
-                    assertion = settled(assertion, self.captures)
                 trials |= {(assertion.name, key): trial for key, trial in self._trials(assertion).items()}
         return decide(trials)
 
     def _trials(self, assertion: Assertion) -> dict[RowKey, Trial]:
         """The values of each row in every capture of both sides; only rows that all of them have."""
-        metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
         try:
+            assertion = settled(assertion, self.captures)
+            metric, spec = assertion.measures, spec_for(self.captures.convention, assertion)
+            if _another_kind(metric, self.before.metric(assertion.metric)):
+                return {}
             before, after = (
                 [folded(table, assertion) for table in side.each(metric, spec)] for side in (self.before, self.captures)
             )

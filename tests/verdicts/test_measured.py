@@ -386,6 +386,19 @@ def test_the_base_has_measurements_of_its_own(project: Project) -> None:
     assert "a.sqlite: measured x: no measurements: give" in said
 
 
+def test_one_of_another_kind_leaves_the_others_to_be_judged(project: Project) -> None:
+    project.gate(
+        "- measured x below baseline plus 5%\n- measured y below baseline plus 5%\n- measured z below baseline plus 5%"
+    )
+    measured(project, entry("x", 100), entry("y", 1), entry("z", 1), name="base.json")
+    measured(project, entry("x", 106), entry("y", 1, rank=0), name="head.json")
+    said = project.pytest("--nsys-measurements=head.json", "--nsys-against-measurements=base.json", code=1)
+    assert "measured y in base.json has dimensions not stated, now rank" in said
+    assert "nothing is called 'z'" in said
+    assert "not below" not in said
+    assert "above its limit" in said
+
+
 def test_a_waiver_and_an_early_warning_know_the_unit(project: Project) -> None:
     project.gate(
         FILE
@@ -399,7 +412,7 @@ def test_a_waiver_and_an_early_warning_know_the_unit(project: Project) -> None:
     project.refresh()
     for value, outcomes, said in (
         (71, ("passed", "passed"), "warned  y"),
-        (74.9, ("passed", "failed"), "waived up to 74.506 GiB until 2999-12-31"),
+        (74.9, ("passed", "failed"), "waived up to 74.5 GiB until 2999-12-31"),
         (75.1, ("failed", "failed"), "waived up to 75 GiB until 2999-12-31"),
     ):
         peaks(project, value)
@@ -449,7 +462,7 @@ def test_commands_take_measurements(project: Project) -> None:
         (("rows", "measured peak"), 2, "no trace: pytest-nsys rows"),
         (("rows", "overlap", "--measurements=m.json"), 2, "no trace: pytest-nsys rows"),
         (("rows", "measured peak", "--measurements="), 2, "the path of measurements is empty"),
-        (("compare", "--base-measurements=m.json", "--head-measurements=next.json"), 1, "+11 %"),
+        (("compare", "--base-measurements=m.json", "--head-measurements=next.json"), 1, "+11.3%"),
         (("compare", "--base-measurements=next.json", "--head-measurements=m.json"), 0, "better"),
         (("compare", "--base-measurements=m.json", "--head-measurements=new.json"), 3, "the other side has none of it"),
         (
