@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_nsys.core.columns import take, within
@@ -305,8 +304,8 @@ class TraceFacts(NamedTuple):
     to_see_memory: str = "this format has no record of memory"
     to_see_clocks: str = "this format has no record of clocks"
     started_ns: int | None = None
-    zeros_ns: Mapping[int | None, int] = MappingProxyType({})
-    ties: Mapping[int, Tie] = MappingProxyType({})
+    zeros_ns: Mapping[int | None, int] = {}  # goes from process to process, which a mappingproxy cannot
+    ties: Mapping[int, Tie] = {}
     files: int = 1
     counts_gpus: bool = False
 

@@ -299,6 +299,7 @@ COPIES = st.lists(
 NOT_ALIKE = (
     *("kernel_launches", "sequence", "pageable_copies", "device_busy_ns", "device_idle_ns", "comm_alone_ns"),
     *("family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"),
+    *("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
 )
 """Metrics that tell kernels by their names, that count copies anyhow, or that leave them out."""
 
