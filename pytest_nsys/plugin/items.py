@@ -238,7 +238,8 @@ class GateItem(JudgedItem):
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:
-        shown = ", ".join(session_of(self.config).traces(self.gate))
+        session = session_of(self.config)
+        shown = ", ".join((*session.traces(self.gate), *session.measured_in(self.gate)))
         key = self.context.captures.key(self.context.gate.run)
         mesh = " ".join(f"{axis}={n}" for axis, n in (key.mesh or {}).items())
         convention, found = self.context.gate.resolved_convention, self.context.gate.found

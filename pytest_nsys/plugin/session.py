@@ -162,10 +162,19 @@ class NsysSession:
                 source, beside = self._sources(gate)
             except UsageMistake:
                 return ()
-            source = source if source.values else beside
-            typed = source.base == self.here
-            self._traces[gate.path] = tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
+            self._traces[gate.path] = self._typed(source if source.values else beside)
         return self._traces[gate.path]
+
+    def measured_in(self, gate: GateFile) -> tuple[str, ...]:
+        """The measurements beside the traces of a gate file that judges them, as a person would type them."""
+        if all(assertion.outside is None for assertion in gate.assertions):
+            return ()
+        source, beside = self._sources(gate)
+        return self._typed(beside) if source.values else ()
+
+    def _typed(self, source: Source) -> tuple[str, ...]:
+        typed = source.base == self.here
+        return tuple(v if typed else self.shown(plain(source.base / v)) for v in source.values)
 
     def resolved(self, gate: GateFile, anchor: str | None = None) -> GateFile:
         """The gate file with its convention, which is found where it is ``auto``. Raises UsageMistake, TraceError.

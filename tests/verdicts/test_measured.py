@@ -249,7 +249,7 @@ def test_beside_a_trace_its_ranks_and_its_key_count(project: Project) -> None:
     peaks(project, 70, 71)
     project.gate("trace: run.sqlite\n" + FILE + "- measured peak below baseline plus 1%\n- pp 1 measured peak <= 71GiB")
     project.refresh()
-    project.pytest(code=0)
+    assert "gate.nsys.yaml: run.sqlite, m.json (2 ranks, " in project.pytest(code=0)
     (text,) = project.baselines().values()
     assert json.loads(text)["key"]["world"] == 2
     peaks(project, 70)
