@@ -75,7 +75,7 @@ class Choice:
         """What was found, in words."""
         if not self.anchored:
             return f"convention {self.convention.name}, no anchor (no range of the trace repeats around its kernels)"
-        return f"{convention_words(self.convention)} (found in the trace)"
+        return f"convention {convention_words(self.convention)} (found in the trace)"
 
     @property
     def spec(self) -> WindowSpec:
@@ -90,7 +90,7 @@ class Choice:
 def convention_words(convention: Convention) -> str:
     """A convention by its name and its anchor."""
     anchor = f", anchor '{printable(convention.anchor, 60)}'" if convention.anchor else ""
-    return f"convention {convention.name}{anchor}"
+    return f"{convention.name}{anchor}"
 
 
 def choose(run: Run, open_under: OpenUnder, given: Convention | None, ask: Ask, usual: Convention = GENERIC) -> Choice:

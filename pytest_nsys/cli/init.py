@@ -187,8 +187,8 @@ def _tell(
     if written is not None:
         click.echo(f"wrote {os.path.relpath(written.path)}: their baseline, {counted(len(written.changes), 'row')}")
     click.echo(f"wrote {os.path.relpath(path.with_name(SCHEMA_NAME))}: editors check the gate file by it")
-    words = convention_words(choice.convention) if choice.anchored else f"convention {choice.convention.name}"
-    click.echo(f"{words}, {choice.spec}")
+    words = convention_words(choice.convention) if choice.anchored else choice.convention.name
+    click.echo(f"convention {words}, {choice.spec}")
     if asking.taken > 1 and choice.anchored:
         why = "--yes" if asking.told else "non-interactive"
         click.echo(f"picked 1 of {asking.taken} candidate anchors ({why}); the others are in the file")

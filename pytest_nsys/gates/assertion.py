@@ -272,14 +272,14 @@ class Found(NamedTuple):
 
     def told(self, convention: Convention) -> str:
         """The convention and where it was found."""
-        return f"{convention_words(convention)} (found in the {self.where})"
+        return f"convention {convention_words(convention)} (found in the {self.where})"
 
     def briefly(self, convention: Convention) -> str:
         """The same; of a built-in one with its own anchor the name alone says it."""
         built_in = BUILT_IN.get(convention.name)
         if built_in is not None and built_in.anchor == convention.anchor:
             return f"{convention.name} (found in the {self.where})"
-        return self.told(convention).removeprefix("convention ")
+        return f"{convention_words(convention)} (found in the {self.where})"
 
 
 @dataclass(frozen=True, slots=True)

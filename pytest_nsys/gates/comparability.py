@@ -48,8 +48,7 @@ def found_otherwise(gate: GateFile) -> tuple[Difference, ...]:
 
 
 def _words(convention: Convention) -> str:
-    words = convention_words(convention).removeprefix("convention ")
-    return f"{words}, span {convention.span}, kernels {convention.kernels}"
+    return f"{convention_words(convention)}, span {convention.span}, kernels {convention.kernels}"
 
 
 def told(found: Iterable[Difference], other: str = "baseline") -> str:

@@ -118,7 +118,7 @@ def _parts(value: Any) -> Mapping[str, Any]:
 def conventions(was: Convention | None, now: Convention | None, sides: Sides) -> Iterator[Change]:
     """Another way of reading the traces; one that is found in them may be any."""
     if was is None or now is None:
-        texts = (AUTO if each is None else convention_words(each).removeprefix("convention ") for each in (was, now))
+        texts = (AUTO if each is None else convention_words(each) for each in (was, now))
         yield Change(ChangeKind.CHANGED, "convention", *texts)
     else:
         yield from each_part("convention", but="name")(was, now, sides)

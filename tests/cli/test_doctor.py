@@ -77,11 +77,10 @@ def test_what_a_trace_has_and_lacks(project: Project) -> None:
     groups = {group["name"]: group for group in run["groups"]}
     assert groups["budget"]["with_rows"] == groups["budget"]["metrics"]
     assert groups["overlap"]["with_rows"] >= 10
-    reasons = groups["streams"]["without"]
-    assert ["peak_allocated_bytes"] in reasons.values()
-    assert any("capture with --cuda-memory-usage=true" in reason for reason in reasons)
+    assert ["samples_per_s", "tokens_per_s"] in groups["streams"]["without"].values()
+    assert any("capture with --trace=cuda,nvtx" in reason for reason in groups["collectives"]["without"])
     said = project.command("doctor", "run.sqlite", code=0)
-    assert "sm_clock_mhz: the trace has no samples of the clock: capture with --gpu-metrics-devices=all" in said
+    assert "samples_per_s, tokens_per_s: no batch is stated: write workload: " in said
     assert "quality      every bound holds" in said
     named = found(project, "run.sqlite", "--convention=generic", "--anchor=forward%", code=0)["run"]
     assert named["convention"] == "generic"
