@@ -16,11 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pytest_nsys.analysis.budget_facts import BLOCKED, Part
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.analysis.structure import plain_name
+from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.columns import Column, equal, minus, segments, take, total, where_not
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.model import NO_LAUNCH, Rank
 
@@ -85,13 +88,16 @@ class Breakdown(NamedTuple):
     """One window of one rank. ``communication`` is by stage, in order of start; ``barriers`` and ``compute`` by name.
 
     ``walls`` splits the window's length among kernels: what ran (COMPUTE, EXPOSED), and before which kernel the GPU
-    stood idle, until that was launched (LAUNCH) and after (IDLE).
+    stood idle, until that was launched (LAUNCH) and after (IDLE). ``budget`` splits it by what held compute up, each
+    part by the kernel that waited, or by the producer that blocked; None where the trace does not say, or an older
+    baseline did not keep it.
     """
 
     communication: Mapping[str, Sequence[Communication]]
     barriers: Mapping[str, Barrier]
     compute: Mapping[str, Compute]
     walls: Mapping[Wall, Mapping[str, int]]
+    budget: Mapping[Part, Mapping[str, int]] | None = None
 
     def wall_ns(self, *walls: Wall) -> int:
         """How much of the window went to these."""
@@ -104,7 +110,22 @@ def break_down(
     """The window of a rank; the windows of the others say for whom it waited, on other clocks ``over_files``."""
     window = together[rank]
     waits = {**_waits(together, window), **over_files}
-    return Breakdown(_communication(window, waits), _barriers(window, waits), _compute(window), _walls(window))
+    walls, budget = _walls(window), _budget(window)
+    return Breakdown(_communication(window, waits), _barriers(window, waits), _compute(window), walls, budget)
+
+
+def _budget(window: RankWindow) -> Mapping[Part, Mapping[str, int]] | None:
+    found: dict[Part, Counter[str]] = {}
+    try:
+        for part in parts_of_gaps(window):
+            if (gap := part.gap) is not None:
+                by = gap.producer.name if gap.producer is not None and part.part in BLOCKED.values() else gap.waiting
+                name = AT_END if by is None else plain_name(by)
+                found.setdefault(part.part, Counter())[name] += part.end - part.start
+    except NoRows:
+        return None
+    found[Part.COMPUTE] = Counter({UNNAMED: window.length_ns - sum(own.total() for own in found.values())})
+    return {part: dict(sorted(found[part].items())) for part in Part if part in found}
 
 
 def _name(window: RankWindow, i: int) -> str:

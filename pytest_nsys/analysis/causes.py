@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Breakdown, Communication, Compute, Wall
+from pytest_nsys.analysis.budget_facts import BLOCKED, Part
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label
@@ -41,6 +42,10 @@ class CauseKind(enum.StrEnum):
     IDLE = "the GPU is idle for another reason"
     COMPUTE = "compute takes longer"
     EXPOSED = "exposed communication takes longer"
+    STARVED = "the host launches it late"
+    BLOCKS = "compute waits for it"
+    BESIDE = "stalls while communication runs"
+    STALLED = "stalls for another reason"
 
 
 class Cause(NamedTuple):
@@ -59,12 +64,44 @@ class Cause(NamedTuple):
     straggler: int | None = None
 
 
+class BudgetChange(NamedTuple):
+    """How the budget of a window moved: ``parts`` add up to the change of its length. ``kernel`` is the compute kernel
+    whose time moved most, the way that of all compute did, and by how much; None where compute did not move.
+    """
+
+    parts: tuple[tuple[Part, int], ...]
+    kernel: tuple[str, int] | None
+
+    @property
+    def change_ns(self) -> int:
+        """By how much the window is longer."""
+        return sum(change for _, change in self.parts)
+
+
+def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
+    """How the budget moved; None where one side does not know its own, or nothing moved."""
+    if was.budget is None or now.budget is None:
+        return None
+    sums = [{part: sum(by_name.values()) for part, by_name in budget.items()} for budget in (was.budget, now.budget)]
+    parts = tuple((part, by) for part in Part if (by := sums[1].get(part, 0) - sums[0].get(part, 0)))
+    if not parts:
+        return None
+    longer = dict(parts).get(Part.COMPUTE, 0)
+    before, after = was.walls[Wall.COMPUTE], now.walls[Wall.COMPUTE]
+    moved = [(name, after.get(name, 0) - before.get(name, 0)) for name in sorted({*before, *after} - {UNNAMED})]
+    along = [(name, by) for name, by in moved if by * longer > 0]
+    return BudgetChange(parts, max(along, key=lambda kernel: abs(kernel[1]), default=None))
+
+
 class Explanation(NamedTuple):
-    """The causes, largest first, and what no cause accounts for: together the change."""
+    """The causes, largest first, and what no cause accounts for: together the change. ``budget`` is how that of the
+    window moved, for a metric of which it says something.
+    """
 
     change_ns: int
     causes: tuple[Cause, ...]
     unexplained_ns: int
+    budget: BudgetChange | None = None
 
     @property
     def leading(self) -> Cause | None:
@@ -86,17 +123,19 @@ class Parts(NamedTuple):
     """How the rows of a metric are taken apart. A ratio is explained by the time that it is a ratio of.
 
     ``causes`` of the breakdowns before and now, for the row's labels. ``measured_ns`` is the row, of a ratio its time;
-    None where a breakdown does not hold it.
+    None where a breakdown does not hold it. ``budget``: that of the window says more of it.
     """
 
     causes: Callable[[Breakdown, Breakdown, Labels], Iterable[Cause]]
     measured_ns: Callable[[Breakdown, Labels], int | None]
+    budget: bool = False
 
     def explain(self, labels: Labels, change_ns: int, was: Breakdown, now: Breakdown) -> Explanation:
         """Why a row changed by ``change_ns``."""
         found = [cause for cause in self.causes(was, now, labels) if cause.change_ns]
         found.sort(key=lambda c: (-abs(c.change_ns), c.kind, c.kernel))
-        return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found))
+        moved = budget_change(was, now) if self.budget else None
+        return Explanation(change_ns, tuple(found), change_ns - sum(cause.change_ns for cause in found), moved)
 
 
 def _exposed(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
@@ -306,7 +345,7 @@ _WALLS = {
 """What a window's length is made of."""
 
 
-def _walls(*walls: Wall) -> Parts:
+def _walls(*walls: Wall, budget: bool = False) -> Parts:
     def causes(was: Breakdown, now: Breakdown, _labels: Labels) -> Iterator[Cause]:
         """By kernel; where an older baseline kept sums alone, by those."""
         counts = _kernels(was), _kernels(now)
@@ -319,7 +358,32 @@ def _walls(*walls: Wall) -> Parts:
                 last = _waited_for(name, new - old, was, now) if wall is Wall.EXPOSED else None
                 yield Cause(_WALLS[wall], name, new - old, old, new, counts[0][name], counts[1][name], straggler=last)
 
-    return Parts(causes, lambda breakdown, _: breakdown.wall_ns(*walls))
+    return Parts(causes, lambda breakdown, _: breakdown.wall_ns(*walls), budget)
+
+
+def _budget(*parts: Part) -> Parts:
+    """Those parts of the budget; of rows by producer the part of that producer."""
+
+    def asked(labels: Labels) -> tuple[Part, ...]:
+        return (BLOCKED[str(labels["producer"])],) if "producer" in labels else parts
+
+    def causes(was: Breakdown, now: Breakdown, labels: Labels) -> Iterator[Cause]:
+        for part in asked(labels) if was.budget is not None and now.budget is not None else ():
+            before, after = ((side.budget or {}).get(part, {}) for side in (was, now))
+            for name in sorted({*before, *after}):
+                old, new = before.get(name, 0), after.get(name, 0)
+                yield Cause(_BUDGET.get(part, CauseKind.BLOCKS), name, new - old, old, new)
+
+    def measured_ns(breakdown: Breakdown, labels: Labels) -> int | None:
+        if breakdown.budget is None or "stage" in labels:  # by stage none is kept
+            return None
+        return sum(sum(breakdown.budget.get(part, {}).values()) for part in asked(labels))
+
+    return Parts(causes, measured_ns)
+
+
+_BUDGET = {Part.STARVED: CauseKind.STARVED, Part.BESIDE: CauseKind.BESIDE, Part.STALLED: CauseKind.STALLED}
+"""What its own kernels do; all other parts are of what blocks them."""
 
 
 def _waited_for(name: str, change_ns: int, was: Breakdown, now: Breakdown) -> int | None:
@@ -351,12 +415,17 @@ def _communication_ns(breakdown: Breakdown, labels: Labels) -> int:
     return sum(kernel.length_ns for kernel in _of_stage(breakdown, labels))
 
 
-EXPOSED = Parts(_exposed, _exposed_ns)
-COVER = Parts(_exposed, lambda *_: None)
+EXPOSED = Parts(_exposed, _exposed_ns, budget=True)
+COVER = Parts(_exposed, lambda *_: None, budget=True)
 """Of concurrent communication, which counts once in the row and several times in its parts."""
 
 COMMUNICATION = Parts(_communication, _communication_ns)
 BARRIERS = Parts(_barriers, lambda breakdown, _: sum(each.length_ns for each in breakdown.barriers.values()))
 COMPUTE = Parts(_compute, lambda breakdown, _: sum(each.length_ns for each in breakdown.compute.values()))
-ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED), _walls(Wall.COMPUTE, Wall.EXPOSED)
-IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE), _walls(*Wall)
+ALL_EXPOSED, BUSY = _walls(Wall.EXPOSED, budget=True), _walls(Wall.COMPUTE, Wall.EXPOSED)
+IDLE, WHOLE = _walls(Wall.LAUNCH, Wall.IDLE, budget=True), _walls(*Wall, budget=True)
+COMPUTE_BUSY = _walls(Wall.COMPUTE)
+COMPUTE_ABSENT = _budget(*(part for part in Part if part is not Part.COMPUTE))
+STARVED, STALLED = _budget(Part.STARVED), _budget(Part.BESIDE, Part.STALLED)
+BLOCKING, BLOCKING_COMM = _budget(*BLOCKED.values()), _budget(Part.COLLECTIVE)
+BLOCKING_COMM_MAX = _budget(Part.COLLECTIVE, Part.BESIDE)

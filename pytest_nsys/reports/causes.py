@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.causes import Cause, CauseKind, Explained, Explanation
+from pytest_nsys.analysis.causes import BudgetChange, Cause, CauseKind, Explained, Explanation
 from pytest_nsys.core.model import Label
-from pytest_nsys.core.numbers import format_signed, format_together
+from pytest_nsys.core.numbers import format_signed, format_together, scale_of
+from pytest_nsys.core.units import TIME
 from pytest_nsys.core.words import counted, place_words, printable
 
 MOST_PARTS = 3
@@ -33,6 +34,10 @@ _WALLS = {
         "the GPU waits for the launch of {} (CPU-bound)",
     ),
     CauseKind.IDLE: ("the GPU is idle for another reason", "the GPU is idle before {}, already launched,"),
+    CauseKind.STARVED: ("the host launches late:", "the host launches {} late:"),
+    CauseKind.BLOCKS: ("compute is blocked:", "{} blocks compute:"),
+    CauseKind.BESIDE: ("compute stalls while communication runs:", "{} stalls while communication runs:"),
+    CauseKind.STALLED: ("compute stalls for another reason:", "{} stalls for another reason:"),
 }
 """What a part of a window went to: as a sum, and by kernel."""
 
@@ -78,7 +83,9 @@ def _lines(row: Plain) -> list[str]:
     cells = part_cells(row, MOST_PARTS)
     lines = [f"{amount:>10}  {words}" for amount, words in cells]
     if row["unexplained_ns"] and len(row["parts"]) > MOST_PARTS:
-        lines[-2:] = [f"{lines[-2]}; {' '.join(cells[-1])}"]
+        at = -1 if row["budget"] is None else -2
+        lines[at - 1] += f"; {' '.join(cells[at])}"
+        del lines[at]
     return [f"{labels_words(row['labels'])}, {format_signed(row['change_ns'])}:", *lines]
 
 
@@ -88,7 +95,11 @@ def part_cells(row: Plain, most: int | None = None) -> list[tuple[str, str]]:
     cells = [(format_signed(part["change_ns"]), str(part["text"])) for part in parts[:most]]
     if rest := [] if most is None else parts[most:]:
         cells.append((format_signed(sum(part["change_ns"] for part in rest)), counted(len(rest), "smaller cause")))
-    return [*cells, *([(format_signed(row["unexplained_ns"]), "not explained")] if row["unexplained_ns"] else [])]
+    if row["unexplained_ns"]:
+        cells.append((format_signed(row["unexplained_ns"]), "not explained"))
+    if row["budget"] is not None:
+        cells.append((format_signed(row["budget"]["change_ns"]), str(row["budget"]["text"])))
+    return cells
 
 
 def cause_words(cause: Cause) -> str:
@@ -113,6 +124,16 @@ def cause_words(cause: Cause) -> str:
         before, now = format_together([Fraction(ns, cause.kernels) for ns in (cause.before_ns, cause.now_ns)])
     each = f", {cause.kernels} kernels, {before} → {now} each" if many else f", {before} → {now}"
     return f"{kernel} {cause.kind}{each}{_ordinals(cause)}"
+
+
+def budget_words(budget: BudgetChange) -> str:
+    """How the parts of a window's budget moved: ``the window: compute +2 ms (of which flash_fwd_kernel +2 ms)``."""
+    scale = scale_of([ns for _, ns in budget.parts], TIME)
+    words = [f"{part} {format_signed(ns, scale=scale)}" for part, ns in budget.parts]
+    if budget.kernel is not None:  # then compute moved, and is the first part
+        name, ns = budget.kernel
+        words[0] += f" (of which {printable(name, 60)} {format_signed(ns, scale=scale)})"
+    return f"the window: {', '.join(words)}"
 
 
 def _counts(cause: Cause) -> str:
@@ -142,6 +163,13 @@ def plain_labels(labels: Mapping[str, Label]) -> dict[str, Label]:
     return {d: label if isinstance(label, int) else printable(label, 2000) for d, label in labels.items()}
 
 
+def _plain_budget(budget: BudgetChange | None) -> dict[str, Any] | None:
+    if budget is None:
+        return None
+    parts = {str(part): ns for part, ns in budget.parts}
+    return {"change_ns": budget.change_ns, "parts": parts, "text": budget_words(budget)}
+
+
 def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
     """Every explained row as text, numbers, lists and dictionaries."""
     return [
@@ -150,6 +178,7 @@ def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
             "cause": _subject(explanation),
             "change_ns": explanation.change_ns,
             "unexplained_ns": explanation.unexplained_ns,
+            "budget": _plain_budget(explanation.budget),
             "parts": [
                 {
                     **cause._asdict(),

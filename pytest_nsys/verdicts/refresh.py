@@ -33,7 +33,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     series_for,
     stale,
 )
-from pytest_nsys.stored.baselines.breakdowns import Breakdowns, by_sums, storable
+from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.tools.revision import commit_of
@@ -199,10 +199,9 @@ class Refresh:
             for sid in stale(self.gate, new):
                 del series[sid]
         stored_parts = before.breakdowns if before is not None else {}
-        finer = by_sums(stored_parts) and not by_sums(parts)
-        explains_more = self.mode.replaces and before is not None and (finer or not parts.keys() <= stored_parts.keys())
+        finer = self.mode.replaces and before is not None and explains_more(parts, stored_parts)
         moved = before is None or series != stored
-        written = Written(path, self.mode, old, new, moved or explains_more, tuple(notes), only_explains=not moved)
+        written = Written(path, self.mode, old, new, moved or finer, tuple(notes), only_explains=not moved)
         if written.saved:
             new.provenance = self._provenance(before)
             store.save(path, new)

@@ -12,6 +12,7 @@ from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.trace_kernels import TraceKernels
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import Convention
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.model import Interval, Kernels, Lane, ProcessId, Range, Rank, Trace, Window
 
 RANK = Rank(0, ProcessId(0, 1 << 24), 0, None, Path("trace.sqlite"))
@@ -32,6 +33,10 @@ class SaidTrace:
 
     def collectives(self, _: Mapping[Lane, Kernels]) -> None:
         return None
+
+    def transfers(self, _: object) -> None:
+        """It has no budget."""
+        raise NoRows("nothing is said of copies")
 
 
 def track_of(

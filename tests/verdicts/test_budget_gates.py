@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,3 +49,60 @@ def test_each_cause_turns_its_own_gate_red_and_no_other(
     write(project, "head.sqlite", cause)
     found = {name.split()[0]: case.state for name, case in project.judged("head.sqlite").items()}
     assert found == {name: "failure" if name in red else "passed" for name in SENTENCES}
+
+
+WHY = {
+    "launch_starved_ns": ({"late_ns": LATE}, "+500 us  the host launches adam late: 0 us → 500 us"),
+    "blocking_comm_ns": ({"blocks_ns": BLOCKS}, "+300 us  ncclDevKernel_SendRecv blocks compute: 0 us → 300 us"),
+    "blocking_ns": ({"copies_ns": COPIES}, "+200 us  copy blocks compute: 0 us → 200 us"),
+    "dependency_stalled_ns": ({"stalls_ns": STALLS}, "+50 us  layer_norm stalls for another reason: 0 us → 50 us"),
+}
+
+
+@pytest.mark.parametrize("against", [False, True])
+@pytest.mark.parametrize("metric", WHY)
+def test_a_red_names_what_held_the_step_back(project: Project, metric: str, against: bool) -> None:
+    cause, words = WHY[metric]
+    write(project, "base.sqlite", {})
+    project.gate(f"assertions:\n  - {SENTENCES[metric]}\n")
+    if not against:
+        project.refresh("--nsys-trace=base.sqlite")
+    write(project, "head.sqlite", cause)
+    options = ["--nsys-against=base.sqlite"] if against else []
+    assert words in project.pytest("--nsys-trace=head.sqlite", *options, code=1)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_a_red_of_idle_time_says_how_the_budget_moved(project: Project, against: bool) -> None:
+    write(project, "base.sqlite", {})
+    project.gate("assertions:\n  - idle_ns below baseline plus 40us\n")
+    if not against:
+        project.refresh("--nsys-trace=base.sqlite")
+    write(project, "head.sqlite", {"late_ns": LATE, "copies_ns": COPIES})
+    options = ["--nsys-against=base.sqlite"] if against else []
+    said = project.pytest("--nsys-trace=head.sqlite", "--nsys-json=report.json", *options, code=1)
+    words = "0 ns  the window: compute −700 us (of which adam −500 us), launch-starved +500 us, blocked by copy +200 us"
+    assert words in said
+    (file,) = json.loads((project.root / "report.json").read_text())["gate_files"]
+    (assertion,) = file["assertions"]
+    (cause,) = assertion["causes"]
+    assert cause["budget"]["parts"] == {"compute": -700_000, "launch-starved": 500_000, "blocked by copy": 200_000}
+    assert cause["budget"]["change_ns"] == 0
+
+
+def test_a_baseline_without_a_budget_gets_one_with_the_next_refresh(project: Project) -> None:
+    write(project, "base.sqlite", {})
+    project.gate("assertions:\n  - idle_ns below baseline plus 40us\n")
+    project.refresh("--nsys-trace=base.sqlite")
+    ((name, _),) = project.baselines().items()
+    path = project.root / "baselines" / name
+    whole = path.read_text()
+    older = "\n".join(line for line in whole.splitlines() if ', "budget", ' not in line) + "\n"
+    assert older != whole
+    path.write_text(older)
+    write(project, "head.sqlite", {"late_ns": LATE})
+    assert "the window:" not in project.pytest("--nsys-trace=head.sqlite", code=1)
+    project.refresh("--nsys-trace=base.sqlite")
+    assert path.read_text() == whole
+    project.refresh("--nsys-trace=base.sqlite")
+    assert path.read_text() == whole

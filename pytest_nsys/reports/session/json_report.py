@@ -95,12 +95,19 @@ class Part(Shape):
     text: Annotated[str, doc("The cause in words.")]
 
 
+class BudgetMoved(Shape):
+    change_ns: Annotated[int, doc("By how much the window is longer.")]
+    parts: Annotated[dict[str, int], doc("By how much each part of its budget moved: together all of it.")]
+    text: Annotated[str, doc("The same in words.")]
+
+
 class Cause(Shape):
     labels: Annotated[Coordinates, doc("The row; of an aggregate the one that it was taken from.")]
     cause: Annotated[str, doc("What leads: rows with the same one have one cause. Empty where nothing does.")]
     change_ns: Annotated[int, doc("Value now minus before, of a ratio the exposed time behind it.")]
     unexplained_ns: Annotated[int, doc("What no part accounts for.")]
     parts: Annotated[list[Part], doc("The causes, largest first.")]
+    budget: Annotated[BudgetMoved | None, doc("How the budget of the window moved; null where nothing says.")]
 
 
 class Amount(Shape):

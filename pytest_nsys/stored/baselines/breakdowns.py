@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Barrier, Breakdown, Communication, Compute, Wall
+from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.core.grouping import grouped
 
@@ -43,9 +44,16 @@ Breakdowns = Mapping[MeasuredAs, Mapping[int, Breakdown]]
 """By window spec and rank."""
 
 
-def by_sums(breakdowns: Breakdowns) -> bool:
-    """Whether one of them was written before a window's time was kept by kernel: a new one explains more."""
-    return any(UNNAMED in by for ranks in breakdowns.values() for each in ranks.values() for by in each.walls.values())
+def explains_more(new: Breakdowns, old: Breakdowns) -> bool:
+    """Whether the new ones say what those of an earlier version do not: the time of a window by kernel, its budget."""
+    if not new.keys() <= old.keys():
+        return True
+    both = ((new[how][rank], was) for how in new for rank, was in old[how].items() if rank in new[how])
+    return any((_by_sums(was) and not _by_sums(now)) or (was.budget is None is not now.budget) for now, was in both)
+
+
+def _by_sums(breakdown: Breakdown) -> bool:
+    return any(UNNAMED in by_name for by_name in breakdown.walls.values())
 
 
 def storable(ranks: Iterable[tuple[int, Breakdown]]) -> dict[int, Breakdown]:
@@ -76,6 +84,8 @@ def _names(breakdown: Breakdown) -> Iterator[str]:
     yield from breakdown.barriers
     for by_name in breakdown.walls.values():
         yield from by_name
+    for by_name in (breakdown.budget or {}).values():
+        yield from by_name
     for kernels in breakdown.communication.values():
         for kernel in kernels:
             yield kernel.name
@@ -88,6 +98,9 @@ def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Itera
 
     for wall, by_name in breakdown.walls.items():
         yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
+    if breakdown.budget is not None:
+        parts = breakdown.budget.items()
+        yield line("budget", [[part.value, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
     yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
     yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
@@ -123,7 +136,14 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
         {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
         walls,
+        {Part(part): {names[n]: int(ns) for n, ns in own} for part, own in told["budget"]}
+        if "budget" in told
+        else None,
     )
+
+
+def _budget(stored: Sequence[Any], names: Sequence[str]) -> dict[Part, dict[str, int]]:
+    return {Part(part): {names[n]: int(ns) for n, ns in own} for part, own in stored}
 
 
 def _communication(stored: Sequence[Any], names: Sequence[str]) -> Communication:
