@@ -52,7 +52,7 @@ class Setting(NamedTuple):
         return "linelist" if self.many else "string" if self.metavar or self.choices else "bool"
 
     def option_words(self) -> dict[str, Any]:
-        words: dict[str, Any] = {"help": self.help}
+        words: dict[str, Any] = {"help": self.help.replace("%", "%%")}  # argparse fills it in as a format
         if self.metavar:
             words["metavar"] = self.metavar
         elif self.choices:

@@ -33,6 +33,13 @@ def value(project: Project, *arguments: str | Path, code: int = 0) -> str:
     return case.properties["nsys_value"]
 
 
+def test_pytest_s_own_help_tells_of_every_option(project: Project) -> None:
+    said = "".join(project.pytester.runpytest_inprocess("--help").stdout.str().split())
+    for setting in SETTINGS.values():
+        assert setting.option in said
+        assert "".join(setting.help.split()) in said
+
+
 # -- where the trace comes from
 
 
