@@ -64,9 +64,10 @@ class Operations:
     def __init__(self, track: RankTrack, *, after: bool, others: bool) -> None:
         own = track.rank.lane
         lanes = [own]
-        if others:
-            lanes += sorted(lane for lane in track.around.kernels if lane != own and lane.global_pid == own.global_pid)
         read = [track.around, *([track.after] if after else ())]
+        if others:  # of one that ran no kernel meanwhile a copy may have been waited for
+            known = {lane for around in read for lane in (*around.kernels, *(around.transfers or ()))}
+            lanes += sorted(lane for lane in known if lane != own and lane.global_pid == own.global_pid)
         self._parts = [part for lane in lanes for around in read for part in _parts(around, lane, lane == own)]
         self.own = sum(len(part.work) for part in self._parts if part.lane == own)
         self._firsts = array("q", accumulate((len(part.work) for part in self._parts), initial=0))

@@ -349,6 +349,18 @@ def test_for_what_a_kernel_waited(tmp_path: Path, write: Any, case: str) -> None
     assert said(budget) == expected(machine, 0, low, high)
 
 
+@pytest.mark.parametrize(("start", "end"), [(5, 60), (5, 150), (120, 150)])
+def test_a_copy_of_a_device_that_runs_no_kernel_meanwhile_blocks(tmp_path: Path, start: int, end: int) -> None:
+    other = Queue(1, 7)
+    ops = [ran("compute", C, 10, 20, 6), ran("copy", other, start, end, 7), ran("compute", C, end, 300, 10)]
+    machine = Machine(ops=[ran("compute", other, 0, 1, 1), *ops], waits=[Wait(C, 9, Record(other, 8))])
+    machine.records = [Record(other, 8)]
+    found = budgets(nsys(tmp_path, machine, [(12, 100)]), KernelsMode.CLIPPED, "median")
+    ((device, low, high, budget),) = found
+    assert budget is not None
+    assert said(budget) == expected(machine, device, low, high) == [Part(20, 20, min(end, 100), min(end, 100), "copy")]
+
+
 QUEUES = st.builds(Queue, st.sampled_from([0, 0, 0, 1]), st.sampled_from([7, 20, 33]))
 RUNS = st.tuples(
     st.sampled_from(["compute", "compute", "compute", "collective", "copy", "memset"]),
