@@ -328,11 +328,16 @@ class WindowGroup:
         return ((rank.lane, self._hull(rank)) for rank in self._trace_ranks(trace))
 
     def _filled_spans(self, trace: int) -> Iterator[tuple[Lane, Interval]]:
-        """By lane of a trace the time from its first filled window to its last."""
-        for rank in self._trace_ranks(trace):
-            filled = [window for window in self.ranks[rank.number] if len(window)]
-            if filled:
-                yield rank.lane, (min(w.start_ns for w in filled), max(w.end_ns for w in filled))
+        """By lane of a trace the time from its process's first filled window to its last: of the devices of a process
+        one may have waited for what another ran before, or after, its own windows.
+        """
+        ranks = self._trace_ranks(trace)
+        filled = grouped(
+            (rank.process, (w.start_ns, w.end_ns)) for rank in ranks for w in self.ranks[rank.number] if len(w)
+        )
+        for rank in ranks:
+            if own := filled.get(rank.process):
+                yield rank.lane, (min(low for low, _ in own), max(high for _, high in own))
 
     @cached_property
     def unlaunched(self) -> tuple[int, int]:

@@ -361,6 +361,16 @@ def test_a_copy_of_a_device_that_runs_no_kernel_meanwhile_blocks(tmp_path: Path,
     assert said(budget) == expected(machine, device, low, high) == [Part(20, 20, min(end, 100), min(end, 100), "copy")]
 
 
+def test_what_another_device_ran_outside_of_its_own_launches_blocks(tmp_path: Path) -> None:
+    other, aside = Queue(1, 7), Queue(1, 20)
+    ops = [ran("compute", C, 100, 110, 51), ran("compute", C, 200, 300, 56), ran("compute", other, 60, 70, 52)]
+    waits = [Wait(C, 54, Record(aside, 53))]
+    machine = Machine(ops=[ran("copy", aside, 120, 190, 45), *ops], waits=waits, records=[Record(aside, 53)])
+    device, low, high, budget = next(budgets(nsys(tmp_path, machine, [(50, 58)]), KernelsMode.LAUNCHED, "median"))
+    assert budget is not None
+    assert said(budget) == expected(machine, device, low, high) == [Part(110, 110, 190, 200, "copy")]
+
+
 QUEUES = st.builds(Queue, st.sampled_from([0, 0, 0, 1]), st.sampled_from([7, 20, 33]))
 RUNS = st.tuples(
     st.sampled_from(["compute", "compute", "compute", "collective", "copy", "memset"]),
