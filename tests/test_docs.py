@@ -181,6 +181,12 @@ def test_every_file_that_the_layout_names() -> None:
     assert [name for name in named if not any((ROOT / top / name).exists() for top in ("", "pytest_nsys"))] == []
 
 
+@pytest.mark.parametrize("path", LINKED, ids=name_of)
+def test_a_percent_sign_stands_next_to_its_number(path: Path) -> None:
+    """As docs/style.md has it."""
+    assert not [line for line in path.read_text(encoding="utf-8").splitlines() if re.search(r"\d\s%", line)]
+
+
 def test_the_changelog_tells_of_what_is_to_come() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     unreleased = text.partition("## [Unreleased]")[2].partition("\n## ")[0]

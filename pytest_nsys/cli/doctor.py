@@ -98,7 +98,7 @@ def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> R
         for trace, facts in zip(run.traces, run.facts, strict=True)
     ]
     groups = [
-        Group(one.view, one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
+        Group(one.view.split()[0], one.metrics, one.with_rows, {why: list(names) for why, names in one.without.items()})
         for one in available(captures, spec)
     ]
     return Run(

@@ -314,7 +314,7 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:
     if figures.count == 1:
         return (
-            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5 % is a guess: give init several",
+            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5% is a guess: give init several",
             "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
         )
     return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)

@@ -1,7 +1,7 @@
 """What was measured, and how far from it does a first limit stand? By the spread over captures, else a stated margin.
 
-Of one capture nothing is known about the noise, so the margin is a guess: 5 % of a time, 5 points of a ratio. Of two or
-three captures it is three times their range, from four on the prediction bound of a new trace. Either way it is 2 %, or
+Of one capture nothing is known about the noise, so the margin is a guess: 5% of a time, 5 points of a ratio. Of two or
+three captures it is three times their range, from four on the prediction bound of a new trace. Either way it is 2%, or
 2 points, at least, so that a lucky set of captures does not make a gate that flakes.
 """
 
@@ -93,7 +93,7 @@ SMALLEST_NS = 50_000
 
 
 def smallest_ns(window_ns: Value) -> int:
-    """The ``abs`` of times: under 1 % of the window, so that a short one is not all tolerance; 1, 2 or 5 and zeros."""
+    """The ``abs`` of times: under 1% of the window, so that a short one is not all tolerance; 1, 2 or 5 and zeros."""
     most = min(SMALLEST_NS, int(window_ns) // 100)
     steps = [number * 10**zeros for zeros in range(5) for number in (1, 2, 5)]
     return max([step for step in steps if step <= most], default=1)

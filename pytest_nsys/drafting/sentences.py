@@ -302,5 +302,5 @@ def _held(
     words = "tolerance" if own <= usual else f"max({int(100 * own)}%, {written_ns(smallest)})"
     if own > usual:
         basis = "It moved more over the captures" if figures.count > 1 else "Such a time moves more from run to run"
-        why = (*why, f"{basis}: {int(100 * own)} %.")
+        why = (*why, f"{basis}: {int(100 * own)}%.")
     return DraftSentence(f"{quantile}{metric} below baseline plus {words}", why, group, rank)

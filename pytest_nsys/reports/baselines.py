@@ -88,7 +88,7 @@ def _plain(row: Change) -> dict[str, Any]:
 
 
 def _row_words(row: Mapping[str, Any]) -> str:
-    """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75 %)``."""
+    """``exposed_ns rank 1 stage stage4_f: 200 us → 350 us (+75%)``."""
     where = f"{row['metric']} {place_words(row['labels'])}".rstrip()
     if row["old"] is None or row["new"] is None:
         old, new = ("new" if row["old"] is None else row["old"]["text"]), (row["new"] or {"text": "gone"})["text"]

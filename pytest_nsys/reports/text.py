@@ -205,7 +205,8 @@ def reason_words(verdict: Verdict) -> str:
         return f"{verdict.outcome}: {printable(verdict.message, 200)}"
     value, limit = apart(row, verdict.unit)
     where = place(row)
-    crossed = _CROSSED.get(comparator, "==") if comparator is not None else "not within"
+    two_sided = ">" if row.value > row.limit else "<"
+    crossed = _CROSSED.get(comparator, "==") if comparator is not None else two_sided
     return f"{value} {crossed} {limit}" + (f", {where}" if where else "")
 
 

@@ -410,8 +410,8 @@ def test_a_terminal_is_shown_how_far_the_export_is(project: Project, nsys: FakeN
     said = os.read(shown, 65536).decode()
     os.close(shown)
     assert process.returncode == 0
-    assert said.startswith(f"\rexporting run.nsys-rep (0.0 MB) with nsys {VERSION}: 0 %\r")
-    assert said.endswith(": 100 %\r\n")
+    assert said.startswith(f"\rexporting run.nsys-rep (0.0 MB) with nsys {VERSION}: 0%\r")
+    assert said.endswith(": 100%\r\n")
     assert len(nsys.asked("export")) == 1
 
 

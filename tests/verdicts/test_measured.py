@@ -121,6 +121,15 @@ def test_a_baseline_has_a_direction_where_the_file_says_one(
     assert outcome(project, sentence)[0] == down
 
 
+@pytest.mark.parametrize(("now", "why"), [(80, "80 GiB > 70.7 GiB, rank 0"), (60, "60 GiB < 69.3 GiB, rank 0")])
+def test_a_limit_on_both_sides_is_told_by_the_one_that_is_crossed(project: Project, now: float, why: str) -> None:
+    peaks(project, 70, better=None)
+    project.gate(FILE + "- {id: peak, metric: measured peak, baseline: {rel: 1%}}")
+    project.refresh()
+    peaks(project, now, better=None)
+    assert f"FAILED gate.nsys.yaml::peak - {why}\n" in project.pytest(code=1)
+
+
 def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -> None:
     peaks(project, 70.1)
     project.gate(f"window: steady\n{FILE}- measured peak below baseline plus 1%")

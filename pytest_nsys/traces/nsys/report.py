@@ -134,7 +134,7 @@ class _Told:
         self(0)
 
     def __call__(self, percent: int) -> None:
-        print(f"\r{self.what}: {percent} %", end="", file=sys.stderr, flush=True)
+        print(f"\r{self.what}: {percent}%", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
