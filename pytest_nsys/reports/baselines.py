@@ -20,6 +20,7 @@ from pytest_nsys.core.numbers import change_words, distance_words, format_apart,
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile
 from pytest_nsys.gates.judgement import judge
+from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.noise import deviation
 from pytest_nsys.gates.verdict import JudgedRow
 from pytest_nsys.reports.causes import plain_labels
@@ -136,7 +137,7 @@ def noise_lines(gate: GateFile, stored: Baseline, captures: Captures) -> list[st
             continue
         lines.append(f"  noise of {spelled(sid)} over {counted(len(series.calibration_runs), 'trace')}")
         lines += [f"    {line}".rstrip() for line in as_table(COLUMNS, [*_noise_rows(series)]).splitlines()]
-        lines += [f"    {_of_tolerance(reader, series, captures)}" for reader in readers]
+        lines += [f"    {_of_tolerance(settled(reader, captures), series, captures)}" for reader in readers]
     return lines
 
 

@@ -443,6 +443,20 @@ def test_noise_is_calibrated_on_measurements(project: Project) -> None:
     assert "give more" in project.command("baseline", "calibrate", *files[:4], "--gate=gate.nsys.yaml", code=2)
 
 
+def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_the_unit_of_what_is_measured(
+    project: Project,
+) -> None:
+    peak = "metric: measured peak, baseline"
+    project.gate(f"- {{id: wide, {peak}: {{abs: 20GiB}}}}\n- {{id: tight, {peak}: {{abs: 1GiB}}}}")
+    files = []
+    for number, value in enumerate((70, 71, 72, 73, 74)):
+        measured(project, entry("peak", value, "GiB", "lower"), name=f"m{number}.json")
+        files.append(f"--measurements=m{number}.json")
+    said = project.command("baseline", "calibrate", *files, "--gate=gate.nsys.yaml", code=0)
+    assert "wide: the tolerance holds the noise, which is up to 6.49 GiB" in said
+    assert "tight: warning: the tolerance is tighter than the noise in 1 of 1 row: 1 GiB < 6.49 GiB" in said
+
+
 def test_a_report_never_replaces_measurements(project: Project) -> None:
     peaks(project, 70)
     project.gate(f"{FILE}- measured peak <= 72GiB")
