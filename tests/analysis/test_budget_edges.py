@@ -80,7 +80,7 @@ def test_where_no_compute_follows_all_of_the_gap_is_launch_starved(gpu: OneProce
     gpu.kernel(NCCL, 20, 90, launch_ns=-3, launch_length_ns=1)
     assert parts(gpu) == {"launch_starved_ns": 80, "dependency_stalled_ns": 0}
     told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
-    assert "launch-starved for 80.0 ns, of which 80.0 ns after the last kernel" in told
+    assert "launch-starved for 80 ns, of which 80 ns after the last kernel" in told
 
 
 def test_where_the_launching_thread_was_meanwhile_is_told(gpu: OneProcess) -> None:
@@ -94,7 +94,7 @@ def test_where_the_launching_thread_was_meanwhile_is_told(gpu: OneProcess) -> No
     told = notes(gpu, "launch_starved_ns", convention=PLAIN, kernels="clipped")
     assert [note for note in told if note.startswith("launch-starved")] == [
         "launch-starved for 600 ns, of which 100 ns while the host was in cudaStreamSynchronize",
-        "launch-starved for 600 ns, of which 50.0 ns while the host was in cudaMemcpy",
+        "launch-starved for 600 ns, of which 50 ns while the host was in cudaMemcpy",
     ]
 
 
@@ -211,7 +211,7 @@ def test_without_waits_on_record_both_ends_are_told(gpu: OneProcess) -> None:
     gpu.kernel("gemm", 50, 100, launch_ns=-7, launch_length_ns=1)
     assert told(gpu) == [
         BOUND + "no stream wait is recorded, so a producer is known on the kernel's own stream alone",
-        "rank 0: collectives blocked for 0 to 30.0 ns (blocking_comm_max_ns)",
+        "rank 0: collectives blocked for 0 ns to 30 ns (blocking_comm_max_ns)",
     ]
     assert rows(gpu, "blocking_comm_max_ns", convention=PLAIN, kernels="clipped") == {0: 30}
 

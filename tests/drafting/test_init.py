@@ -348,7 +348,8 @@ def test_a_run_of_many_traces_opens_each_once(
 
     monkeypatch.setattr(SqliteFile, "_check_header", seen)
     run("init", "run", "--yes", *([f"--executor={executor}"] if executor else []), code=0)
-    assert Counter(opened) == ({} if executor else dict.fromkeys((project.root / "run").resolve().iterdir(), 1))
+    # also where other processes read: the budgets that a baseline keeps of a few ranks are read here
+    assert Counter(opened) == dict.fromkeys((project.root / "run").resolve().iterdir(), 1)
     assert len(written(project).assertions) > 5
 
 

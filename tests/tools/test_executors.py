@@ -132,7 +132,7 @@ def _local_cluster(**more: Any) -> Any:
 def test_a_thousand_ranks_of_128_nodes(project: Project, cluster: str) -> None:
     write_nodes(project.root / "run", 128)
     project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%\n  - exposed_ns < 100us")
-    said = project.pytest_in_a_process(f"--nsys-executor=dask:{cluster}", code=1)
+    said = project.pytest_in_a_process(f"--nsys-executor=dask:{cluster}", "-v", code=1)
     assert "1024 ranks, pp=8 dp=128" in said
     assert "2048 of 2048 rows not below their limit" in said
     assert "worst of 1024" in said

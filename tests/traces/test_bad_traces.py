@@ -70,7 +70,7 @@ def test_a_gate_says_what_is_wrong_and_refreshes_nothing(project: Project, conve
     assert {item.state for item in project.cases(code=1).values()} == {"error"}
     refreshed = [project.refresh(code=1)] if convention == "pithtrain" else []  # the same, whoever wrote the trace
     for said in (project.result.stdout.str(), *refreshed):
-        errors = {line for line in said.splitlines() if line.startswith("  error: ")}
+        errors = {line for line in said.splitlines() if line.startswith("error: ")}
         for case, bad in cases.items():
             (line,) = [line for line in errors if paths[case].name in line]
             assert re.search(bad.said, line), case
@@ -143,7 +143,7 @@ def test_a_file_that_is_gone_after_collection(project: Project) -> None:
     )
     said = project.pytest("--nsys-strict", code=1)
     for name in ("a.json", "b.json", "c.sqlite"):
-        (line,) = [line for line in said.splitlines() if name in line and line.startswith("  error: ")]
+        (line,) = [line for line in said.splitlines() if name in line and line.startswith("error: ")]
         assert "no such file" in line.lower()
 
 

@@ -48,7 +48,14 @@ WHY_NO_SIZES = {
     Format.KINETO: "the arguments of a kernel say them where torch.distributed launched it, and nobody did here",
     Format.JAX: "XProf records no sizes and no groups",
 }
-CANNOT: Mapping[tuple[str, Format], str] = {(metric, f): WHY_NO_SIZES[f] for metric in SIZED for f in Format}
+WHY_NO_STATE = {
+    "peak_allocated_bytes": "the step allocates nothing; tests/analysis/test_gpu_state.py has some that do",
+    "sm_clock_mhz": "Nsight Systems alone samples clocks, and the step has no samples",
+}
+CANNOT: Mapping[tuple[str, Format], str] = {
+    **{(metric, f): WHY_NO_SIZES[f] for metric in SIZED for f in Format},
+    **{(metric, f): why for metric, why in WHY_NO_STATE.items() for f in Format},
+}
 """What a format does not record, by metric and format. Collectives with sizes are a step of their own, below."""
 
 CONVENTION = r"""
@@ -68,7 +75,7 @@ STATED = """
 run: {gpu: NVIDIA H100 80GB HBM3}
 pipeline: {stage0: ['%stage2_f'], stage1: ['%stage3_b'], warmup: 0}
 blocks: ['%stage3_f', '%stage3_w']
-workload: {steps: 1, samples: 64, peak: 400GB/s}
+workload: {steps: 1, samples: 64, step_time: 15ms, peak: 400GB/s}
 comparable_on: [convention, mesh, micro_batch, sequence_length, world, gpu, steps, anchor]
 """
 ASSERTIONS = """
