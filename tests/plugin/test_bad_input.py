@@ -27,6 +27,14 @@ def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None
     assert project.files() == files
 
 
+def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
+    """And not with the name of an exception of pytest; in 80 columns nothing else would be left."""
+    project.gate("trace: absent.sqlite\n" + GATE)
+    printed = project.pytest("--nsys-strict", code=1)
+    assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
+    assert printed.count(f"\nerror: {project.root}/absent.sqlite: ") == 2
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
