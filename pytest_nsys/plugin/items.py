@@ -119,7 +119,8 @@ class GateItem(JudgedItem):
     def _error(self, error: NsysError) -> NoReturn:
         self._keep(error_record(self.assertion, str(error)))
         self.nothing_measured = isinstance(error, NothingMeasured)
-        text = f"error: {error}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+        told = session_of(self.config).told(str(error))
+        text = f"error: {told}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:

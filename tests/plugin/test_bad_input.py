@@ -32,7 +32,7 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
     project.gate("trace: absent.sqlite\n" + GATE)
     printed = project.pytest("--nsys-strict", code=1)
     assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
-    assert printed.count(f"\nerror: {project.root}/absent.sqlite: ") == 2
+    assert printed.count("\nerror: absent.sqlite: ") == 2
 
 
 @pytest.mark.parametrize(

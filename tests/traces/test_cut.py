@@ -642,9 +642,7 @@ def test_files_of_several_hosts_are_shown_on_one_clock(tmp_path: Path) -> None:
     assert len(ends) == 4
     assert all(max(each) - min(each) <= 12 for each in zip(*ends.values(), strict=True))
     labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
-    assert labels == [
-        f"placed to within {ns} ns by the ends of matched collectives" for ns in ("5 500", "7 000", "5 500")
-    ]
+    assert labels == [f"placed to within {us} us by the ends of matched collectives" for us in ("5.5", "7", "5.5")]
     with (
         captures(folder, convention=BUILT_IN["kineto"]) as before,
         captures(window, convention=BUILT_IN["kineto"]) as after,
