@@ -42,7 +42,7 @@ def about_gaps(budgets: Sequence[Edges]) -> Iterator[str]:
     told: Mapping[Literal["gaps_without_launch", "graph_gaps", "contradicted"], str] = {
         "gaps_without_launch": "end in a kernel without a launch row: they count as issued at once",
         "graph_gaps": "end in a kernel of a CUDA graph: what it waits for inside the graph is not recorded",
-        "contradicted": "end before what their kernel waited for began, as the trace has it: nothing blocked there",
+        "contradicted": "end before what their kernel waited for began, as the trace has it: that did not block it",
     }
     for name, what in told.items():
         if some := sum(edges[name] for edges in budgets):

@@ -67,6 +67,45 @@ class Dependencies:
     @cached_property
     def producer(self) -> Mapping[int, int]:
         """By consumer the operation of those it waited for that ended last; of several the one of the first stream."""
+        leads_to, sources, consumers = self._graph
+        found = array("q", [NONE]) * len(leads_to)
+        for last, node in sources:
+            reached = [node]
+            while reached:
+                node = reached.pop()
+                if found[node] == NONE:
+                    found[node] = last
+                    reached += leads_to[node]
+        return {consumer: found[wait] for consumer, wait in consumers.items() if found[wait] != NONE}
+
+    def producer_before(self, consumer: int) -> int:
+        """The same of those alone that started before the consumer did, NONE where none is such: for a trace that says
+        it waited for what started later.
+        """
+        _, sources, consumers = self._graph
+        reached, known = [consumers[consumer]], {consumers[consumer]}
+        while reached:
+            new = {node for node in self._leads_from[reached.pop()] if node not in known}
+            known |= new
+            reached += new
+        start_ns = self._ran.start_ns
+        early = (last for last, node in sources if node in known and start_ns[last] < start_ns[consumer])
+        return next(early, NONE)
+
+    @cached_property
+    def _leads_from(self) -> Sequence[Sequence[int]]:
+        leads_to, _, _ = self._graph
+        found: list[list[int]] = [[] for _ in leads_to]
+        for node, followers in enumerate(leads_to):
+            for follower in followers:
+                found[follower].append(node)
+        return found
+
+    @cached_property
+    def _graph(self) -> tuple[Sequence[Sequence[int]], Sequence[tuple[int, int]], Mapping[int, int]]:
+        """To which places each leads, by wait and then by record; (operation, record), what ended last first; the wait
+        of each consumer.
+        """
         ran, waits = self._ran, len(self._waits)
         leads_to: list[list[int]] = [[] for _ in range(waits)]  # by wait, and then by record
         records: dict[tuple[Stream, Place], int] = {}
@@ -94,12 +133,4 @@ class Dependencies:
                 leads_to[relayed].append(node)
             if before and ran.kind[last := line.operations[before - 1]] != OWN_COMPUTE:
                 sources.append((-ran.end_ns[last], record, last, node))
-        found = array("q", [NONE]) * len(leads_to)
-        for *_, last, node in sorted(sources):
-            reached = [node]
-            while reached:
-                node = reached.pop()
-                if found[node] == NONE:
-                    found[node] = last
-                    reached += leads_to[node]
-        return {consumer: found[wait] for consumer, wait in consumers.items() if found[wait] != NONE}
+        return leads_to, [(last, node) for *_, last, node in sorted(sources)], consumers

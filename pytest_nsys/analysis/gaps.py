@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ class Gaps(NamedTuple):
     """Times without compute, by start: launch-starved until ``issued_ns``, blocked until ``ready_ns``,
     dependency-stalled until ``end_ns``. ``waiting`` and ``producer`` are operations, NONE for none: a gap without the
     former is the last of the run. ``contradicted``: how many end before what their kernel waited for, as the trace has
-    it, began; nothing blocked there.
+    it, began; that did not block it.
     """
 
     start_ns: Column
@@ -75,14 +74,14 @@ class Waiting:
         self._starts_ns = take(self.operations.start_ns, compute) + array("q", [_NEVER])
 
     @cached_property
-    def _dependencies(self) -> Mapping[int, int]:
-        return Dependencies(self.operations, self._waits).producer if self._waits else {}
+    def _dependencies(self) -> Dependencies:
+        return Dependencies(self.operations, self._waits)
 
     @cached_property
     def _consumes(self) -> Flags:
         """1 where an operation waited for another stream."""
         flags = bytearray(len(self.operations))
-        for consumer in self._dependencies:
+        for consumer in self._dependencies.producer:
             flags[consumer] = 1
         return flags
 
@@ -133,11 +132,12 @@ class Waiting:
         until = spread(own, take(ran.end_ns, producers), len(waiting), _LONG_AGO)
         producer = spread(own, producers, len(waiting), NONE)
         contradicted = 0
-        for i in where(take(self._consumes, waiting)) if self._dependencies else ():
-            other = self._dependencies[waiting[i]]
+        for i in where(take(self._consumes, waiting)) if self._waits else ():
+            other = self._dependencies.producer[waiting[i]]
             if ran.start_ns[other] >= ran.start_ns[waiting[i]]:
                 contradicted += 1
-            elif ran.end_ns[other] > until[i]:
+                other = self._dependencies.producer_before(waiting[i])
+            if other != NONE and ran.end_ns[other] > until[i]:
                 until[i], producer[i] = ran.end_ns[other], other
         return until, producer, contradicted
 

@@ -160,9 +160,10 @@ def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -
         by_wait = [
             (-op.end, record, op)
             for record, op in producers(machine, n.queue, n.called)
-            if op.what != "compute" or op.queue.device != device
+            if (op.what != "compute" or op.queue.device != device) and op.start < n.start
         ]
-        if by_wait and (latest := min(by_wait)[2]).start < n.start:
+        if by_wait:
+            latest = min(by_wait)[2]
             found.append((latest.end, latest.what))
     e, kind = max(found, key=lambda each: each[0], default=(a, None))  # the own stream's comes first
     ready = min(b, max(issued, e))
@@ -324,6 +325,16 @@ CASES: dict[str, tuple[list[Op], list[Wait], tuple[int, str | None]]] = {
         [ran("copy", A, 101, 200, 3), ran("memset", C, 20, 30, 4)],
         [Wait(C, 9, Record(A, 8))],
         (30, "memset"),
+    ),
+    "what started after it hides nothing that did not": (
+        [ran("copy", B, 101, 200, 3), ON_A],
+        [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
+        (40, "collective"),
+    ),
+    "nor does it by a relay": (
+        [ran("copy", B, 101, 200, 3), ON_A],
+        [Wait(A, 6, Record(B, 5)), Wait(C, 10, Record(A, 8))],
+        (40, "collective"),
     ),
     "compute of its own device is none, whatever it hides": (
         [ran("compute", B, 101, 200, 3), ON_A],

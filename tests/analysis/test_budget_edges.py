@@ -226,7 +226,7 @@ def test_waits_without_a_record_or_against_time_are_told(gpu: OneProcess) -> Non
     gpu.kernel("gemm", 50, 100, launch_ns=-9, launch_length_ns=1)
     assert told(gpu) == [
         BOUND + "1 of 2 stream waits have no event record",
-        "1 of 1 gap end before what their kernel waited for began, as the trace has it: nothing blocked there",
+        "1 of 1 gap end before what their kernel waited for began, as the trace has it: that did not block it",
     ]
     assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 40}
 
