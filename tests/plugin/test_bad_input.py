@@ -31,7 +31,8 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
     """And not with the name of an exception of pytest; in 80 columns nothing else would be left."""
     project.gate("trace: absent.sqlite\n" + GATE)
     printed = project.pytest("--nsys-strict", code=1)
-    assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
+    if pytest.version_tuple >= (9,):  # before, the summary had no text of errors like these
+        assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
     assert printed.count("\nerror: absent.sqlite: ") == 2
 
 

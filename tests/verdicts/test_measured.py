@@ -127,7 +127,7 @@ def test_a_limit_on_both_sides_is_told_by_the_one_that_is_crossed(project: Proje
     project.gate(FILE + "- {id: peak, metric: measured peak, baseline: {rel: 1%}}")
     project.refresh()
     peaks(project, now, better=None)
-    assert f"FAILED gate.nsys.yaml::peak - {why}\n" in project.pytest(code=1)
+    assert f"\n{why}\ngate.nsys.yaml:" in project.pytest(code=1)
 
 
 def test_a_stored_baseline_is_the_value_itself_and_no_window(project: Project) -> None:
