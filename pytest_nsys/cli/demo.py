@@ -35,7 +35,7 @@ def demo(folder: str) -> None:
     gate, traces = root / GATE, root / "traces"
     regressed = traces / REGRESSED
     steps = [
-        ("a green gate: values, limits, margins and windows", ["pytest", str(root)]),
+        ("a green gate: values, limits, headroom and windows", ["pytest", str(root)]),
         ("the same step with a regression: red, with the rows", ["pytest", str(root), f"--nsys-trace={regressed}"]),
         ("look into it", ["pytest-nsys", "overlap", str(regressed), "--rank", "3"]),
     ]

@@ -270,11 +270,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         keep(kept, report.nodeid, {**report.nsys, "good": not report.failed})
     records = list(kept.values())
     if config.get_verbosity() < -1:
-        if records:
-            terminalreporter.line(f"nsys gate: {count_line(records)}")
-        return
-    width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
-    lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
+        lines = [count_line(records)] if records else []
+    else:
+        width = config.get_terminal_writer().fullwidth if terminalreporter.isatty else None
+        lines = summary_lines(records, verbose=config.get_verbosity() > 0, width=width)
     if ref:
         from pytest_nsys.plugin.session import session_of
         from pytest_nsys.reports.session.gate_changes import terminal_lines as change_lines

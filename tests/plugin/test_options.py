@@ -415,3 +415,19 @@ def test_failures_and_warnings_stand_at_their_line(project: Project) -> None:
     project.result.stdout.fnmatch_lines(
         ["perf/gate.nsys.yaml:7: overlap >= 99%", "*perf/gate.nsys.yaml:10: NsysWarning: 4 of 4 rows*"]
     )
+
+
+def test_twice_quiet_counts_and_still_tells_what_was_refreshed(project: Project) -> None:
+    project.gate(
+        """
+        tolerance: {rel: 5%}
+        assertions:
+          - exposed_ns below baseline plus tolerance
+          - {id: red, assert: overlap >= 99%}
+        """
+    )
+    project.trace()
+    assert "new file, 4 rows" in project.refresh("--nsys-trace=run.sqlite", "-k", "exposed_ns", "-q", "-q")
+    said = project.pytest("--nsys-trace=run.sqlite", "-q", "-q", code=1)
+    assert "\n1 failed, 1 passed\n" in said
+    assert "headroom" not in said
