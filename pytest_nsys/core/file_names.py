@@ -8,6 +8,8 @@ from pathlib import Path
 
 GATE_SUFFIX = ".nsys.yaml"
 BASELINE_SUFFIX = ".json"
+WINDOW_SUFFIX = ".window.json.gz"
+"""Of the windows of an accepted run, which are kept beside its baseline."""
 
 SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
 """The ending of a gate file, and the one that is a mistake."""

@@ -180,6 +180,13 @@ class StoredBaseline(ReferenceSource):
         """The file that is compared with, None where there is none. Raises BaselineError."""
         return None if isinstance(self._found, NotComparable) else self._found[0]
 
+    @property
+    def window(self) -> Path | None:
+        """The windows that are kept of the accepted run that was written last: a cut, to be opened as a trace. None
+        where there is none, or where it is of another run than the baseline. Raises BaselineError.
+        """
+        return None if isinstance(self._found, NotComparable) else self.store.kept_window(*self._found)
+
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The accepted runs of the stored rows, with what their noise was measured on."""
         assertion = settled(assertion, self.captures)

@@ -38,6 +38,9 @@ FORMAT = 1
 NO_WINDOW = "none"
 """Stands for window, span and kernels of what was measured outside of a trace."""
 
+WINDOW = "window"
+"""Member of the provenance: the SHA-256 of the file of windows that is kept of the run that was written last."""
+
 NAMES, SEQUENCES = "names", "sequences"
 """Keys of a series of fingerprints: names of kernels, once and sorted; of each sequence its fingerprint, its length,
 and its kernels as numbers of names, repetitions counted: ``0 1*12 2``.

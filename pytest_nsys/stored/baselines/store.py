@@ -13,14 +13,15 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError, one_line
-from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX
+from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX, WINDOW_SUFFIX
 from pytest_nsys.core.kept import kept
 from pytest_nsys.gates.assertion import GateFile
-from pytest_nsys.stored.baselines.baseline_file import Baseline, SeriesId, load, loads, stale
+from pytest_nsys.stored.baselines.baseline_file import WINDOW, Baseline, SeriesId, load, loads, stale
 from pytest_nsys.tools.git import Snapshot, snapshot_of
 from pytest_nsys.tools.whole_file import write_whole
 
@@ -85,6 +86,17 @@ class BaselineStore:
             raise BaselineError(f"{path}: is the baseline of another gate file, {found.gate}: move it, or rename one")
         return found
 
+    def kept_window(self, path: Path, baseline: Baseline) -> Path | None:
+        """The windows of the run that a baseline was written of last, a cut beside it; None where none are kept.
+
+        A file of any other run is none: its bytes are those that the baseline says, also where that is of a commit.
+        """
+        beside = window_beside(path)
+        said = baseline.provenance.get(WINDOW)
+        with contextlib.suppress(OSError):
+            return beside if said is not None and said == digest_of(beside.read_bytes()) else None
+        return None
+
     def all(self) -> list[tuple[Path, Baseline]]:
         """Every baseline of the gate file that can be read, by name of its file.
 
@@ -139,6 +151,16 @@ class BaselineStore:
             return
         why = f"no permission for {folder}" if folder.is_dir() else f"{folder} is no folder"
         raise BaselineError(f"{self.folder}: cannot be written: {why}; nothing was changed")
+
+
+def window_beside(path: Path) -> Path:
+    """Where the windows of the accepted run lie that a baseline file is of."""
+    return path.with_name(path.name.removesuffix(BASELINE_SUFFIX) + WINDOW_SUFFIX)
+
+
+def digest_of(content: bytes) -> str:
+    """What a baseline says of the file of windows that belongs to it."""
+    return sha256(content).hexdigest()
 
 
 def _inside(path: Path) -> None:
