@@ -63,7 +63,7 @@ def test_no_page_is_stale(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_page_is_found() -> None:
     assert {name_of(path) for path in PAGES} >= {
-        *(f"docs/{name}.md" for name in ("gate-file", "metrics", "commands", "verdicts", "layout")),
+        *(f"docs/{name}.md" for name in ("gate-file", "metrics", "commands", "rules", "layout")),
     }
 
 
@@ -148,13 +148,13 @@ def test_every_window_span_and_kernels_mode() -> None:
 
 
 def test_every_verdict() -> None:
-    assert [str(o) for o in Outcome if f"| *{o}* |" not in by_hand("verdicts.md")] == []
+    assert [str(o) for o in Outcome if f"| *{o}* |" not in by_hand("reading-a-red.md")] == []
 
 
 def test_every_field_of_the_baseline_key() -> None:
     from pytest_nsys.analysis.circumstances import Key
 
-    text = by_hand("verdicts.md")
+    text = by_hand("rules.md")
     assert [field for field in Key.__dataclass_fields__ if f"`{field}`" not in text] == []
 
 

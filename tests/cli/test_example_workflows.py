@@ -245,7 +245,7 @@ def test_every_action_is_named_by_its_commit() -> None:
         ROOT / ".github/workflows/ci.yml",
         ROOT / ".github/actions/nsys-gate/action.yml",
         ROOT / "docs/ci.md",
-        ROOT / "docs/history.md",
+        ROOT / "docs/runs-over-time.md",
     ]
     for path in (*GITHUB, *own):
         for used in re.findall(r"uses: (\S.*)", path.read_text(encoding="utf-8")):

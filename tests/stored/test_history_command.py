@@ -99,7 +99,11 @@ def test_ratios_move_in_percentage_points(history: Path) -> None:
 
 def documented(number: int) -> list[str]:
     """The lines of a console's block of the page: the command, and what it prints."""
-    text = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    text = (
+        (Path(__file__).parents[2] / "docs" / "runs-over-time.md")
+        .read_text(encoding="utf-8")
+        .partition("## History")[2]
+    )
     return text.split("```console\n")[1 + number].partition("```")[0].splitlines()
 
 
