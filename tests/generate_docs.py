@@ -3,11 +3,14 @@
 A part that is not written by hand stands between two markers, each on a line of its own:
 
 * ``<!-- generated: NAME -->`` … ``<!-- end -->``: a table or a text of :data:`GENERATED`;
-* ``<!-- output: COMMAND -->`` … ``<!-- end -->``: the command and what it prints.
+* ``<!-- output: COMMAND -->`` … ``<!-- end -->``: the command and what it prints;
+* ``<!-- output: COMMAND | REGEX -->`` … ``<!-- end -->``: of that only the lines in which the expression is found, and
+  ``…`` for those between them.
 
-The commands of a page run one after the other in one scratch folder, which holds a copy of ``examples/`` and
-``baselines/``, and each block of code below ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine
-is kept: no versions, no times, a terminal of fixed width. ``tests/test_docs.py`` fails where a page is stale.
+``<!-- run: COMMAND -->``, a line alone, runs a command and shows nothing. The commands of a page run one after another
+in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, and each block of code below
+``<!-- file: PATH -->`` as that file. Nothing that depends on the machine is kept: no versions, no times, a terminal of
+fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
 ``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files
 and of JSON reports are rewritten, too.
@@ -58,7 +61,8 @@ END = "<!-- end -->"
 
 MARKED = re.compile(
     r"^<!-- (?P<kind>generated|output): (?P<what>[^\n]+?) -->\n(?P<body>.*?)^<!-- end -->$"
-    r"|^<!-- file: (?P<path>[^\s,]+)(?:, mistaken)? -->\n```\w*\n(?P<content>.*?)^```$",
+    r"|^<!-- file: (?P<path>[^\s,]+)(?:, mistaken)? -->\n```\w*\n(?P<content>.*?)^```$"
+    r"|^<!-- run: (?P<unseen>[^\n]+?) -->$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -69,7 +73,7 @@ class DocsMistake(Exception):
 
 def pages() -> list[Path]:
     """Every page that may hold markers."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Tables and texts
@@ -282,6 +286,21 @@ def steady(output: str, folder: Path) -> str:
     return text + "\n" if text else ""
 
 
+def lines_with(output: str, wanted: str) -> str:
+    """The lines of an output in which the expression is found, and ``…`` for those left out between two."""
+    if not wanted:
+        return output
+    shown: list[str] = []
+    for line in output.splitlines():
+        if re.search(wanted, line):
+            shown.append(line)
+        elif shown and shown[-1] != "…":
+            shown.append("…")
+    if not shown:
+        raise DocsMistake(f"no line of the output has '{wanted}'")
+    return "\n".join(shown).removesuffix("\n…") + "\n"
+
+
 def rewritten(page: str) -> str:
     """The text of a page with every marked part as the program says it now. Raises DocsMistake."""
     _check_markers(page)
@@ -294,9 +313,13 @@ def rewritten(page: str) -> str:
             if match["path"] is not None:
                 scratch[0].write(match["path"], match["content"])
                 return match[0]
+            if match["unseen"] is not None:
+                scratch[0].run(match["unseen"])
+                return match[0]
             what = match["what"]
             if match["kind"] == "output":
-                body = f"```console\n$ {what}\n{scratch[0].run(what)}```\n"
+                command, _, wanted = what.partition(" | ")
+                body = f"```console\n$ {command}\n{lines_with(scratch[0].run(command), wanted)}```\n"
             elif what in GENERATED:
                 body = GENERATED[what]()
             else:
@@ -308,10 +331,10 @@ def rewritten(page: str) -> str:
 
 def _check_markers(page: str) -> None:
     found = list(MARKED.finditer(page))
-    parts = [match for match in found if match["kind"]]
+    ended = [match for match in found if match["kind"]]
     opened = len(re.findall(r"^<!-- (?:generated|output): ", page, re.MULTILINE))
-    files = len(re.findall(r"^<!-- file: ", page, re.MULTILINE))
-    if not len(parts) == opened == page.count(END) or files != len(found) - len(parts):
+    alone = len(re.findall(r"^<!-- (?:file|run): ", page, re.MULTILINE))
+    if not len(ended) == opened == page.count(END) or alone != len(found) - len(ended):
         raise DocsMistake("markers do not pair: each part ends with <!-- end -->, each file with its block of code")
 
 

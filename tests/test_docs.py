@@ -28,6 +28,7 @@ from tests.generate_docs import GENERATED, MARKED, ROOT, DocsMistake, convention
 from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
 HEAD = "version: 1\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n"
 
@@ -63,7 +64,8 @@ def test_no_page_is_stale(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_page_is_found() -> None:
     assert {name_of(path) for path in PAGES} >= {
-        *(f"docs/{name}.md" for name in ("gate-file", "metrics", "commands", "rules", "layout")),
+        *(f"docs/{name}.md" for name in ("gate-file", "metrics", "commands", "rules")),
+        "CONTRIBUTING.md",
     }
 
 
@@ -76,6 +78,7 @@ def test_every_page_is_found() -> None:
         "<!-- file: a.yaml -->\ntext\n",
         "<!-- generated: nothing -->\n<!-- end -->\n",
         "<!-- output: rm -r . -->\n<!-- end -->\n",
+        "<!-- run: rm -r . -->\n",
     ],
 )
 def test_a_marker_that_cannot_be_meant(text: str) -> None:
@@ -109,6 +112,14 @@ def test_nothing_is_said_of_a_moment_or_a_commit() -> None:
     said = "from 2026-01-31T02:00:00Z to 2026-02-01T02:00:00Z\nat a3b6bd6 (merge base of main)\n+12%  474e9573e0\n"
     assert steady(said, Path("/x")) == "from … to …\nat … (merge base of main)\n+12%  …\n"
     assert steady("period_ns 0 2000000\nkey 6c55ffc19bff\n\n", Path("/x")) == "period_ns 0 2000000\nkey 6c55ffc19bff\n"
+
+
+def test_a_page_shows_the_lines_that_it_asks_for() -> None:
+    once = rewritten("<!-- run: mkdir x -->\n<!-- output: python -m this | ^Simple|^Flat|^Sparse -->\n<!-- end -->\n")
+    assert "$ python -m this\nSimple is better than complex.\n…\nFlat is better than nested.\nSparse " in once
+    assert "mkdir" not in once.partition("\n")[2]
+    with pytest.raises(DocsMistake, match="no line of the output has 'nothing'"):
+        rewritten("<!-- output: mkdir x | nothing -->\n<!-- end -->\n")
 
 
 def test_commands_that_print_nothing_take_no_line() -> None:
@@ -165,19 +176,19 @@ def test_every_junit_property() -> None:
 
 
 def test_every_part_of_the_package() -> None:
-    """Folders and modules that a person meets first; the layout names each."""
+    """Folders and modules that a person meets first; CONTRIBUTING names each."""
     package = ROOT / "pytest_nsys"
     entries = [
         p.name + "/" if p.is_dir() else p.name
         for p in package.iterdir()
         if not p.name.startswith("__") and p.name != "py.typed"
     ]
-    text = page("layout.md")
+    text = CONTRIBUTING.read_text(encoding="utf-8")
     assert sorted(entry for entry in entries if f"`{entry}`" not in text) == []
 
 
-def test_every_file_that_the_layout_names() -> None:
-    named = re.findall(r"`([\w/]+\.(?:py|ini|json))`", page("layout.md"))
+def test_every_file_that_contributing_names() -> None:
+    named = re.findall(r"`([\w/]+\.(?:py|ini|json))`", CONTRIBUTING.read_text(encoding="utf-8"))
     assert [name for name in named if not any((ROOT / top / name).exists() for top in ("", "pytest_nsys"))] == []
 
 
@@ -198,7 +209,7 @@ def test_the_changelog_tells_of_what_is_to_come() -> None:
 def test_the_index_has_every_page() -> None:
     pages_of_docs = {str(path.relative_to(ROOT / "docs")) for path in PAGES if path.parent != ROOT} - {"README.md"}
     listed = re.findall(r"\]\(([^)#]+)\)", page("README.md"))
-    assert sorted(pages_of_docs ^ set(listed)) == []
+    assert sorted(pages_of_docs ^ set(listed)) == ["../CONTRIBUTING.md"]
 
 
 # Links
