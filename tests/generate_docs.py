@@ -12,8 +12,8 @@ in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, a
 ``<!-- file: PATH -->`` as that file. Nothing that depends on the machine is kept: no versions, no times, a terminal of
 fixed width. ``tests/test_docs.py`` fails where a page is stale.
 
-``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files
-and of JSON reports are rewritten, too.
+``python -m tests.generate_docs docs/recipes.md`` rewrites that page alone. The schemas of gate files and of JSON
+reports are rewritten, too, and the names of ``tests/repository.py``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
 from pytest_nsys.reports.session.gate_text import gate_text
-from tests import report_schemas
+from tests import report_schemas, repository
 from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -366,5 +366,5 @@ def update_schemas() -> None:
 
 if __name__ == "__main__":
     update_schemas()
-    for rewrote in update([Path(name).resolve() for name in sys.argv[1:]]):
+    for rewrote in repository.rename() + update([Path(name).resolve() for name in sys.argv[1:]]):
         print(f"rewrote {rewrote.relative_to(ROOT)}")

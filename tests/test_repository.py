@@ -1,0 +1,55 @@
+"""Is the repository named alike everywhere, and each action by one commit?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.repository import GATE_ACTION, NAME, OWNER, PROJECT, REPOSITORY, ROOT, USED, commits, files, renamed
+
+FILES = files()
+EXAMPLES = sorted((ROOT / "examples/ci").glob("*.yml"))
+
+
+def name_of(path: object) -> str:
+    return str(path).removeprefix(f"{ROOT}/")
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_the_repository_and_its_actions_are_named_as_in_one_place(path: object) -> None:
+    text = (ROOT / name_of(path)).read_text(encoding="utf-8")
+    assert renamed(text) == text, "run python -m tests.generate_docs"
+    assert not re.search(r"\bOWNER\b", text)
+    for used in re.findall(r"^[ -]*uses: (\S.*)", text, re.MULTILINE):
+        pinned = USED.fullmatch(f"uses: {used}", len("uses: "))
+        assert pinned or used in (GATE_ACTION, "./.github/actions/nsys-gate"), used
+
+
+def test_what_would_be_renamed() -> None:
+    """The test above can fail: names and commits of another day are found."""
+    ours = f"https://github.com/{REPOSITORY}.git https://{OWNER}.github.io/{NAME}/ uses: {GATE_ACTION}"
+    of_another_day = "https://github.com/a/pytest-nsys.git https://a.github.io/pytest-nsys/ uses: a/b/.github/"
+    assert renamed(of_another_day + GATE_ACTION.partition("/.github/")[2]) == renamed(ours) == ours
+    assert (
+        renamed("github.com/NVIDIA/nccl uses: ./.github/actions/x")
+        == "github.com/NVIDIA/nccl uses: ./.github/actions/x"
+    )
+    commit = min(commits()["actions/checkout"])
+    assert renamed(f"- uses: actions/checkout@{'0' * 40} # v1\n") == f"- uses: actions/checkout@{commit}\n"
+
+
+def test_each_action_has_one_commit() -> None:
+    assert {action: found for action, found in commits().items() if len(found) > 1} == {}
+    assert {"actions/checkout", "actions/setup-python", "actions/upload-artifact"} <= set(commits())
+
+
+def test_every_example_uses_the_action_of_this_repository() -> None:
+    using = [path.name for path in EXAMPLES if f"uses: {GATE_ACTION}" in path.read_text(encoding="utf-8")]
+    assert using == ["github-before-after.yml", "github-nightly.yml", "github.yml"]
+
+
+def test_every_link_of_the_project_leads_to_its_repository() -> None:
+    assert all(
+        f"github.com/{REPOSITORY}" in url or f"{OWNER}.github.io/{NAME}" in url for url in PROJECT["urls"].values()
+    )
