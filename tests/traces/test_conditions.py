@@ -8,7 +8,7 @@ from contextlib import closing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_nsys.traces.nsys import tables
+from pytest_nsys.traces import sqlite_conditions
 
 numbers = st.integers(-5, 300)
 damaged = st.one_of(st.text(max_size=3), st.binary(max_size=3), st.sampled_from([0.5, 2.5, -1e300, 1e300]))
@@ -20,10 +20,12 @@ def test_of_ids_in_runs_or_apart_no_other_number_passes(ids: set[int], values: l
         database.execute(f"CREATE TABLE rows (id {kind})")
         database.executemany("INSERT INTO rows VALUES (?)", [(value,) for value in values])
         everything = [value for (value,) in database.execute("SELECT id FROM rows")]  # "7" is 7 where whole numbers are
-        found = [value for (value,) in database.execute(f"SELECT id FROM rows WHERE {tables.one_of('id', ids)}")]
+        found = [
+            value for (value,) in database.execute(f"SELECT id FROM rows WHERE {sqlite_conditions.one_of('id', ids)}")
+        ]
     assert found == [value for value in everything if value is not None and (type(value) is not int or value in ids)]
 
 
 def test_many_ids_apart_are_a_list() -> None:
-    assert " IN (" not in tables.one_of("id", range(1_000))
-    assert " IN (" in tables.one_of("id", range(0, 1_000, 2))
+    assert " IN (" not in sqlite_conditions.one_of("id", range(1_000))
+    assert " IN (" in sqlite_conditions.one_of("id", range(0, 1_000, 2))

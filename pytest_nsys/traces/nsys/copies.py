@@ -17,20 +17,12 @@ from pytest_nsys.traces.copies_as_kernels import (
     kinds_to_read,
     touching_span,
 )
-from pytest_nsys.traces.nsys.columns import check_whole, read_kernels
+from pytest_nsys.traces.nsys.columns import read_kernels
 from pytest_nsys.traces.nsys.enums import labels
-from pytest_nsys.traces.nsys.tables import (
-    GRAPHS,
-    MEMCPY,
-    MEMSET,
-    RUNTIME,
-    THREAD_BITS,
-    listed,
-    starting,
-    touches,
-    within,
-)
+from pytest_nsys.traces.nsys.tables import GRAPHS, MEMCPY, MEMSET, RUNTIME, THREAD_BITS, starting
+from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_values import check_whole
 
 KINDS_TABLE = "ENUM_CUDA_MEM_KIND"
 KINDS = ("pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown")

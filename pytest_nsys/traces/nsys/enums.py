@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_nsys.traces.nsys.columns import check_text
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_values import check_text
 
 
 def labels(file: SqliteFile, table: str, usual: Sequence[str]) -> Mapping[object, str]:

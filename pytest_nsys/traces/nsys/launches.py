@@ -16,10 +16,12 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, OPEN_END_NS, Kernels, Lane
 from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.traces.call_table import EMPTY, CallTable, earliest_calls
-from pytest_nsys.traces.nsys.columns import OddValue, as_blocks, joined
-from pytest_nsys.traces.nsys.tables import RUNTIME, THREAD_BITS, by_process, listed, within
+from pytest_nsys.traces.nsys.tables import RUNTIME, THREAD_BITS, by_process
 from pytest_nsys.traces.sqlite_columns import Block, blocks, worth
+from pytest_nsys.traces.sqlite_conditions import listed, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_kernels import as_blocks, joined
+from pytest_nsys.traces.sqlite_values import OddValue
 
 JSON_IN_SQLITE = (3, 38)
 """Since this version every SQLite knows json_each."""

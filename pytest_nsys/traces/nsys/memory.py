@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from pytest_nsys.core.model import Lane, Memory
 from pytest_nsys.core.series import Series
-from pytest_nsys.traces.nsys.columns import OddValue, check_whole
 from pytest_nsys.traces.nsys.copies import KINDS, KINDS_TABLE
 from pytest_nsys.traces.nsys.enums import labels
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_values import OddValue, check_whole
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 OPERATIONS_TABLE = "ENUM_CUDA_DEV_MEM_EVENT_OPER"

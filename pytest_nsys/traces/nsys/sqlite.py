@@ -38,15 +38,7 @@ from pytest_nsys.core.series import Series
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
-from pytest_nsys.traces.nsys.columns import (
-    OddValue,
-    check_process,
-    check_text,
-    check_whole,
-    read_kernels,
-    read_texts,
-    texts_of,
-)
+from pytest_nsys.traces.nsys.columns import check_process, read_kernels, read_texts
 from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
 from pytest_nsys.traces.nsys.launches import launch_calls, launches
@@ -56,23 +48,19 @@ from pytest_nsys.traces.nsys.tables import (
     GRAPHS,
     KERNEL,
     MEMCPY,
-    NO_TEXT,
     NVTX,
     REQUIRED,
     RUNTIME,
     STRINGS,
     THREAD_BITS,
-    any_name,
     by_process,
-    listed,
-    one_of,
     starting,
-    touches,
-    within,
 )
 from pytest_nsys.traces.nsys.waits import read_waits
 from pytest_nsys.traces.sqlite_columns import slower
+from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
+from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, texts_of
 
 FEW_LANES = 16
 """Up to so many lanes are looked for one by one from the end of the table."""

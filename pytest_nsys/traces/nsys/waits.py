@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait, each_once
-from pytest_nsys.traces.nsys.columns import as_blocks
 from pytest_nsys.traces.nsys.launches import call_starts
-from pytest_nsys.traces.nsys.tables import CUDA_EVENT, RUNTIME, SYNCHRONIZATION, one_of
+from pytest_nsys.traces.nsys.tables import CUDA_EVENT, PLACE, RUNTIME, SYNCHRONIZATION
 from pytest_nsys.traces.sqlite_columns import blocks, worth
+from pytest_nsys.traces.sqlite_conditions import one_of
 from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_kernels import as_blocks
 
 SYNC_TYPES = "ENUM_CUPTI_SYNC_TYPE"
 STREAM_WAIT = 2
 """The type of a stream-wait as CUPTI numbers it, for versions that export no table of types."""
 
-_PLACE = ("globalPid", "deviceId", "contextId", "streamId")
 NO_SYNC_IDS = (0, 0xFFFFFFFF)
 """What stands for no event, as everything outside of these does."""
 
@@ -105,11 +105,11 @@ def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1"
 
     Raises TypeError for a value that is no whole number, one of ``kind`` included.
     """
-    if not file.has(table, *_PLACE):
+    if not file.has(table, *PLACE):
         return []
     may_lack = {"start": 0, "correlationId": NO_LAUNCH, "eventSyncId": 0}
     start, *ids = (f"ifnull({file.column(table, name)}, {fill})" for name, fill in may_lack.items())
-    row = (start, *_PLACE, *ids, kind)
+    row = (start, *PLACE, *ids, kind)
     whole = worth(file.about(table))
     fast = blocks(file, row, table, where) if whole else None
     rows = file.parts(", ".join(row), table, where, whole=whole)

@@ -1,0 +1,36 @@
+"""Is a value of SQLite what its column should hold? SQLite keeps any type in any column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_file import SqlRow
+
+
+class OddValue(TypeError):
+    """A value that its column cannot have, in words."""
+
+
+def check_whole(*values: object) -> None:
+    """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
+    for value in values:
+        if type(value) is not int:
+            raise OddValue(f"{str(value)[:40]!r} is no whole number")
+
+
+def check_text(value: object) -> str:
+    """A name. Raises OddValue for what is none."""
+    if not isinstance(value, str):
+        raise OddValue(f"{printable(repr(value), 40)} is no name")
+    return value
+
+
+def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
+    """The texts of rows of an id and a text. Raises OddValue where one is none, or an id has two."""
+    found: dict[int, str] = {}
+    for number, text in rows:
+        check_whole(number)
+        if found.setdefault(number, check_text(text)) != text:
+            raise OddValue(f"the id {number} stands for two texts")
+    return found
