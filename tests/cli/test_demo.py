@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_nsys import open_run
 from pytest_nsys.samples.dualpipe import SAMPLE_SHAPE, write_dualpipe
 from tests.support.gates import Project
 
@@ -25,8 +26,36 @@ def printed_commands(said: str) -> list[list[str]]:
     return [shlex.split(line) for line in said.splitlines() if line.startswith("  pytest")]
 
 
+def type_in(project: Project, words: list[str], code: int) -> str:
+    project.result = project.pytester.run(*words)
+    assert project.result.ret == code, project.result.stdout.str()
+    return project.result.stdout.str()
+
+
 def test_the_demo_can_be_typed_as_it_is_printed(project: Project) -> None:
-    green, red, look, accept = printed_commands(project.command("demo", code=0))
+    green, red, page, look, accept = printed_commands(project.command("demo", code=0))
+    assert project.files() == {
+        "nsys-demo/pytest.ini",
+        "nsys-demo/fsdp.nsys.yaml",
+        *(f"nsys-demo/traces/{run}/rank{rank}_trace.json.gz" for run in ("good", "regressed") for rank in range(2)),
+        *(f"nsys-demo/baselines/{name}" for name in project.baselines("nsys-demo/baselines")),
+    }
+    said = type_in(project, green, 0)
+    assert "passed  all_gather overlap >= 75%" in said
+    project.result.assert_outcomes(passed=4, warnings=0)
+    assert "warning" not in said
+    said = type_in(project, red, 1)
+    project.result.assert_outcomes(passed=1, failed=3, warnings=0)
+    assert "warning" not in said
+    type_in(project, page, 1)
+    assert "ncclDevKernel_AllGather_RING_LL" in (project.root / "nsys-demo" / "red.html").read_text(encoding="utf-8")
+    assert "post_backward_reduce" in type_in(project, look, 0)
+    assert "failed  all_gather overlap >= 75%" in type_in(project, accept, 1)  # no baseline excuses a constant
+    assert "failed" not in type_in(project, [*red, "-k", "exposed_ns"], 0)
+
+
+def test_the_demo_of_a_pipeline_can_be_typed_as_it_is_printed(project: Project) -> None:
+    green, red, page, look, accept = printed_commands(project.command("demo", "--dualpipe", code=0))
     assert project.files() == {
         "nsys-demo/pytest.ini",
         "nsys-demo/dualpipe.nsys.yaml",
@@ -34,32 +63,38 @@ def test_the_demo_can_be_typed_as_it_is_printed(project: Project) -> None:
         "nsys-demo/traces/regressed.sqlite",
         *(f"nsys-demo/baselines/{name}" for name in project.baselines("nsys-demo/baselines")),
     }
-
-    def type_in(words: list[str], code: int) -> str:
-        project.result = project.pytester.run(*words)
-        assert project.result.ret == code, project.result.stdout.str()
-        return project.result.stdout.str()
-
-    said = type_in(green, 0)
+    said = type_in(project, green, 0)
     assert "passed  stage3 overlap >= 60%" in said
     project.result.assert_outcomes(passed=7, warnings=0)
-    said = type_in(red, 1)
+    said = type_in(project, red, 1)
     assert "exposed_ns below baseline plus tolerance\n  failed: " in said
     assert "window: rank 3, forward chunk" in said
-    assert "stage4_f" in type_in(look, 0)
-    assert "failed  stage3 overlap >= 60%" in type_in(accept, 1)  # no baseline excuses a constant
-    said = type_in([*red, "-k", "exposed_ns"], 0)
-    assert "failed" not in said
+    type_in(project, page, 1)
+    assert "stage4_f" in type_in(project, look, 0)
+    assert "failed  stage3 overlap >= 60%" in type_in(project, accept, 1)
+    assert "failed" not in type_in(project, [*red, "-k", "exposed_ns"], 0)
 
 
 def test_of_a_demo_that_cannot_be_written_nothing_is_left(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr("pytest_nsys.cli.demo.write_dualpipe", full)
+    monkeypatch.setattr("pytest_nsys.cli.demo.store_rows", full)
     said = project.command("demo", code=2)
     assert said.strip() == "error: nsys-demo: the demo cannot be written: database or disk is full; nothing was left"
     assert project.files() == set()
+
+
+def test_the_regression_of_the_demo_is_in_the_forward_alone(project: Project) -> None:
+    project.command("demo", code=0)
+
+    def exposed(name: str) -> dict[object, object]:
+        with open_run(project.root / "nsys-demo" / "traces" / name) as run:
+            return {(row.labels["rank"], row.labels["stage"]): row.value for row in run.rows("exposed_ns")}
+
+    good, regressed = exposed("good"), exposed("regressed")
+    assert good.keys() == regressed.keys() == {(r, s) for r in (0, 1) for s in ("all_gather", "post_backward_reduce")}
+    assert {key for key in good if good[key] != regressed[key]} == {(0, "all_gather"), (1, "all_gather")}
 
 
 @pytest.mark.parametrize("name", ["full", "file"])
