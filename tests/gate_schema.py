@@ -15,7 +15,7 @@ from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.gates.comparability import FIELDS
-from pytest_nsys.gates.keys import KEYS, SOURCE
+from pytest_nsys.gates.keys import KEYS, SOURCE, Key
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
 from pytest_nsys.gates.limits import NOISE
 from pytest_nsys.gates.sentences import MAX_LENGTH
@@ -322,10 +322,14 @@ def _in_words(schema: Mapping[str, Any]) -> str:
 
 def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
     """For each key of a mapping its name, what it takes, and what it says; ``before`` is where it stands."""
-    return [
-        (f"`{before}{name}`", words(key.kind) + " (required)" * key.needed, _help(key.help, key.kind))
-        for name, key in KEYS[section].items()
-    ]
+
+    def says(name: str, key: Key) -> tuple[str, str]:
+        own = KEYS["file"].get(name)
+        if section != "file" and own is not None and own.kind == key.kind and "{kind}" in key.help:
+            return f"as `{name}` of the file", key.help.replace("{kind}", "").strip()
+        return words(key.kind) + " (required)" * key.needed, _help(key.help, key.kind)
+
+    return [(f"`{before}{name}`", *says(name, key)) for name, key in KEYS[section].items()]
 
 
 def schema() -> dict[str, Any]:

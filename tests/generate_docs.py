@@ -19,6 +19,7 @@ reports are rewritten, too, and the names of ``tests/repository.py``.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import re
 import shlex
@@ -27,10 +28,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import yaml
@@ -49,6 +52,8 @@ from tests.gate_schema import PATH, key_rows, schema_text
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
+OFTEN = 3
+"""So many commands share what the docs tell once."""
 SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PROGRAMS = ("pytest", "pytest-nsys", "python", "git", "mkdir")
 COMMITTED = {
@@ -91,20 +96,22 @@ def keys(*sections: str) -> str:
     return table(("key", "value", "what it says"), iter(rows))
 
 
+_ROWS_ARE = re.compile(r",? per (?:\([^)]*\)|rank)(?=[.:;,])")
+
+
 def metrics() -> str:
-    """The registry."""
+    """The registry; of what the rows of a metric are, its dimensions say enough."""
     rows = (
         (
             f"`{m.name}`",
             str(m.unit),
             str(m.better or "–"),
             ", ".join(m.dimensions),
-            str(m.definition),
-            m.summary.replace("``", "`"),
+            _ROWS_ARE.sub("", m.summary.replace("``", "`")),
         )
         for m in METRICS.values()
     )
-    return table(("name", "unit", "better", "dimensions", "definition", "what it is"), rows)
+    return table(("name", "unit", "better", "dimensions", "what it is"), rows)
 
 
 def convention_yaml(convention: Convention) -> str:
@@ -147,25 +154,79 @@ def libraries() -> str:
     return table(("library", "kernels"), ((own.name, " ".join(f"`{glob}`" for glob in own.globs)) for own in LIBRARIES))
 
 
-def commands(command: click.Command = main, name: str = "pytest-nsys") -> str:
-    """The help of every command, below a heading each."""
-    shown = f"### `{name}`\n\n```text\n{help_of(name)}```\n"
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for sub in command.list_commands(context):
-            found = command.get_command(context, sub)
-            assert found is not None
-            shown += "\n" + commands(found, f"{name} {sub}")
+class Told(NamedTuple):
+    """An option as its help has it, but for the default, which commands may have of their own."""
+
+    names: str
+    help: str
+    default: str
+
+    @property
+    def short(self) -> str:
+        """How a command refers to what is told of the option elsewhere."""
+        return self.names.split()[0] + (f" ({self.default})" if self.default else "")
+
+
+def commands() -> str:
+    """The help of every command, below a heading each; options that many commands have are told once, before them."""
+    found = dict(_all_commands(main, "pytest-nsys"))
+    options = {name: _told(command) for name, command in found.items()}
+    counted = Counter(option[:2] for own in options.values() for option in own)
+    common = {each for each, number in counted.items() if number >= OFTEN}
+    paragraphs = Counter(paragraph for command in found.values() for paragraph in _paragraphs(command))
+    shown = f"### Shared options\n\n{_as_text(_definitions([each for each in counted if each in common]))}"
+    for name, command in found.items():
+        parts = [f"{name} {' '.join(command.collect_usage_pieces(click.Context(command)))}"]
+        parts += [textwrap.fill(each, COLUMNS) for each in _paragraphs(command) if paragraphs[each] < OFTEN]
+        own = [
+            (o.names, f"{o.help}{f' [default: {o.default}]' * bool(o.default)}")
+            for o in options[name]
+            if o[:2] not in common
+        ]
+        if own:
+            parts.append(_definitions(own))
+        if shared := [o.short for o in options[name] if o[:2] in common]:
+            parts.append(textwrap.fill(f"Shared: {', '.join(shared)}", COLUMNS))
+        shown += f"\n### `{name}`\n\n{_as_text(*parts)}"
     return shown
 
 
-def help_of(name: str) -> str:
-    """What ``--help`` prints."""
-    from click.testing import CliRunner
+def _as_text(*parts: str) -> str:
+    text = "\n\n".join(part.rstrip() for part in parts)
+    return f"```text\n{text}\n```\n"
 
-    program, *words = name.split()
-    done = CliRunner().invoke(main, [*words, "--help"], prog_name=program, terminal_width=COLUMNS)
-    return done.output
+
+def _all_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by what is typed."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for sub in command.list_commands(context):
+        found = command.get_command(context, sub)
+        assert found is not None
+        yield from _all_commands(found, f"{name} {sub}")
+
+
+def _told(command: click.Command) -> list[Told]:
+    context = click.Context(command)
+    found = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)) is not None:
+            names, text = record
+            default = re.search(r"\s*\[default: \(?(?P<is>[^])]+)\)?\]$", text)
+            found.append(Told(names, text[: default.start()] if default else text, default["is"] if default else ""))
+    return found
+
+
+def _paragraphs(command: click.Command) -> list[str]:
+    return inspect.cleandoc(command.help or "").split("\n\n")
+
+
+def _definitions(rows: Sequence[tuple[str, str]]) -> str:
+    formatter = click.HelpFormatter(width=COLUMNS)
+    formatter.write_dl(rows)
+    return formatter.getvalue()
 
 
 def pytest_options() -> str:

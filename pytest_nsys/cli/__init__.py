@@ -17,8 +17,7 @@ from pytest_nsys.cli.group import LazyGroup, show_version
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Look into Nsight Systems traces of GPU training, and keep their performance.
+    """Measure and gate traces of GPU training.
 
-    Exit codes: 0 good; 1 worse or failed; 2 a mistake in the command, or a trace that cannot be read; 3 no
-    data, or nothing comparable.
+    Exit codes: 0 good; 1 worse or failed; 2 a mistake or an unreadable trace; 3 no data, or not comparable.
     """

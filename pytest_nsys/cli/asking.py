@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     import pytest
 
 
-folder_option = click.option("--baseline-dir", metavar="DIR", help="Folder of the baselines, as in the gate run.")
+folder_option = click.option(
+    "--baseline-dir", metavar="DIR", help="Folder of the baselines. Default: as in the gate run."
+)
 
 
 class Asking:

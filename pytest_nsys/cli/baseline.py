@@ -34,19 +34,19 @@ COLUMNS = (*texts("file", "gate", "metric", "labels", "value", "unit"), *numbers
 
 @click.group(cls=ListingGroup)
 def baseline() -> None:
-    """Stored baselines: refresh, calibrate, prune and show them."""
+    """Refresh, calibrate, prune and show stored baselines."""
 
 
 @baseline.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
-@click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeated: its captures.")
+@click.option("--trace", "traces", multiple=True, metavar="PATH", help="The run to accept; repeat for its captures.")
 @measurements_option("--measurements", "trace")
-@click.option("--reason", required=True, help="Why the new normal is right; stored with the rows.")
-@click.option("--only", metavar="NAME", multiple=True, help="This assertion or metric alone (glob; repeatable).")
-@click.option("--all", "all_rows", is_flag=True, help="Write every row, also those within their tolerance.")
-@click.option("--new-only", is_flag=True, help="Add what is not stored; change and drop nothing.")
-@click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted ones, of which {KEPT_RUNS} are kept.")
-@click.option("--ratchet", is_flag=True, help="Write only what improved beyond its tolerance.")
+@click.option("--reason", required=True, help="Why the change is right; stored with the rows.")
+@click.option("--only", metavar="NAME", multiple=True, help="Only this assertion or metric (glob; repeatable).")
+@click.option("--all", "all_rows", is_flag=True, help="Write every row, also within tolerance.")
+@click.option("--new-only", is_flag=True, help="Only add rows; change and drop nothing.")
+@click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
+@click.option("--ratchet", is_flag=True, help="Write only rows that improved beyond tolerance.")
 @folder_option
 @executor_option
 @click.pass_context
@@ -64,8 +64,8 @@ def refresh(
 ) -> None:
     """Write the rows of a run as the baselines of GATE_FILES (or folders of them).
 
-    Writes the rows that moved beyond their tolerance, and prints the old and the new value of each. Refuses a run with
-    an error, without data, or whose structure fails.
+    Writes rows that moved beyond their tolerance, and prints their old and new values. Refuses a run with an error, no
+    data or a structural failure.
     """
     asked = [name.removesuffix("_rows").replace("_", "-") for name, given in modes.items() if given]
     if len(asked) > 1:
@@ -82,7 +82,7 @@ def refresh(
     *("--gate", "gate_files"),
     multiple=True,
     metavar="FILE",
-    help="Gate file or folder of them (repeatable); default: every gate file below the current folder.",
+    help="Gate file or folder of them (repeatable). Default: all below the current folder.",
 )
 @click.option("--reason", metavar="TEXT", help="Stored with the noise.")
 @folder_option
@@ -118,7 +118,7 @@ def calibrate(
 @click.argument("folder", default=BASELINES)
 @format_option
 def show(folder: str, format: Format) -> None:
-    """The stored rows of every baseline below FOLDER (default: baselines/)."""
+    """Print the stored rows of every baseline below FOLDER (default: baselines/)."""
     root = Path(folder)
     if not root.exists():
         raise UsageMistake(f"{root}: there is no such folder: give the folder of the baselines")
@@ -153,15 +153,16 @@ CHANGES = (*texts("file", "metric", "labels"), *numbers("old", "new"), *texts("c
 @baseline.command()
 @click.argument("ref")
 @click.argument("folder", default=BASELINES)
-@click.option("--merge-base", is_flag=True, help="Since the merge base of REF and HEAD, as --nsys-baseline-ref reads.")
-@click.option("--exit-code", is_flag=True, help="End with 1 where something differs, as git diff does.")
+@click.option("--merge-base", is_flag=True, help="Compare with the merge base of REF and HEAD.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 where something differs.")
 @format_option
 @click.pass_context
 def diff(context: click.Context, ref: str, folder: str, merge_base: bool, exit_code: bool, format: Format) -> None:
-    """The rows of the baselines below FOLDER (default: baselines/) that differ between REF and the work tree.
+    """Show stored rows below FOLDER (default: baselines/) that differ between REF and the work tree.
 
-    REF itself is meant, and with --merge-base the commit that REF and HEAD have in common. FOLDER may be gone by now.
-    Exit codes: 0, or 1 where something differs and --exit-code is given; 2 a mistake, or a file that cannot be read.
+    Compares with REF itself, or with --merge-base with the commit that REF and HEAD have in common. FOLDER may be gone.
+
+    Exit codes: 0; 1 with --exit-code where something differs; 2 a mistake or an unreadable file.
     """
     root = Path(os.path.normpath(folder))
     snapshot = snapshot_of(root.absolute(), ref, merge_base=merge_base)
@@ -231,8 +232,8 @@ def _told(change: FileChange) -> str:
 
 @baseline.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="GATE_FILES…")
-@click.option("--dry-run", is_flag=True, help="Say what would be dropped, and drop nothing.")
-@click.option("--orphans", "drop_orphans", is_flag=True, help="Also remove baselines whose gate file is gone.")
+@click.option("--dry-run", is_flag=True, help="Print what would be dropped.")
+@click.option("--orphans", "drop_orphans", is_flag=True, help="Also remove baselines without a gate file.")
 @folder_option
 @click.pass_context
 def prune(
@@ -240,7 +241,7 @@ def prune(
 ) -> None:
     """Drop the stored series that no assertion of GATE_FILES (or folders of them) reads any more.
 
-    Needs no trace. Also names the baselines of gate files that do not exist any more.
+    Needs no trace. Also lists baselines whose gate file is gone.
     """
     found = stores(gate_files, baseline_dir)
     lines: list[str] = []

@@ -45,10 +45,10 @@ class Answer(NamedTuple):
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
 @click.pass_context
 def bisect_exit(context: click.Context, command: tuple[str, ...]) -> None:
-    """Run COMMAND, which runs pytest on gate files, and end as `git bisect run` wants it.
+    """Run COMMAND, which runs pytest on gate files, and exit as `git bisect run` expects.
 
-    0 good; 1 bad: an assertion failed; 125 not to be judged: no build, no trace, no data, another kind of run, within
-    the noise; 129 stop: a mistake in the gate file or the command, or no gate was judged at all.
+    Exit codes: 0 good; 1 bad: an assertion failed; 125 cannot be judged: no build, trace or data, not comparable,
+    within the noise; 129 stop: a mistake in the gate file or the command, or no gate was judged.
     """
     answer = _run(command)
     word = {GOOD: "good", BAD: "bad", SKIP: "cannot be judged"}.get(answer.code, "stop")

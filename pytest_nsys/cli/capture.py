@@ -21,19 +21,19 @@ from pytest_nsys.traces.nsys.report import export_to
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("program", metavar="-- PROGRAM [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--output", metavar="DIR", default="traces", show_default=True, help="Folder of the reports.")
-@click.option("--name", default="step", show_default=True, help="A report is called NAME_node0.nsys-rep.")
+@click.option("--name", default="step", show_default=True, help="Reports are named NAME_node0.nsys-rep.")
 @click.option("--nodes", type=int, metavar="N", help="Capture N nodes of the SLURM allocation, one report each.")
 @click.option("--node", type=int, metavar="K", help="Number of this node, where SLURM does not say.")
-@click.option("--whole-run", is_flag=True, help="Profile from start to end, not what the program marks.")
-@click.option("--nsys-option", "options", multiple=True, metavar="--X=Y", help="Further option of nsys (repeatable).")
-@click.option("--no-export", is_flag=True, help="Leave the report as it is.")
-@click.option("--force", is_flag=True, help="Replace a report that is there.")
-@click.option("--plan", "only_plan", is_flag=True, help="Print what the sizes come to, and run nothing.")
-@click.option("--world-size", "world", type=int, metavar="W", help="GPUs in all.")
+@click.option("--whole-run", is_flag=True, help="Profile the whole program, not only the marked step.")
+@click.option("--nsys-option", "options", multiple=True, metavar="--X=Y", help="Another option of nsys (repeatable).")
+@click.option("--no-export", is_flag=True, help="Do not export the report.")
+@click.option("--force", is_flag=True, help="Replace an existing report.")
+@click.option("--plan", "only_plan", is_flag=True, help="Print the resulting sizes and run nothing.")
+@click.option("--world-size", "world", type=int, metavar="W", help="Number of GPUs.")
 @click.option("--pp", type=int, default=1, show_default=True, help="Pipeline stages.")
 @click.option("--ep", type=int, default=1, show_default=True, help="Expert parallelism.")
 @click.option("--cp", type=int, default=1, show_default=True, help="Context parallelism.")
-@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="GPUs of a node.")
+@click.option("--gpus-per-node", type=int, default=8, show_default=True, help="GPUs per node.")
 def capture(
     program: tuple[str, ...],
     output: str,
@@ -53,9 +53,9 @@ def capture(
 ) -> None:
     """Run PROGRAM under nsys, and export the report.
 
-    Only the step that the program marks is profiled: see pytest_nsys.profiled_step. In a SLURM job step each node
-    captures itself; with --nodes, outside of a step, one is started on all nodes. With --world-size the sizes are
-    checked before anything runs. Exit codes: 0 good; 1 the program failed; 2 no report; 3 nothing was profiled.
+    Profiles only the step that the program marks with pytest_nsys.profiled_step. In a SLURM job step each node captures
+    itself; outside of one, --nodes starts a step on all nodes. --world-size checks the sizes before anything runs.
+    Exit codes: 0 good; 1 the program failed; 2 no report; 3 nothing was profiled.
     """
     job = _placed(job_of(os.environ), node)
     if only_plan or world is not None:

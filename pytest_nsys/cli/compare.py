@@ -58,23 +58,23 @@ SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.su
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[BASE HEAD]")
-@click.option("--base", multiple=True, metavar="PATH", help="A capture of the base; repeated: all of its captures.")
-@click.option("--head", multiple=True, metavar="PATH", help="A capture of the head; repeated: all of its captures.")
+@click.option("--base", multiple=True, metavar="PATH", help="A capture of the base (repeatable).")
+@click.option("--head", multiple=True, metavar="PATH", help="A capture of the head (repeatable).")
 @click.option(
-    "--gate", "gates", multiple=True, metavar="FILE", help="Gate file that judges, or folder of them (repeatable)."
+    "--gate", "gates", multiple=True, metavar="FILE", help="Gate file, or folder of them, that judges (repeatable)."
 )
 @measurements_option("--base-measurements", "capture of the base")
 @measurements_option("--head-measurements", "capture of the head")
-@click.option("--format", type=click.Choice([*FORMATS]), help="Default: text, or what the name of --output ends in.")
-@click.option("--output", metavar="FILE", help="Write the report into this file; one line of it is printed.")
+@click.option("--format", type=click.Choice([*FORMATS]), help="Default: the suffix of --output, else text.")
+@click.option("--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
     "--comparable-on",
     multiple=True,
     type=click.Choice(FIELDS),
-    help="Only this circumstance must agree (repeatable). Default: all of them.",
+    help="Circumstance that must agree (repeatable). Default: all.",
 )
-@click.option("--artifacts", metavar="DIR", help="Write both windows of each failed assertion into this folder.")
-@click.option("-v", "--verbose", is_flag=True, help="Every row, those within their limits as well.")
+@click.option("--artifacts", metavar="DIR", help="Folder for both windows of each failed assertion.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every row, also within limits.")
 @measuring(without=["ranks", "format"])
 @click.pass_context
 def compare(
@@ -94,11 +94,10 @@ def compare(
 ) -> None:
     """Compare two runs, worst regressions first.
 
-    Each is a file, folder or glob (in quotes). With several captures of each side, repeat --base and --head instead:
-    three are told apart by separation, five by a test. Without --gate a built-in set of assertions judges.
+    Each is a file, folder or quoted glob. For several captures a side, repeat --base and --head: three are told
+    apart by separation, five by a test. Without --gate, built-in assertions judge.
 
-    Exit codes: 0 nothing is worse; 1 something is; 2 a mistake, or a trace that cannot be read; 3 the runs are not
-    comparable, or it cannot be decided: no data.
+    Exit codes: 0 nothing is worse; 1 something is; 2 a mistake or an unreadable trace; 3 not comparable, or no data.
     """
     beside = measurements_of(base_measurements, Path()), measurements_of(head_measurements, Path())
     sides = ((), ()) if all(beside) and not (paths or base or head) else _sides(paths, base, head)

@@ -25,13 +25,13 @@ VIEWER = "https://ui.perfetto.dev"
 
 @click.command()
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="FILE", required=True, help="The file to write: NAME.json.gz, or NAME.json.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="File to write: NAME.json.gz or NAME.json.")
 @measuring(without=["format", "executor"])
 def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
     """Write the measured window of a run as a small trace.
 
-    TRACE is a file, folder or glob; several are the files of one run. The file opens in Perfetto and chrome://tracing,
-    and commands and gates take it as a trace: with the same options they measure the same in it.
+    TRACE: files, folders or globs of one run. The cut opens in Perfetto and chrome://tracing. Commands and gates
+    read it as a trace, and with the same options measure the same values.
     """
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])

@@ -54,10 +54,10 @@ DUALPIPE = Demo("DualPipeV", "dualpipe.nsys.yaml", "regressed.sqlite", ("--rank"
 @click.argument("folder", default="nsys-demo")
 @click.option("--dualpipe", is_flag=True, help="A DualPipeV step of four ranks, as Nsight Systems records it.")
 def demo(folder: str, dualpipe: bool) -> None:
-    """Write sample traces, a gate file and its baselines to FOLDER, and say what to type.
+    """Write sample traces, a gate file and its baseline to FOLDER, and print what to type.
 
-    The traces are of a simulated FSDP step of two ranks, as torch.profiler records it: a good one, and the same step
-    with a regression.
+    The traces are simulated: an FSDP step of two ranks, as torch.profiler records it, and the same step with a
+    regression.
     """
     root, shown = Path(folder), DUALPIPE if dualpipe else FSDP
     write_demo(root, shown)

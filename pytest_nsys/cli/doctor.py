@@ -53,10 +53,8 @@ AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 @click.command()
 @click.argument("traces", metavar="[TRACES…]", nargs=-1)
 @convention_option
-@click.option(
-    "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the one that is found."
-)
-@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
+@click.option("--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's.")
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @executor_option
 @click.pass_context
 def doctor(
@@ -67,14 +65,13 @@ def doctor(
     format: str,
     executor: str | None,
 ) -> None:
-    """Say why there is nothing: what is installed, whether pytest loads the plugin here, what TRACES hold.
+    """Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.
 
-    TRACES (files, folders or globs) are one run together. Of them: format and version, ranks, the convention and anchor
-    that are found, bounds of quality that are crossed, and for the metrics of each command whether they have rows, or
-    what capture option is missing.
+    TRACES: files, folders or globs of one run. Shows their format and version, ranks, convention, anchor, crossed
+    quality bounds, and for the metrics of each command whether they have rows or which capture option is missing.
 
-    Exit codes: 0 nothing is missing; 1 something is: the plugin, an anchor, a bound that is crossed; 2 a mistake, or a
-    trace that cannot be read; 3 a trace without kernels.
+    Exit codes: 0 nothing is missing; 1 no plugin, no anchor or a crossed bound; 2 a mistake or an unreadable trace;
+    3 no kernels.
     """
     surroundings, run, code, unreadable = look_around(), None, Exit.GOOD, []
     if traces:

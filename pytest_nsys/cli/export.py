@@ -17,15 +17,13 @@ from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 
 @click.command()
 @click.argument("reports", metavar="REPORT...", nargs=-1, required=True)
-@click.option(
-    "--output", metavar="PATH", help="File of the export of one report, or folder of the exports; default: beside each."
-)
-@click.option("--force", is_flag=True, help="Export again, also over an export that is there.")
+@click.option("--output", metavar="PATH", help="File of one export, or folder of several. Default: beside each report.")
+@click.option("--force", is_flag=True, help="Replace an existing export.")
 def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
     """Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite.
 
-    Commands and gates take reports as they are, and export them to a cache; this is for exports to keep or to carry to
-    a machine without nsys. An export that is there and not older than its report stays as it is.
+    Commands and gates read reports directly and cache the export. Use this to keep an export, or to carry it to a
+    machine without nsys. An export that is newer than its report is kept.
     """
     paths = _reports(reports)
     targets = _targets(paths, output)

@@ -28,20 +28,20 @@ DATABASE = "perf.db"
     "--db",
     "database",
     metavar="PATH",
-    help=f"What --nsys-history wrote, or nsys_history of the ini file, which is not read here. Default: {DATABASE}.",
+    help=f"Database of --nsys-history; nsys_history of the ini file is not read. Default: {DATABASE}.",
 )
 @where_option
-@click.option("--branch", help="Runs of this branch only.")
-@click.option("--gate", help="Runs of this gate file only, as stored; a glob.")
-@click.option("--key", metavar="DIGEST", help="Runs of this key only: its first digits do.")
-@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="The last N runs of each gate and key.")
+@click.option("--branch", help="Only runs of this branch.")
+@click.option("--gate", help="Only runs of this gate file, as stored (glob).")
+@click.option("--key", metavar="DIGEST", help="Only runs of this key: its first digits are enough.")
+@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="Last N runs of each gate and key.")
 @click.option(
     "--format",
     type=click.Choice([form.value for form in Form]),
-    help="Default: table, or what the name of --output ends in. csv has a column per row, for change-point tools; "
-    "otava is the configuration for it.",
+    help="Default: the suffix of --output, else table. csv has one column per row, for change-point tools; otava "
+    "is the configuration for it.",
 )
-@click.option("--output", metavar="FILE", help="Write there instead of to standard output.")
+@click.option("--output", metavar="FILE", help="File to write. Default: standard output.")
 def history(
     metrics: tuple[str, ...],
     database: str | None,
@@ -53,7 +53,7 @@ def history(
     format: str | None,
     output: str | None,
 ) -> None:
-    """The rows of METRICs (all without one) over time, oldest run first."""
+    """Show the rows of METRICs (default: all) over time, oldest run first."""
     read = [(Path(database or DATABASE), "is the history that is read")]
     may_be_yaml = format in (None, Form.OTAVA)
     form = Form(format_of(format, output, SUFFIXES, read, default=Form.TABLE, yaml=may_be_yaml))

@@ -59,9 +59,9 @@ GATES = f"gates{GATE_SUFFIX}"
 @click.command()
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
 @click.option("-o", "--output", default=GATES, show_default=True, help="The gate file to write.")
-@click.option("--convention", help="A built-in name, or a YAML file, instead of the one that fits best.")
-@click.option("--yes", is_flag=True, help="Never ask: take the best. So it is without a terminal, too.")
-@click.option("--force", is_flag=True, help="Overwrite the gate file and its baseline where they exist.")
+@click.option("--convention", help="A built-in name, or a YAML file. Default: the best fit.")
+@click.option("--yes", is_flag=True, help="Never ask: pick the best. Implied without a terminal.")
+@click.option("--force", is_flag=True, help="Overwrite an existing gate file and baseline.")
 @executor_option
 @folder_option
 def init(
@@ -73,10 +73,10 @@ def init(
     executor: str | None,
     baseline_dir: str | None,
 ) -> None:
-    """Write a gate file for a trace, with its baseline: what must stay true, each line with its reason.
+    """Write a gate file and its baseline for a trace, each assertion with its reason.
 
-    Each TRACE is one run (file, folder or glob in quotes); several are captures of one program, whose spread sets the
-    margins, or files of one run where each holds ranks of its own. What is written passes on the trace it came from.
+    Each TRACE is one run (file, folder or quoted glob). Several are captures of one program, whose spread sets the
+    margins, or, where each holds other ranks, files of one run. The gate passes on the traces it was written from.
     """
     asking = Asking(requests=not yes and sys.stdin.isatty() and sys.stdout.isatty(), told=yes)
     path = _target(output, asking, force=force)

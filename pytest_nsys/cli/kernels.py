@@ -26,17 +26,16 @@ from pytest_nsys.reports.kernel_report import COLLECTIVES, CollectiveReport, Ker
 
 @click.command()
 @traces_argument
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps that were taken. Default: the anchors.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of steps. Default: the anchors.")
 @amount(
     *("--step-time", NANOSECONDS, "time, as in 412ms"),
     metavar="TIME",
-    help="How long a step takes without the profiler, as in 412ms.",
+    help="Time of a step without the profiler: 412ms.",
 )
-@click.option("--family", metavar="NAME", help="The single kernels of this family.")
-@click.option("--families", metavar="TABLE", help="maxtext, nvidia, or a YAML file of families and their globs.")
+@click.option("--family", metavar="NAME", help="Show the single kernels of this family.")
+@click.option("--families", metavar="TABLE", help="maxtext, nvidia, or a YAML file: family → globs.")
 @measuring(
     window=RUN,
-    anchor="the range that is a step",
     without=["ranks"],
     no_steady=": `pytest-nsys rows family_ns` takes medians over them",
 )
@@ -48,9 +47,9 @@ def kernels(
     family: str | None,
     families: str | None,
 ) -> None:
-    """Time and launches of each family of kernels, per GPU and step.
+    """Show time and launches of each kernel family, per GPU and step.
 
-    TRACES (files, folders or globs) are one run together.
+    TRACES: files, folders or globs of one run.
     """
     table = None if families is None else built_in_or_read(families, TABLES, "table of families", read_families)
     workload = Workload(steps=steps, step_time_ns=None if step_time is None else round(step_time))
@@ -89,12 +88,12 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
 @click.command()
 @traces_argument
 @peak_option
-@measuring(window=RUN, anchor="the range that repeats", no_steady=": `pytest-nsys rows busbw` takes medians over them")
+@measuring(window=RUN, no_steady=": `pytest-nsys rows busbw` takes medians over them")
 def collectives(asked: MeasureOptions, traces: tuple[str, ...], peak: Fraction | None) -> None:
-    """Bytes, bandwidth and waits of the collectives, by rank, process group and kind.
+    """Show bytes, bandwidth and waits of collectives, by rank, process group and kind.
 
-    TRACES (files, folders or globs) are one run together. Bandwidths are those of the links (busbw), in GB/s of 1e9
-    bytes; a dash is what the traces do not say.
+    TRACES: files, folders or globs of one run. Bandwidth is busbw in GB/s of 1e9 bytes. A dash: the
+    traces do not say.
     """
     measured = ["collective_bytes", "collective_wait_ns"]
     with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as (captures, spec):

@@ -44,18 +44,19 @@ class Linted(NamedTuple):
 
 @click.command()
 @click.argument("gate_files", nargs=-1, required=True, metavar="FILES…")
-@click.option("--upgrade", is_flag=True, help="Also list what newer rules change, with the line to write.")
-@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
+@click.option("--upgrade", is_flag=True, help="List what newer rules change, with the line to write.")
+@click.option("--format", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @folder_option
 @click.pass_context
 def lint(
     context: click.Context, gate_files: tuple[str, ...], upgrade: bool, format: str, baseline_dir: str | None
 ) -> None:
-    """Check gate files (or folders of them), without a trace.
+    """Check gate files (or folders of them) without a trace.
 
-    All mistakes are told, and each file that has none. FILES are searched as pytest does it. With --upgrade stored
-    baselines are read, too: what newer rules would say of the runs behind them. Exits with 2 for mistakes, 1 where
-    something is to be written.
+    Finds FILES as pytest does. Prints every mistake, and each good file. --upgrade also reads the stored baselines and
+    lists what newer rules change for the runs behind them.
+
+    Exit codes: 0 good; 1 --upgrade has lines to write; 2 mistakes.
     """
     found, missed, said = _gate_files(gate_files, baseline_dir)
     linted = [_linted(each, upgrade=upgrade) for each in found]

@@ -18,7 +18,7 @@ COLUMNS = (
 @click.command()
 @format_option
 def metrics(format: Format) -> None:
-    """The metrics: name, unit, direction, dimensions, definition."""
+    """List the metrics: name, unit, direction, dimensions, definition."""
     rows = [
         (m.name, str(m.unit), m.better and str(m.better), m.dimensions, m.definition, m.summary.replace("``", ""))
         for m in METRICS.values()

@@ -193,37 +193,39 @@ def amount(name: str, units: Mapping[str, int], wanted: str, **more: Any) -> Dec
 traces_argument = click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
 convention_option = click.option("--convention", help=CONVENTION_HELP)
 executor_option = click.option(
-    "--executor", metavar="EXECUTOR", help=f"How the traces of a run are read: {WAYS}. Default: {SERIAL}."
+    "--executor", metavar="EXECUTOR", help=f"How to read the traces: {WAYS}. Default: {SERIAL}."
 )
-format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="How rows are printed.")
+format_option = choice("--format", kind=Format, default=Format.TABLE.value, help="Output format.")
 peak_option = amount(
     "--peak",
     {"GB/s": 1},
     "bandwidth, as in 400GB/s",
     metavar="GB/s",
-    help="Bandwidth of the network per GPU, as in 400GB/s.",
+    help="Network bandwidth per GPU: 400GB/s.",
 )
 HOW_MEASURED = ("window", "start", "end", "span", "kernels", "convention", "anchor")
 """The options that say what is measured, and how."""
 
 
-def _shared(window: str, anchor: str) -> dict[str, Decorator]:
+def _shared(window: str) -> dict[str, Decorator]:
     """Every shared option, under the name of its value."""
     return {
         "ranks": click.option(
-            *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="This rank only (repeatable)."
+            *("--rank", "ranks"), type=int, metavar="N", multiple=True, help="Only this rank (repeatable)."
         ),
-        "window": click.option("--window", help=f"What is measured: {_WINDOW_HELP} Default: {window}."),
-        "start": click.option("--start", type=int, metavar="NS", help="With --end: this span of every rank."),
-        "end": click.option("--end", type=int, metavar="NS", help="End of that span."),
-        "span": choice("--span", kind=Span, help="The anchor's own range, or its period."),
+        "window": click.option("--window", show_default=window, help=f"What to measure: {_WINDOW_HELP}"),
+        "start": click.option("--start", type=int, metavar="NS", help="Start of a span; needs --end."),
+        "end": click.option("--end", type=int, metavar="NS", help="End of the span."),
+        "span": choice("--span", kind=Span, help="The window: the anchor's range, or its period."),
         "kernels": choice(
             "--kernels",
             kind=KernelsMode,
-            help="Which kernels are in the window: inside it on the GPU, cut at its edges, or launched in it.",
+            help="Kernels to measure: inside the window, cut at its edges, or launched in it.",
         ),
         "convention": convention_option,
-        "anchor": click.option("--anchor", help=f"Pattern (% is the wildcard) of {anchor}."),
+        "anchor": click.option(
+            "--anchor", help="Pattern (% is the wildcard) of the range that repeats, instead of the convention's."
+        ),
         "format": format_option,
         "executor": executor_option,
     }
@@ -232,16 +234,14 @@ def _shared(window: str, anchor: str) -> dict[str, Decorator]:
 def measuring(
     *,
     window: str = MEDIAN,
-    anchor: str = "the range that repeats, instead of the convention's",
     without: Collection[str] = (),
     no_steady: str = "",
 ) -> Decorator:
     """Give a command the shared options but those ``without``; it gets them as ``asked``.
 
-    ``window`` is the default, ``anchor`` says what the anchor is to the command. ``no_steady`` is said of many windows
-    by a command that measures one.
+    ``window`` is the default. ``no_steady`` is said of many windows by a command that measures one.
     """
-    shared = {name: option for name, option in _shared(window, anchor).items() if name not in without}
+    shared = {name: option for name, option in _shared(window).items() if name not in without}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -291,7 +291,7 @@ def _canonical(window: str) -> str:
 
 def measurements_option(name: str, of: str) -> Decorator:
     """An option that names files of measurements; the command gets them under its name with blanks underlined."""
-    text = f"JSON of values that the program wrote down, a file or glob beside each {of}; repeated: in their order."
+    text = f"JSON with values of the program: one file or glob per {of}, in their order."
     return click.option(name, multiple=True, metavar="FILE", help=text)
 
 
@@ -299,7 +299,7 @@ where_option = click.option(
     *("--where", "where"),
     multiple=True,
     metavar="DIM=VALUE",
-    help="Rows of this label only. Repeated for one dimension: any of them; for several: all.",
+    help="Only rows with this label (repeatable: any label of a dimension, all dimensions).",
 )
 
 

@@ -44,10 +44,14 @@ SPENDING = (
 
 @click.command()
 @traces_argument
-@click.option("--stage0", metavar="PATTERN", multiple=True, help="Ranges (% is the wildcard) of the first stage.")
-@click.option("--stage1", metavar="PATTERN", multiple=True, help="Ranges of the second stage. All are repeatable.")
-@click.option("--warmup", type=click.IntRange(0), metavar="N", help="Units at the start to leave out. Default: 10.")
-@click.option("--block", "blocks", metavar="PATTERN", multiple=True, help="Ranges whose share of the period to tell.")
+@click.option(
+    "--stage0", metavar="PATTERN", multiple=True, help="Ranges (% is the wildcard) of the first stage (repeatable)."
+)
+@click.option("--stage1", metavar="PATTERN", multiple=True, help="Ranges of the second stage (repeatable).")
+@click.option("--warmup", type=click.IntRange(0), metavar="N", help="Units to skip at the start. Default: 10.")
+@click.option(
+    "--block", "blocks", metavar="PATTERN", multiple=True, help="Ranges whose share of the period to show (repeatable)."
+)
 @click.option("--gate", metavar="FILE", help="Take stages, warm-up and blocks from this gate file.")
 @measuring(no_steady=": pick one unit, of which launches and gaps are told")
 def pipeline(
@@ -59,10 +63,10 @@ def pipeline(
     blocks: tuple[str, ...],
     gate: str | None,
 ) -> None:
-    """How well the two stages of a pipeline overlap.
+    """Show how well the two stages of a pipeline overlap.
 
-    TRACES (files, folders or globs) are one run together. A unit of work is the period of the anchor; launches, gaps
-    and synchronisations are those of one unit, which --window picks.
+    TRACES: files, folders or globs of one run. A unit of work is one period of the anchor. --window picks
+    the unit whose launches, gaps and synchronisations are shown.
     """
     workload = _stated(stage0, stage1, warmup, blocks, gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]

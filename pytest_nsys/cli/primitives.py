@@ -53,9 +53,9 @@ def _by_pid(ranks: Iterable[Rank]) -> list[Rank]:
 
 @_primitive
 def setup(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """The ranks of a run, and the setup label of each.
+    """List the ranks of a run and their setup labels.
 
-    TRACES (files, folders or globs) are one run together.
+    TRACES: files, folders or globs of one run.
     """
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
@@ -75,9 +75,9 @@ def _setup_row(rank: Rank) -> Row:
 
 @_primitive
 def window(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """The window that each rank is measured in.
+    """Show the window that each rank is measured in.
 
-    TRACES (files, folders or globs) are one run together.
+    TRACES: files, folders or globs of one run.
     """
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
@@ -119,9 +119,9 @@ def _json_windows(windows: Sequence[RankWindow]) -> list[dict[str, object]]:
 
 @_primitive
 def streams(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
-    """What each stream did in the window, and what it is for.
+    """Show what each stream ran in the window, and its purpose.
 
-    TRACES (files, folders or globs) are one run together.
+    TRACES: files, folders or globs of one run.
     """
     with asked.one_run(traces, metrics=["comm_streams"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)
@@ -138,11 +138,11 @@ def _stream_rows(w: RankWindow) -> Iterator[Row]:
 
 
 @_primitive
-@click.option("--stage", "stages", multiple=True, help="This stage only (repeatable); 'none': kernels without one.")
+@click.option("--stage", "stages", multiple=True, help="Only this stage (repeatable); none: kernels without a stage.")
 def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, ...]) -> None:
-    """How well each stage hides its communication.
+    """Show how much of its communication each stage overlaps with compute.
 
-    TRACES (files, folders or globs) are one run together.
+    TRACES: files, folders or globs of one run.
     """
     with asked.one_run(traces, metrics=["overlap"]) as (captures, spec):
         windows = _measured(asked, captures.runs[0], spec)

@@ -24,25 +24,24 @@ MEASURED = ("iteration_ns", "wall_overlap_all", "wall_exposed_all_ns", "collecti
 
 @click.command()
 @click.argument("runs", metavar="DIR")
-@click.option("--config", required=True, metavar="FILE", help="The configuration of TorchTitan (TOML) of the runs.")
+@click.option("--config", required=True, metavar="FILE", help="TorchTitan configuration (TOML) of the runs.")
 @click.option(
     *("-o", "--output"),
     default=".",
     metavar="FOLDER",
-    help="Where the reports are written, - for standard output. Default: this folder.",
+    help="Folder of the reports; - prints them. Default: this folder.",
 )
 @peak_option
 @measuring(
     window=RUN,
-    anchor="the range that is a step",
     without=["ranks", "start", "end", "span", "kernels", "format"],
     no_steady=", and a report is of one",
 )
 def report(asked: MeasureOptions, runs: str, config: str, output: str, peak: Fraction | None) -> None:
-    """Throughput, overlap, network load and traffic of a run, as a page of text.
+    """Write throughput, overlap, network load and traffic of a run as text.
 
-    DIR is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or a folder each. A report
-    is called TIME_MODEL_dpXxY_tpZ_gpuN.txt after the traces' own time in UTC; none is written over another.
+    DIR is one run (a folder or file of traces), or holds several: iteration_N of TorchTitan, or one folder per run. A
+    report is named TIME_MODEL_dpXxY_tpZ_gpuN.txt, by the traces' own time in UTC, and never overwrites another.
     """
     try:
         workload = read_config(Path(config))

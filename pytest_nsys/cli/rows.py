@@ -34,7 +34,7 @@ from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
     *("--trace", "named"),
     metavar="PATH",
     multiple=True,
-    help="A capture, for a path that is called like a metric (repeatable).",
+    help="A capture whose path reads like a metric (repeatable).",
 )
 @measurements_option("--measurements", "trace")
 @where_option
@@ -46,10 +46,10 @@ def rows(
     measurements: tuple[str, ...],
     where: tuple[str, ...],
 ) -> None:
-    """The rows of metrics.
+    """Print the rows of metrics.
 
-    Each of TRACES (a file, folder or glob) is a capture, and values are medians over them; those of different ranks are
-    one run together. "measured NAME" is read from --measurements, beside traces or without any.
+    Each of TRACES (a file, folder or glob) is a capture; values are medians over captures. Files of different ranks are
+    one run. "measured NAME" comes from --measurements, with or without traces.
     """
     names = [word for word in words if word in METRICS or not _is_path(word)]
     metrics = [metric_of(name) for name in dict.fromkeys(names)]

@@ -49,8 +49,8 @@ Named = str | os.PathLike[str] | Convention
 """A built-in name, a YAML file, or the convention itself."""
 
 CONVENTION_HELP = (
-    "A built-in name, or a YAML file: a convention alone, or a gate file, for the one in it. Default: auto, which "
-    "finds convention and anchor in the trace."
+    "A built-in name, a YAML file of a convention, or a gate file. Default: auto, which finds convention and anchor "
+    "in the trace."
 )
 
 

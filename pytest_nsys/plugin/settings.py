@@ -200,8 +200,8 @@ def _check_of_update(config: pytest.Config, setting: Setting) -> None:
 _TABLE = (
     Setting(
         "nsys_trace",
-        "trace to judge (file, folder or glob: one run). Repeated: captures of one program; rows are medians. "
-        "Write --nsys-trace=PATH, with the equals sign.",
+        "trace to judge: a file, folder or glob is one run. Repeat for captures of one program: rows are medians. "
+        "Write the equals sign.",
         "PATH",
         ini="traces to judge, one capture a line, relative to the ini file",
         many=True,
@@ -210,13 +210,13 @@ _TABLE = (
     ),
     Setting(
         "nsys_strict",
-        "fail gate files for which no trace is given, in place of skipping them; where CI is set they always fail",
-        ini="fail gate files for which no trace is given, as --nsys-strict does",
+        "fail gate files without a trace instead of skipping them; implied where CI is set",
+        ini="fail gate files without a trace",
     ),
     Setting(
         "nsys_measurements",
-        "JSON of values that the training program or a benchmark wrote down, for sentences such as 'measured mfu >= "
-        "45%': a file or glob beside each capture, in the order of the traces. Repeated: one for each capture.",
+        "JSON with values of the program, for sentences such as 'measured mfu >= 45%': a file or glob. Repeat for each "
+        "capture, in the order of the traces.",
         "FILE",
         ini="measurements, those of one capture a line, relative to the ini file",
         many=True,
@@ -225,8 +225,8 @@ _TABLE = (
     ),
     Setting(
         "nsys_against",
-        "trace of the base, in place of the stored baselines: every assertion with a baseline is held against it. "
-        "Repeated: its captures; five or more on each side are tested.",
+        "trace of the base, which replaces the stored baselines. Repeat for its captures; with five or more a side a "
+        "test decides.",
         "PATH",
         many=True,
         filled=True,
@@ -234,7 +234,7 @@ _TABLE = (
     ),
     Setting(
         "nsys_against_measurements",
-        "measurements of the base, beside the captures of --nsys-against in their order, or alone",
+        "measurements of the base: one per --nsys-against in its order, or alone",
         "FILE",
         many=True,
         filled=True,
@@ -242,9 +242,9 @@ _TABLE = (
     ),
     Setting(
         "nsys_executor",
-        "how the traces of a run are read: serial (default), processes:N on this machine, or dask:ADDRESS",
+        "how to read the traces: serial (default), processes:N, or dask:ADDRESS",
         "EXECUTOR",
-        ini="how the traces of a run are read, as --nsys-executor says it",
+        ini="how to read the traces",
         check=_check_executor,
     ),
     Setting(
@@ -255,17 +255,15 @@ _TABLE = (
     ),
     Setting(
         "nsys_baseline_ref",
-        "read the baselines from git as they were at the merge base of REF and HEAD (REF: origin/main), so that a "
-        "branch that rewrites them is not its own judge",
+        "judge by the baselines at the git merge base of REF (origin/main) and HEAD, not by those of the branch",
         "REF",
-        ini="ref whose merge base with HEAD the baselines are read from",
+        ini="ref whose merge base with HEAD has the baselines",
         check=_check_ref,
     ),
     Setting(
         "nsys_gate_changes",
-        "with --nsys-baseline-ref: whether a branch that loosens the gate files of the merge base is told of it "
-        "(warn, default) or fails",
-        ini="warn or fail, as --nsys-gate-changes says it",
+        "with --nsys-baseline-ref: warn (default) or fail where the branch loosens a gate file",
+        ini="warn or fail",
         choices=("warn", "fail"),
         check=_check_gate_changes,
     ),
@@ -277,29 +275,28 @@ _TABLE = (
     Setting("nsys_reason", "why the baselines change; stored with them", "TEXT", check=_check_of_update),
     Setting(
         "nsys_update_mode",
-        "which rows --nsys-update-baselines writes: those that moved beyond their tolerance (default), all, only "
-        "what is not stored, the run as one more accepted run, only what improved, or the noise of five or more "
-        "captures",
+        "what --nsys-update-baselines writes: rows beyond their tolerance (default), all, only new rows, one more "
+        "accepted run, only improvements, or the noise of five or more captures",
         choices=UPDATE_MODES,
         check=_check_of_update,
     ),
     Setting(
         "nsys_update_only",
-        "write the rows of this assertion or metric alone (name or glob; repeatable), and judge the others",
+        "write only the rows of this assertion or metric (name or glob; repeatable), and judge the others",
         "NAME",
         many=True,
         check=_check_of_update,
     ),
     Setting(
         "nsys_json",
-        "write every assertion with all of its rows as JSON (its schema is in the package), whatever the verdicts",
+        "write every assertion with all rows as JSON",
         "FILE",
         filled=True,
         writes="pytest_nsys.reports.session.json_report:report_text",
     ),
     Setting(
         "nsys_summary",
-        "append a summary in Markdown, under 1 MiB, as $GITHUB_STEP_SUMMARY takes it, whatever the verdicts",
+        "append a Markdown summary under 1 MiB, as for $GITHUB_STEP_SUMMARY",
         "FILE",
         filled=True,
         writes="pytest_nsys.reports.session.markdown:summary",
@@ -307,30 +304,29 @@ _TABLE = (
     ),
     Setting(
         "nsys_html",
-        "write one page: verdicts, margins, causes, timelines, trend",
+        "write the HTML page: verdicts, margins, causes, timelines, trend",
         "FILE",
         filled=True,
         writes="pytest_nsys.plugin.page_report:page_text",
     ),
     Setting(
         "nsys_annotate",
-        "print GitHub annotations at the lines of the gate files, at most ten of each kind",
+        "print GitHub annotations at gate file lines, at most ten of each kind",
         starts="reporting",
     ),
     Setting(
         "nsys_artifacts",
-        "write the window of each failed assertion into this folder, as a small trace for Perfetto; with "
-        "--nsys-against that of the base beside it",
+        "write the window of each failed assertion into this folder as a small trace, with --nsys-against both sides",
         "DIR",
-        ini="folder of failed assertions' windows, relative to the ini file",
+        ini="folder of the windows of failed assertions, relative to the ini file",
         filled=True,
         starts="artifacts",
     ),
     Setting(
         "nsys_history",
-        "SQLite database that gets the rows and verdicts of this session, with commit and branch",
+        "add the rows and verdicts of this session to this SQLite database",
         "PATH",
-        ini="database of every session's rows, relative to the ini file",
+        ini="SQLite database of all sessions, relative to the ini file",
         filled=True,
         starts="recorder",
     ),
