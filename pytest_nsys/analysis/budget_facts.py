@@ -8,9 +8,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TypedDict
+from typing import TypedDict, cast
 
-from pytest_nsys.analysis.blocking import Blocked, Budget
+from pytest_nsys.analysis.blocking import Budget
 from pytest_nsys.analysis.budget import compute_absent_ns
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
@@ -86,8 +86,8 @@ class Edges(TypedDict):
 class BudgetFacts(Edges):
     """The budget of one window of one rank. Times are ns; None: the trace does not say, or nothing communicates.
 
-    ``at_least``: more may have been blocked, for not every edge is known, or the copies are not. ``producers`` and
-    ``before`` are the largest.
+    What :class:`Budget` has under the same name is that. ``at_least``: more may have been blocked, for not every edge
+    is known, or the copies are not. ``producers`` and ``before`` are the largest.
     """
 
     window_ns: int
@@ -109,61 +109,27 @@ class BudgetFacts(Edges):
 
 def edges_of(budget: Budget) -> Edges:
     """What is known of the edges of a budget."""
-    return Edges(
-        device_busy_ns=budget.device_busy_ns,
-        gaps=budget.gaps,
-        gaps_without_launch=budget.gaps_without_launch,
-        graph_gaps=budget.graph_gaps,
-        contradicted=budget.contradicted,
-        waits_recorded=budget.waits_recorded,
-        waits=budget.waits,
-        waits_joined=budget.waits_joined,
-    )
+    return cast(Edges, {name: getattr(budget, name) for name in Edges.__annotations__})
 
 
 def facts_of(budget: Budget) -> BudgetFacts:
     """The budget as plain data. Raises NoRows for a window that takes no time: it has no shares."""
     if not budget.window_ns:
         raise NoRows("the window takes no time: its only kernels are of length 0")
-    return BudgetFacts(
-        **edges_of(budget),
-        window_ns=budget.window_ns,
-        device_idle_ns=budget.device_idle_ns,
-        compute_busy_ns=budget.compute_busy_ns,
-        compute_absent_ns=budget.compute_absent_ns,
-        comm_alone_ns=budget.comm_alone_ns,
-        launch_starved_ns=budget.launch_starved_ns,
-        tail_ns=budget.tail_ns,
-        in_syncs=dict(budget.in_syncs),
-        blocking_ns={kind: budget.blocking_ns.get(kind, 0) for kind in BLOCKED},
-        blocking_comm_ns=dict(budget.blocking_comm_ns),
-        blocking_comm_max_ns=budget.blocking_comm_max_ns,
-        dependency_stalled_ns=budget.dependency_stalled_ns,
-        at_least=budget.lower_bound or budget.device_busy_ns is None,
-        producers=[_blocking(each) for each in budget.producers()[:MOST]],
-        before=_before(budget),
-    )
-
-
-def _blocking(each: Blocked) -> Blocking:
-    return Blocking(
-        kind=each.kind,
-        name=each.name,
-        stage=each.stage,
-        waiting=each.waiting,
-        ns=each.ns,
-        gaps=each.gaps,
-    )
+    own = {
+        "blocking_ns": {kind: budget.blocking_ns.get(kind, 0) for kind in BLOCKED},
+        "at_least": budget.lower_bound or budget.device_busy_ns is None,
+        "producers": [each._asdict() for each in budget.producers()[:MOST]],
+        "before": _before(budget),
+    }
+    names = BudgetFacts.__annotations__
+    return cast(BudgetFacts, {name: own[name] if name in own else getattr(budget, name) for name in names})
 
 
 def _before(budget: Budget) -> list[Before]:
     """What the parts of gaps that no producer explains lay before, the longest first."""
     found = ((Part.STARVED, budget.launched_late()), (Part.STALLED, budget.stalled()))
-    each = [
-        Before(part=part.value, waiting=late.waiting, stage=late.stage, ns=late.ns, gaps=late.gaps)
-        for part, some in found
-        for late in some[:MOST]
-    ]
+    each = [cast(Before, {"part": part.value, **late._asdict()}) for part, some in found for late in some[:MOST]]
     return sorted(each, key=lambda one: (-one["ns"], one["part"], one["waiting"], one["stage"]))[:MOST]
 
 
