@@ -83,6 +83,11 @@ class Columns:
         self.transfer_start, self.transfer_end, self.transfer_correlation = array("q"), array("q"), array("q")
         self.transfer_place, self.transfer_kind, self.transfer_name = array("i"), array("q"), array("i")
         self.transfer_places = Places()
+        self._kernels = self.kernel_start, self.kernel_end, self.kernel_correlation, self.kernel_place, self.kernel_name
+        self._calls = self.call_start, self.call_end, self.call_thread, self.call_name, self.call_correlation
+        self._ranges = self.range_start, self.range_end, self.range_thread, self.range_name
+        of_transfers = self.transfer_start, self.transfer_end, self.transfer_correlation, self.transfer_place
+        self._transfers = *of_transfers, self.transfer_name, self.transfer_kind
         self.waits: list[Wait] = []
         self.damaged: dict[str, TraceError] = {}
         self.call_pids: set[int] = set()
@@ -120,69 +125,44 @@ class Columns:
     # -- column by column
 
     def _add_kernels(self, events: Sequence[Any]) -> None:
-        names = [event.name for event in events]
-        if "" in names:
+        if "" in [event.name for event in events]:
             raise ValueError("no name")
-        nodes, numbers = bytes([bool(event.args.graph_node) for event in events]), self.names
-        start, end, correlation, place = self._on_gpu(events, self.places)
-        self.kernel_start.extend(start)
-        self.kernel_end.extend(end)
-        self.kernel_correlation.extend(correlation)
-        self.kernel_place.extend(place)
-        self.kernel_name.fromlist([numbers[name] for name in names])
+        nodes = bytes([bool(event.args.graph_node) for event in events])
+        _extend(self._kernels, *self._on_gpu(events, self.places))
         self.graph_node.extend(nodes)
 
     def _add_transfers(self, events: Sequence[Any]) -> None:
-        kind, numbers = TRANSFER_KINDS[events[0].cat], self.names
-        start, end, correlation, place = self._on_gpu(events, self.transfer_places)
-        self.transfer_start.extend(start)
-        self.transfer_end.extend(end)
-        self.transfer_correlation.extend(correlation)
-        self.transfer_place.extend(place)
-        self.transfer_kind.extend(array("q", [kind]) * len(events))
-        self.transfer_name.fromlist([numbers[str(event.name)] for event in events])
+        kind = TRANSFER_KINDS[events[0].cat]
+        _extend(self._transfers, *self._on_gpu(events, self.transfer_places), array("q", [kind]) * len(events))
 
-    def _on_gpu(self, events: Sequence[Any], numbers: Places) -> tuple[Column, Column, Column, Column]:
-        """Start, end, correlation and place of each."""
-        _only_complete(events)
-        args = [event.args for event in events]
-        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
-        places = [(each.device, each.context, each.stream) for each in args]
+    def _on_gpu(self, events: Sequence[Any], numbers: Places) -> tuple[Column, ...]:
+        """Start, end, correlation, place and name of each."""
+        start, end = _spans(events)
+        places = [(each.device, each.context, each.stream) for each in (event.args for event in events)]
         different = dict.fromkeys(places)
         for device, context, stream in different:
             if not all(type(n) is int and NO_LAUNCH < n < OPEN_END_NS for n in (device, context or 0, stream)):
                 raise ValueError("a lane to be worked out")
-        ends, correlations, column = _ends(starts, lengths), _correlations(args), array("q", starts)
+        correlations = _correlations(events)
         lanes = {(d, c, s): numbers[d, c or 0, s] for d, c, s in different}
-        return column, ends, correlations, array("i", [lanes[place] for place in places])
+        names = array("i", [self.names[event.name] for event in events])
+        return start, end, correlations, array("i", [lanes[place] for place in places]), names
 
     def _add_calls(self, events: Sequence[Any]) -> None:
-        _only_complete(events)
-        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
-        threads = array("q", [event.tid for event in events])
-        ends, column = _ends(starts, lengths), array("q", starts)
-        correlations = _correlations([event.args for event in events])
-        pids, numbers = _numbers({event.pid for event in events}), self.names
-        names = [numbers[event.name] for event in events]
-        self.call_start.extend(column)
-        self.call_end.extend(ends)
-        self.call_thread.extend(threads)
-        self.call_correlation.extend(correlations)
-        self.call_name.fromlist(names)
-        self.call_pids |= pids
+        correlations = _correlations(events)
+        _extend(self._calls, *self._on_cpu(events, self.call_pids), correlations)
 
     def _add_ranges(self, events: Sequence[Any]) -> None:
-        _only_complete(events)
-        starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
+        _extend(self._ranges, *self._on_cpu(events, self.range_pids))
+
+    def _on_cpu(self, events: Sequence[Any], pids: set[int]) -> tuple[Column, ...]:
+        """Start, end, thread and name of each; last of all ``pids`` get those of their processes."""
+        start, end = _spans(events)
         threads = array("q", [event.tid for event in events])
-        ends, column = _ends(starts, lengths), array("q", starts)
-        pids, numbers = _numbers({event.pid for event in events}), self.names
-        names = [numbers[event.name] for event in events]
-        self.range_start.extend(column)
-        self.range_end.extend(ends)
-        self.range_thread.extend(threads)
-        self.range_name.fromlist(names)
-        self.range_pids |= pids
+        own = _numbers({event.pid for event in events})
+        names = array("i", [self.names[event.name] for event in events])
+        pids |= own
+        return start, end, threads, names
 
     # -- one by one
 
@@ -217,11 +197,10 @@ class Columns:
         self, start: int, end: int, correlation: int, place: tuple[int, int, int], name: str, graph_node: bool
     ) -> None:
         """One more kernel; its place is device, context and stream."""
-        self.kernel_start.append(start)
-        self.kernel_end.append(end)
-        self.kernel_correlation.append(correlation)
-        self.kernel_place.append(self.places[place])
-        self.kernel_name.append(self.names[name])
+        for column, value in zip(
+            self._kernels, (start, end, correlation, self.places[place], self.names[name]), strict=True
+        ):
+            column.append(value)
         self.graph_node.append(graph_node)
 
     def _add_transfer(self, event: Any, kind: int) -> None:
@@ -239,12 +218,10 @@ class Columns:
         self, start: int, end: int, correlation: int, place: tuple[int, int, int], kind: int, name: str
     ) -> None:
         """One more copy or memset; its place is device, context and stream."""
-        self.transfer_start.append(start)
-        self.transfer_end.append(end)
-        self.transfer_correlation.append(correlation)
-        self.transfer_place.append(self.transfer_places[place])
-        self.transfer_kind.append(kind)
-        self.transfer_name.append(self.names[name])
+        for column, value in zip(
+            self._transfers, (start, end, correlation, self.transfer_places[place], self.names[name], kind), strict=True
+        ):
+            column.append(value)
 
     def _end_for_who_asks(self, event: Any, what: str, start: int) -> int:
         """Its end; where that cannot be read its start, and the damage is kept for those who ask for such an end."""
@@ -263,11 +240,8 @@ class Columns:
 
     def put_call(self, start: int, end: int, thread: int, correlation: int, name: str) -> None:
         """One more call of the API."""
-        self.call_start.append(start)
-        self.call_end.append(end)
-        self.call_thread.append(thread)
-        self.call_correlation.append(correlation)
-        self.call_name.append(self.names[name])
+        for column, value in zip(self._calls, (start, end, thread, self.names[name], correlation), strict=True):
+            column.append(value)
 
     def _add_range(self, event: Any) -> None:
         start = self._time(event, "range", event.ts)
@@ -282,10 +256,8 @@ class Columns:
 
     def put_range(self, start: int, end: int, thread: int, name: str) -> None:
         """One more range."""
-        self.range_start.append(start)
-        self.range_end.append(end)
-        self.range_thread.append(thread)
-        self.range_name.append(self.names[name])
+        for column, value in zip(self._ranges, (start, end, thread, self.names[name]), strict=True):
+            column.append(value)
 
     def _add_wait(self, event: Any) -> None:
         """A stream-wait; the place of its record is what the call of that correlation says."""
@@ -355,19 +327,23 @@ def arrow_starts(events: Sequence[Event], wanted: Set[int]) -> Iterator[tuple[in
                 continue  # then it says nothing of a launch
 
 
-def _only_complete(events: Sequence[Any]) -> None:
+def _extend(columns: Sequence[Column], *parts: Column) -> None:
+    for column, part in zip(columns, parts, strict=True):
+        column.extend(part)
+
+
+def _spans(events: Sequence[Any]) -> tuple[Column, Column]:
+    """When each begins and ends. Raises ValueError where one is no event with a length."""
     if {event.ph for event in events} - {"X"}:
         raise ValueError("events of other phases")
-
-
-def _ends(starts: Sequence[int], lengths: Sequence[int]) -> array[int]:
+    starts, lengths = column_of_ns([event.ts for event in events]), column_of_ns([event.dur for event in events])
     if lengths and not 0 <= min(lengths) <= max(lengths) < OPEN_END_NS:
         raise ValueError("ends before it starts, or never")
-    return array("q", map(add, starts, lengths))
+    return array("q", starts), array("q", map(add, starts, lengths))
 
 
-def _correlations(args: Sequence[Any]) -> array[int]:
-    found = [each.correlation for each in args]
+def _correlations(events: Sequence[Any]) -> Column:
+    found = [event.args.correlation for event in events]
     return array("q", [NO_LAUNCH if c is None else c for c in found] if None in found else found)
 
 
