@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import combinations, starmap
 from pathlib import Path
@@ -29,6 +30,8 @@ from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
 from pytest_nsys.core.words import from_here
 
+_SECOND_NS = 1_000_000_000
+
 
 class Mesh(NamedTuple):
     """Coordinates by rank number, and the size of each axis."""
@@ -43,6 +46,15 @@ class Captures:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = tuple(runs)
         self.convention = runs[0].convention
+
+    @property
+    def began(self) -> datetime | None:
+        """When the first trace of the first capture began, in UTC; None where none says."""
+        found = [facts.started_ns for facts in self.runs[0].facts if facts.started_ns is not None]
+        try:
+            return datetime.fromtimestamp(min(found) // _SECOND_NS, UTC) if found else None
+        except (ValueError, OverflowError, OSError):
+            return None
 
     def spec(self, window: str, span: Span | None = None, kernels: KernelsMode | None = None) -> WindowSpec:
         """A window spec, with what is left open as the convention has it."""

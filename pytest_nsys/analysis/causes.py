@@ -71,11 +71,13 @@ class BudgetChange(NamedTuple):
 
     parts: tuple[tuple[Part, int], ...]
     kernel: tuple[str, int] | None
+    before_ns: int
+    now_ns: int
 
     @property
     def change_ns(self) -> int:
         """By how much the window is longer."""
-        return sum(change for _, change in self.parts)
+        return self.now_ns - self.before_ns
 
 
 def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
@@ -90,7 +92,8 @@ def budget_change(was: Breakdown, now: Breakdown) -> BudgetChange | None:
     before, after = was.walls[Wall.COMPUTE], now.walls[Wall.COMPUTE]
     moved = [(name, after.get(name, 0) - before.get(name, 0)) for name in sorted({*before, *after} - {UNNAMED})]
     along = [(name, by) for name, by in moved if by * longer > 0]
-    return BudgetChange(parts, max(along, key=lambda kernel: abs(kernel[1]), default=None))
+    lengths = [sum(side.values()) for side in sums]
+    return BudgetChange(parts, max(along, key=lambda kernel: abs(kernel[1]), default=None), *lengths)
 
 
 class Explanation(NamedTuple):

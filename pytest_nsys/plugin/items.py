@@ -125,14 +125,16 @@ class GateItem(JudgedItem):
 
     def _keep(self, record: Record, verdict: Verdict | None = None) -> None:
         """The record of the verdict, with what was judged as far as that is known."""
-        key: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         with contextlib.suppress(NsysError):  # which is why there is no verdict
             if self._context is not None:
-                key = self._context.captures.key(self._context.gate.run).as_json()
+                captures = self._context.captures
+                known = {"began": f"{captures.began:%Y-%m-%d %H:%M}" if captures.began is not None else ""}
+                known["key"] = captures.key(self._context.gate.run).as_json()
         told = session_of(self.config).told
         lines = tuple(map(told, record.explanation))
         record = replace(record, message=told(record.message), explanation=lines)
-        self.record = replace(record, traces=session_of(self.config).traces(self.gate), key=key)
+        self.record = replace(record, traces=session_of(self.config).traces(self.gate), **known)
         self.user_properties.extend(record.properties())
         self._remember(record.outcome, record.message, verdict)
 

@@ -5,22 +5,23 @@ The process that judges has the traces and draws nothing: it hands plain data to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.core.exact import exact_value
-from pytest_nsys.core.words import place_words
+from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
-from pytest_nsys.reports.page.plots import Panel, Point, panel_svg
-from pytest_nsys.reports.page.session_page import session_page, worst_first
-from pytest_nsys.reports.session.digest import Digest, name_of
+from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
+from pytest_nsys.reports.page.session_page import session_page
+from pytest_nsys.reports.session.digest import Digest, name_of, worst_first
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
+from pytest_nsys.tools.revision import revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.references import OtherRun
 
@@ -43,11 +44,30 @@ def draw(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictur
 
 def page_text(digest: Digest) -> str:
     """The page of a session, whose history has not got it yet."""
-    return session_page(digest, *_trend(digest))
+    panels, why = _trend(digest)
+    plots = [panel_svg(panel, f"trend-{number}") for number, panel in enumerate(panels, 1)]
+    return session_page(digest, [*_facts(digest), *map(_spark, panels[:1])], plots, why)
 
 
-def _trend(digest: Digest) -> tuple[Sequence[str], str]:
-    """A plot of each worst row that the history knows, what failed first; else why there is none."""
+def _facts(digest: Digest) -> Iterator[str]:
+    """Of what the page is: the commit that is checked out, when it was traced; nothing that is not known."""
+    revision = revision_of(digest.checkout) if digest.checkout is not None and digest.records else None
+    if revision is not None and revision.commit is not None:
+        changed = " with local changes" if revision.dirty else ""
+        branch = f" on {printable(revision.branch, 100)}" if revision.branch else ""
+        yield f"commit {revision.commit[:10]}{changed}{branch}"
+    dates = sorted({record["began"] for record in digest.records if record["began"]})
+    if dates:
+        yield f"traced {dates[0]} UTC"
+
+
+def _spark(panel: Panel) -> str:
+    values = [point.value for point in panel.points]
+    return f"trend {sparkline(values)} {panel.title}, last {counted(len(values), 'run')}"
+
+
+def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
+    """The past of each worst row that the history knows, what failed first; else why there is none."""
     path = digest.history
     if path is None:
         return (), ""
@@ -65,9 +85,8 @@ def _trend(digest: Digest) -> tuple[Sequence[str], str]:
         return (), f"The history cannot be read: {error}"
     first = {str(series): (record, series) for record, series in reversed(asked)}  # several may judge one row
     found = [_panel(record, series, past) for record, series in asked if first[str(series)][0] is record]
-    panels = [panel for panel in found if panel is not None]
-    plots = [panel_svg(panel, f"trend-{number}") for number, panel in enumerate(panels[:MOST_PLOTS], 1)]
-    return plots, "" if plots else "The history has no earlier run of these rows."
+    panels = [panel for panel in found if panel is not None][:MOST_PLOTS]
+    return panels, "" if panels else "The history has no earlier run of these rows."
 
 
 def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -> Panel | None:

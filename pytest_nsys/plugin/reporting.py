@@ -208,6 +208,7 @@ class Reporting:
             not_run=not_run,
             pictures={name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),
+            checkout=self.config.rootpath,
         )
 
     def _left_out(self, session: pytest.Session) -> tuple[LeftOut, ...]:

@@ -167,7 +167,8 @@ def _plain_budget(budget: BudgetChange | None) -> dict[str, Any] | None:
     if budget is None:
         return None
     parts = {str(part): ns for part, ns in budget.parts}
-    return {"change_ns": budget.change_ns, "parts": parts, "text": budget_words(budget)}
+    lengths = {"change_ns": budget.change_ns, "before_ns": budget.before_ns, "now_ns": budget.now_ns}
+    return {**lengths, "parts": parts, "text": budget_words(budget)}
 
 
 def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:

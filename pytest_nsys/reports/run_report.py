@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cached_property
 
@@ -31,7 +30,6 @@ UNKNOWN_TIME = "time-unknown"
 
 UNKNOWN_MODEL = "model-unknown"
 _UNFIT = re.compile(r"[^A-Za-z0-9.+-]+")
-_SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -51,19 +49,10 @@ class RunReport:
     def _parallel(self) -> Parallel:
         return self.window.run.workload.parallel or Parallel()
 
-    @property
-    def began(self) -> datetime | None:
-        """When the first trace began, in UTC; None where none says."""
-        found = [facts.started_ns for facts in self.window.run.facts if facts.started_ns is not None]
-        try:
-            return datetime.fromtimestamp(min(found) // _SECOND_NS, UTC) if found else None
-        except (ValueError, OverflowError, OSError):
-            return None
-
     @cached_property
     def file_stem(self) -> str:
         """``20240522T001522Z_llama3_8B_dp1x8_tp1_gpu8``. Raises NoRows where the degrees do not fit the world."""
-        began, parallel = self.began, self._parallel
+        began, parallel = self.captures.began, self._parallel
         check_world(self.window, parallel)
         time = UNKNOWN_TIME if began is None else f"{began:%Y%m%dT%H%M%SZ}"
         model = _UNFIT.sub("_", self.window.run.workload.model or UNKNOWN_MODEL)[:100]
@@ -73,7 +62,7 @@ class RunReport:
     def text(self) -> str:
         """The report. The same traces and configuration give the same bytes."""
         stragglers = [*self._collectives.lines()]
-        untimed = ["the time: no trace says when it was taken"] if self.began is None else []
+        untimed = ["the time: no trace says when it was taken"] if self.captures.began is None else []
         parts = (
             ("", self._head()),
             ("Throughput", self._throughput()),
@@ -95,7 +84,8 @@ class RunReport:
         rest = f"pp {parallel.pipeline}, cp {parallel.context}, ep {parallel.expert}"
         degrees = f"dp {parallel.replicate}x{shards_of(self.window, parallel)}, tp {parallel.tensor}, {rest}"
         gpus = f"{world_of(self.window)}, of which {len(self.window.by_rank)} are in {counted(len(run.traces), 'file')}"
-        began = "not known" if self.began is None else f"{self.began:%Y-%m-%d %H:%M:%S} UTC"
+        start = self.captures.began
+        began = "not known" if start is None else f"{start:%Y-%m-%d %H:%M:%S} UTC"
         return aligned(
             [
                 ("run", printable(self.name)),

@@ -53,6 +53,13 @@ def place(row: JudgedRow) -> str:
     return printable(f"{words} ({taken})".lstrip() if taken else words)
 
 
+def subject(assertion: Assertion) -> str:
+    """What of the metric is judged: ``median overlap``, ``balance of compute_ns across pp``."""
+    if assertion.balance_across is not None:
+        return f"balance of {assertion.metric} across {assertion.balance_across}"
+    return " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
+
+
 def limit_source(assertion: Assertion, unit: str, row: JudgedRow | None = None) -> str:
     """Where a baseline limit comes from: ``baseline + max(5%, 50us)``; empty for a constant.
 

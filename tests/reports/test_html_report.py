@@ -56,10 +56,9 @@ def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
     verdicts = [attrs for tag, attrs in found.tags if tag == "details" and "assertion" in (attrs["class"] or "")]
     assert [attrs["class"] for attrs in verdicts] == ["assertion failed bad", "assertion passed", "assertion passed"]
     assert ["open" in attrs for attrs in verdicts] == [True, False, False]
-    assert found.texts["h1"] == ["Performance gate: failed"]
+    assert found.texts["h1"] == ["Overlap 55% < 90%, rank 1 stage4_f"]
     for words in (
-        "1</b> failed",
-        "2</b> passed",
+        "3 assertions: 1 failed, 2 passed",
         "4 of 4 rows below their limit",
         "55%",
         "−35 pp",
@@ -97,7 +96,7 @@ def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Projec
     project.trace(exposed_us={(1, "stage4_f"): 700})
     found = page(project, code=0)
     assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
-    assert found.texts["h1"] == ["Performance gate: passed"]
+    assert found.texts["h1"] == ["1 assertion passed; least headroom 20 pp: overlap 30%, limit 10%, rank 1 stage4_f"]
 
 
 def test_lanes_and_exposed_parts_are_those_of_the_trace(project: Project) -> None:
@@ -270,7 +269,7 @@ def test_workers_hand_over_the_same_page(project: Project) -> None:
 def test_nothing_judged_is_no_green_page(project: Project) -> None:
     project.file("test_other.py", "def test_it(): pass\n")
     found = page(project, "--nsys-html=page.html", code=0)
-    assert found.texts["h1"] == ["Performance gate: nothing judged"]
+    assert found.texts["h1"] == ["No assertion of a gate file was judged"]
     assert not found.by_class("good")
 
 
@@ -295,7 +294,7 @@ def test_a_mistake_and_a_broken_trace_are_told(project: Project) -> None:
     (project.root / "run.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 600)
     said = page(project, *RUN, "--continue-on-collection-errors").text
     assert "unknown metric" in said
-    assert "3</b> error" in said
+    assert "3 assertions: 3 error" in said
     assert "<figure" not in said
 
 

@@ -14,6 +14,7 @@ from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.session.json_report import Cause, Coordinates, Count, Number, doc, filled, one_of
 from pytest_nsys.reports.tables import as_json
+from pytest_nsys.reports.text import subject
 from pytest_nsys.verdicts.comparison import ComparedRow, OnHead, Result
 from pytest_nsys.verdicts.comparison import Side as RunSide
 
@@ -184,7 +185,7 @@ def _side(side: RunSide) -> dict[str, Any]:
 
 def _compared(each: ComparedRow) -> dict[str, Any]:
     assertion, times = each.assertion, each.times_limit
-    named = {"line": assertion.location.line, "assertion": assertion.name, "subject": tables.subject(assertion)}
+    named = {"line": assertion.location.line, "assertion": assertion.name, "subject": subject(assertion)}
     own = {**named, "word": tables.word(each), "times_tolerance": None if times is None else float(times)}
     found = filled(Compared, own, _row(each.row, assertion), each, assertion)
     names = [key for key in found if key not in Row.__struct_fields__ and key != "times_tolerance"]

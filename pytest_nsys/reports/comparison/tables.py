@@ -12,7 +12,6 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARATION, IMPOSSIBLE
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
@@ -26,6 +25,7 @@ from pytest_nsys.reports.text import (
     place,
     rank_ranges,
     rule_words,
+    subject,
     window_lines,
 )
 from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
@@ -260,13 +260,6 @@ def word(each: ComparedRow) -> str:
         case Outcome.PASSED:
             return "within"
     return str(row.outcome)
-
-
-def subject(assertion: Assertion) -> str:
-    """What of the metric is judged: ``median overlap``, ``balance of compute_ns across pp``."""
-    if assertion.balance_across is not None:
-        return f"balance of {assertion.metric} across {assertion.balance_across}"
-    return " ".join([*(step.word for step in reversed(assertion.aggregates)), assertion.metric])
 
 
 def _times_words(each: ComparedRow) -> str:

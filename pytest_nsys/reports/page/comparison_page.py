@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_nsys.reports.comparison import tables
+from pytest_nsys.reports.headline import of_comparison
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
 from pytest_nsys.reports.tables import Table
@@ -24,6 +25,7 @@ def as_html(shown: tables.Shown) -> str:
         interactive=bool(shown.windows),
         timelines=timeline_views(shown.windows),
         timeline_columns=COLUMNS,
+        headline=of_comparison(comparison, tables.headline(comparison)),
         comparison=comparison,
         tables=tables,
         moved=moved,

@@ -7,19 +7,28 @@ row varies over the steady windows is a dot for each window along the values, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.numbers import format_signed, format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.reports.causes import Plain, labels_words, part_cells, shared_words
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.reports.causes import Plain, labels_words, part_cells
+from pytest_nsys.reports.headline import cause_of, cause_words, of_session
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
-from pytest_nsys.reports.session.digest import Digest, FileRecords, counts_words, in_order, name_of, shared_causes
+from pytest_nsys.reports.session.digest import (
+    Digest,
+    FileRecords,
+    counts_words,
+    name_of,
+    worst_first,
+)
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
@@ -28,8 +37,10 @@ MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
 
 
-def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "") -> str:
-    """The page, with the plots of the past; ``trend_why`` says why there are none."""
+def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str] = (), trend_why: str = "") -> str:
+    """The page, with the plots of the past; ``trend_why`` says why there are none. ``facts`` stand below the first
+    line.
+    """
     from markupsafe import Markup
 
     chosen = chosen_windows(digest)
@@ -38,10 +49,10 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
         "session.html.j2",
         interactive=bool(views),
         digest=digest,
+        headline=of_session(digest),
+        facts=facts,
         gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
-        shared_causes=shared_causes(digest.records),
-        shared_words=shared_words,
-        chips=in_order(digest.records),
+        groups=[*_groups(digest, views)],
         files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=list(views.values()),
         timeline_columns=COLUMNS,
@@ -49,16 +60,6 @@ def session_page(digest: Digest, trend: Sequence[str] = (), trend_why: str = "")
         trend_why=trend_why,
         bar={"width": WIDTH, "middle": MIDDLE},
     )
-
-
-def worst_first(records: Sequence[Plain]) -> list[Plain]:
-    """What failed, then what deserves a look, then the rest, by how near it is to failing."""
-
-    def key(record: Plain) -> tuple[int, Fraction]:
-        near = nearness(record["judged"])
-        return (2 if not is_open(record) else int(record["good"]), near if near is not None else Fraction(1 << 62))
-
-    return sorted(records, key=key)
 
 
 def chosen_windows(digest: Digest) -> list[Picture]:
@@ -75,35 +76,56 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     return [handed[key] for key in keys][:MOST_TIMELINES]
 
 
+def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
+    """What deserves a look, by what caused it: the cause, then the assertions. A row is explained once in a group."""
+    found = grouped((_ground(record), record) for record in worst_first(digest.records) if is_open(record))
+    for ground, records in found.items():
+        told: set[str] = set()
+        assertions = [_assertion(record, digest.pictures.get(name_of(record)), views, told) for record in records]
+        title = cause_words(cause_of(records[0]), records) or _GROUNDS.get(ground, ground)
+        yield {"title": title if len(found) > 1 or title not in _GROUNDS.values() else "", "assertions": assertions}
+
+
+_GROUNDS = {"": "No cause found", "no data": "No data", "error": "Not judged"}
+"""What stands for a cause, by the outcome of what has none; of what failed nothing."""
+
+
+def _ground(record: Plain) -> str:
+    outcome = str(record["outcome"])
+    return cause_of(record) or (outcome if outcome not in (Outcome.FAILED, Outcome.PASSED) else "")
+
+
 def _file(
     file: FileRecords, pictures: Mapping[tuple[str, int, str], Pictures], views: Mapping[str, Drawn]
 ) -> dict[str, Any]:
-    """One gate file: the assertions to look at first, then the others."""
-    notes = dict.fromkeys(note for record in file.records if not is_open(record) for note in _notes(record))
+    """One gate file, and the assertions that hold."""
+    holding = [record for record in worst_first(file.records) if not is_open(record)]
     return {
         "name": file.name,
         "run": file.run,
         "against": ", ".join(file.baselines),
         "headline": counts_words(file.records),
-        "assertions": [_assertion(r, pictures.get(name_of(r)), views) for r in worst_first(file.records)],
+        "assertions": [_assertion(record, pictures.get(name_of(record)), views, set()) for record in holding],
         "windows": file.windows,
-        "notes": [*notes],
+        "notes": [*dict.fromkeys(note for record in holding for note in _notes(record))],
     }
 
 
-def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Drawn]) -> dict[str, Any]:
+def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Drawn], told: set[str]) -> dict[str, Any]:
     """One assertion. ``windows`` are (id, title) of its timelines on the page; ``causes`` say of a row how much it
-    changed and why: (row, change, parts).
+    changed and why: (row, change, parts). Those that are ``told`` above are left out; it gets these.
     """
     differences = [(each["name"], each["now"], each["baseline"]) for each in record["differences"]]
     spread = pictures["spread"] if pictures is not None else None
     keys = [one["key"] for one in pictures["windows"]] if pictures is not None else []
+    causes = {str(row): row for row in record["causes"] if str(row) not in told}
+    told.update(causes)
     return {
         "record": record,
         "state": state(record),
         "open": is_open(record),
         "rows": _rows(record),
-        "causes": [_cause(each) for each in record["causes"]],
+        "causes": [_cause(each) for each in causes.values()],
         "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
         "spread": _spread(spread, record["unit"]) if spread is not None else None,
         "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
@@ -151,10 +173,6 @@ def _rows(record: Plain) -> dict[str, Any]:
     }
 
 
-def _word(row: Plain) -> str:
-    return "waived" if row["waived"] else "near" if row["early_warning"] else str(row["outcome"])
-
-
 def _bar(row: Plain, scales: tuple[Fraction | None, Fraction | None]) -> dict[str, Any] | None:
     """A bar from ``left`` of so much ``width``, None of a row without a limit; the kinds differ in shape too."""
     margin = from_exact(row["margin"])
@@ -164,21 +182,6 @@ def _bar(row: Plain, scales: tuple[Fraction | None, Fraction | None]) -> dict[st
     width = int(abs(Fraction(margin)) * (MIDDLE - 2) / scale) if scale else 0
     kind = "waived" if row["waived"] else "crossed" if margin < 0 or row["outcome"] == "failed" else "held"
     return {"left": MIDDLE if margin < 0 else MIDDLE - width, "width": width, "kind": kind}
-
-
-def nearness(rows: Sequence[Plain]) -> Fraction | None:
-    """The least margin as a share of its limit: how near the rows of an assertion are to failing beside others.
-
-    A row that holds and may not move at all is not about to fail, and says nothing.
-    """
-    found = [
-        Fraction(margin) / max(abs(Fraction(limit)), Fraction(1, 1_000_000))
-        for row in rows
-        if (margin := from_exact(row["margin"])) is not None
-        and (margin or row["outcome"] != "passed")
-        and (limit := from_exact(row["limit"])) is not None
-    ]
-    return min(found, default=None)
 
 
 EDGE = Fraction(4, 100)

@@ -9,14 +9,16 @@ import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
+from pytest_nsys.core.exact import from_exact
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.session.record import state
+from pytest_nsys.reports.session.record import is_open, state
 
 if TYPE_CHECKING:
     from pytest_nsys.gates.gate_changes import GateChanges
@@ -71,7 +73,8 @@ class Digest:
     ``changed_baselines`` are the files of baselines that differ from those of the base, as plain data; ``refreshed``
     are lines about baselines that this session wrote. ``gate_changes`` is what the branch loosens in its gate files,
     None where nobody asked; ``left_out`` is what was found and got no verdict, ``not_run`` what had no
-    trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past.
+    trace. ``pictures`` are those of each assertion, where they are drawn; ``history`` is the database of the past,
+    ``checkout`` a folder of what was judged.
     """
 
     records: tuple[Plain, ...]
@@ -84,6 +87,7 @@ class Digest:
     not_run: tuple[NotRunFile, ...] = ()
     pictures: Mapping[tuple[str, int, str], Pictures] = field(default_factory=dict)
     history: Path | None = None
+    checkout: Path | None = None
 
     @property
     def bad(self) -> list[Plain]:
@@ -150,10 +154,16 @@ class Digest:
             whole = sum(not one.name for one in self.left_out)
             numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
             said.append(f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}")
-        if self.exit_status and not self.bad and not self.mistakes and not self.is_loosened:
-            words = EXIT_WORDS.get(self.exit_status, "")
-            said.append(f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else ""))
+        said += [self.ending] if self.ending else []
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"
+
+    @property
+    def ending(self) -> str:
+        """How pytest ended, where that is bad and nothing that was judged says why."""
+        if not self.exit_status or self.bad or self.mistakes or self.is_loosened:
+            return ""
+        words = EXIT_WORDS.get(self.exit_status, "")
+        return f"pytest ended with exit status {self.exit_status}" + (f" ({words})" if words else "")
 
     @property
     def files(self) -> list[FileRecords]:
@@ -256,3 +266,29 @@ def counts_words(records: Sequence[Plain]) -> str:
 def ordered(records: Iterable[Plain]) -> tuple[Plain, ...]:
     """By file, line and name, whichever process judged first."""
     return tuple(sorted(records, key=name_of))
+
+
+def worst_first(records: Iterable[Plain]) -> list[Plain]:
+    """What failed, then what deserves a look, then the rest, by how near it is to failing."""
+
+    def key(record: Plain) -> tuple[int, Fraction]:
+        near = nearest(record["judged"])
+        return (2 if not is_open(record) else int(record["good"]), near[0] if near is not None else Fraction(1 << 62))
+
+    return sorted(records, key=key)
+
+
+def nearest(rows: Iterable[Plain]) -> tuple[Fraction, Plain] | None:
+    """The row with the least margin as a share of its limit, and that share: how near an assertion is to failing beside
+    others.
+
+    A row that holds and may not move at all is not about to fail, and says nothing.
+    """
+    found = [
+        (Fraction(margin) / max(abs(Fraction(limit)), Fraction(1, 1_000_000)), row)
+        for row in rows
+        if (margin := from_exact(row["margin"])) is not None
+        and (margin or row["outcome"] != Outcome.PASSED)
+        and (limit := from_exact(row["limit"])) is not None
+    ]
+    return min(found, key=lambda each: each[0], default=None)

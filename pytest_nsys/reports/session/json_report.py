@@ -97,6 +97,8 @@ class Part(Shape):
 
 class BudgetMoved(Shape):
     change_ns: Annotated[int, doc("By how much the window is longer.")]
+    before_ns: Annotated[int, doc("Its length before.")]
+    now_ns: Annotated[int, doc("Its length now.")]
     parts: Annotated[dict[str, int], doc("By how much each part of its budget moved: together all of it.")]
     text: Annotated[str, doc("The same in words.")]
 

@@ -31,6 +31,7 @@ from pytest_nsys.reports.text import (
     place,
     reason_words,
     sees_words,
+    subject,
     window_lines,
 )
 
@@ -46,7 +47,8 @@ class Record:
     worst first, in numbers. ``sees`` is the smallest change that the gate can see, with what stands behind it;
     ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
     window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence. ``bound`` is the
-    limit without where it comes from, ``reason`` why the verdict is bad, in a few words.
+    limit without where it comes from, ``reason`` why the verdict is bad, in a few words, ``subject`` what of the metric
+    is judged; ``began`` is when the first trace did, in UTC.
     """
 
     file: str
@@ -85,6 +87,8 @@ class Record:
     artifact_lost: str = ""
     bound: str = ""
     reason: str = ""
+    subject: str = ""
+    began: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers, lists and dictionaries; a Note and a Step are tuples."""
@@ -180,6 +184,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         verdict.message,
         **_worst(verdict),
         reason=reason_words(verdict),
+        subject=subject(verdict.assertion),
         rows=len(verdict.rows),
         run=printable(run, 1000),
         baseline=baseline,

@@ -1,0 +1,334 @@
+"""What happened, in one sentence? ``Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks``.
+
+What is bad comes first, the worst of each kind: what failed and why, what could not be judged, what kept a file from
+being judged. Where nothing is bad, what deserves a look, what held, and the least headroom. The sentence claims no more
+than its records: a cause stands behind the row that it explains, and the length of a step comes from a row, or from the
+windows that were compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain
+from typing import Any
+
+from pytest_nsys.analysis.causes import CauseKind
+from pytest_nsys.core.exact import from_exact
+from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import TIMES, change_words, distance_words, format_apart, percent
+from pytest_nsys.core.units import HASH, RATIO, TIME
+from pytest_nsys.core.words import counted, place_words, printable
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.reports.causes import Plain
+from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
+from pytest_nsys.reports.session.record import record_of, state
+from pytest_nsys.reports.text import rank_ranges
+from pytest_nsys.verdicts.comparison import Comparison
+
+STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
+"""Metrics that are the length of a step."""
+
+ONE_OF_MANY = frozenset({"max", "median", "mean", "min"})
+"""Aggregates of lengths of a step that are the length of one."""
+
+DIGITS = 2
+"""Of a share of change: who wants more reads the rows."""
+
+LEAST_SHARE = Fraction(5, 1000)
+"""A window whose length changed by less is not said to have changed."""
+
+LONGEST = 300
+NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
+
+
+def of_session(digest: Digest) -> str:
+    """The sentence of a session."""
+    said = [*_bad(digest.bad, len(digest.files))]
+    if digest.mistakes:
+        first, more = digest.mistakes[0], len(digest.mistakes) - 1
+        said.append(
+            f"not judged: {first.place}: {first.text}" + (f", and {counted(more, 'more mistake')}" if more else "")
+        )
+    if digest.gate_changes is not None and digest.gate_changes.bad:
+        from pytest_nsys.reports.session.gate_changes import headline
+
+        said.append(headline(digest.gate_changes))
+    if not said:
+        said += [digest.ending] if digest.ending else []
+        said += _good(digest.records)
+        said += [not_run_words(digest.not_run)] if digest.not_run else []
+    return _sentence(said or [digest.headline])
+
+
+def of_comparison(comparison: Comparison, result: str) -> str:
+    """The sentence of a comparison; its ``result`` in words, where no row says more."""
+    verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
+    records = [_plain(verdict, comparison.head.key.world) for verdict in verdicts]
+    failed = [record for record in records if state(record) == Outcome.FAILED]
+    said = [*_bad(failed, len({record["file"] for record in records}))]
+    if not said and not comparison.incomparable:
+        said = [result, *_better(records)]
+    return _sentence(said or [result])
+
+
+def _plain(verdict: Verdict, world: int | None) -> Plain:
+    expected = verdict.assertion.xfail is not None and not verdict.good
+    told = {"key": {"world": world}, "good": verdict.good or expected, "xfailed": expected}
+    return {**record_of(verdict, "", "").plain(), **told}
+
+
+def _sentence(said: Sequence[str]) -> str:
+    """Names of metrics and files stay as they are written; a plain word begins with a capital letter."""
+    text = printable("; ".join(said), 4 * LONGEST)
+    first = text.split(" ", 1)[0].removesuffix(":")
+    return text[:1].upper() + text[1:] if first.isalpha() and first != "pytest" else text
+
+
+# What is bad
+
+
+def _bad(records: Sequence[Plain], files: int) -> Iterator[str]:
+    """What failed, then what could not be judged, of ``files`` gate files."""
+    of_state: dict[str, list[Plain]] = {}
+    for record in worst_first(records):
+        of_state.setdefault(state(record), []).append(record)
+    if failed := of_state.get(Outcome.FAILED):
+        yield _led(failed)
+        if files > 1:
+            yield f"{len({record['file'] for record in failed})} of {files} gate files failed"
+    for outcome in NOT_JUDGED:
+        if own := of_state.get(outcome):
+            shared = len(own) > 1 and len({record["message"] for record in own}) == 1
+            what = own[0]["message"] if shared else f"{own[0]['name']}: {own[0]['message']}"
+            yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {printable(what, LONGEST)}"
+    if improved := of_state.get(Outcome.IMPROVED):
+        yield _improved(improved)
+
+
+_WORDS = {
+    Outcome.ERROR: "not judged",
+    Outcome.INCOMPARABLE: "incomparable",
+    Outcome.NO_DATA: "without data",
+    Outcome.INCONCLUSIVE: "inconclusive",
+}
+
+
+def _led(records: Sequence[Plain]) -> str:
+    """What the first of these records says, and why; of the length of a step, where one of them is of that."""
+    record = next(filter(_is_step_time, records), records[0])
+    row, world = _row(record), _world(record)
+    explained = next((e for e in record["causes"] if row is not None and _is_of(row["labels"], e["labels"])), None)
+    cause = str(explained["cause"]) if explained is not None else ""
+    if _is_step_time(record):
+        why = cause_words(cause, [record, *records])
+        return _joined(_changed(record, "" if why else _ranks_of(record)), why)
+    own = _ranks([explained]) if explained is not None else []
+    why = cause_words(cause, [record, *records], told=own)
+    budget: Plain = (explained["budget"] if explained is not None else None) or {"before_ns": 0, "now_ns": 0}
+    window = _length_words(record, budget["before_ns"], budget["now_ns"], _on(own, world))
+    if not window:
+        return _joined(_changed(record), why)
+    if budget["now_ns"] < budget["before_ns"]:
+        return f"{_joined(_changed(record), why)}; {window}"
+    return f"{window}; {_joined(_changed(record, but=own), why)}"
+
+
+def _is_of(labels: Plain, explained: Plain) -> bool:
+    """Whether a cause explains the row of these labels; of an aggregate it has those of the row behind it, too."""
+    return all(explained.get(dimension) == label for dimension, label in labels.items())
+
+
+def _joined(what: str, why: str) -> str:
+    return f"{what}: {why}" if why else what
+
+
+def _is_step_time(record: Plain) -> bool:
+    """Whether a record is of the length of a step, and has both lengths."""
+    *aggregates, metric = record["subject"].split() or [""]
+    row = _row(record)
+    both = row is not None and row["value"] is not None and bool(from_exact(row["baseline"]))
+    return metric in STEP_TIMES and ONE_OF_MANY.issuperset(aggregates) and both
+
+
+def _row(record: Plain) -> Plain | None:
+    """The row that the texts of a record are of: that with the least margin, of an improvement the best one."""
+    rows = [row for row in record["judged"] if not row["waived"] and row["outcome"] == record["outcome"]]
+    sign = -1 if record["outcome"] == Outcome.IMPROVED else 1
+    judged = [row for row in rows if row["margin"] is not None]
+    return min(judged, key=lambda row: sign * Fraction(from_exact(row["margin"]) or 0), default=next(iter(rows), None))
+
+
+def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
+    """How the worst row of a record changed; where nothing is stored, how it stands to its limit.
+
+    ``on`` says in which ranks, of the length of a step; ranks in ``but`` are told already.
+    """
+    row = _row(record)
+    if row is None or record["outcome"] not in (Outcome.FAILED, Outcome.IMPROVED):
+        return f"{record['name']}: {printable(record['message'], LONGEST)}"
+    value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
+    if value is None or baseline is None:
+        return f"{record['subject']} {record['reason']}"
+    unit = record["unit"]
+    if _is_step_time(record):
+        same = f"{_noun(record)}{on} {_both(baseline, value, unit)}"
+        return _length_words(record, baseline, value, on) or same
+    moved = change_words(value, baseline, unit)
+    if unit not in (RATIO, HASH) and baseline and abs(Fraction(value) / baseline) < TIMES:
+        moved = _share(Fraction(value) / baseline - 1)
+    both = f" ({_both(baseline, value, unit)})" if unit != HASH else ""
+    where = place_words({d: label for d, label in row["labels"].items() if d != "rank" or label not in but})
+    return f"{record['subject']} {moved}{both}" + (f", {where}" if where else "")
+
+
+def _both(before: Value, now: Value, unit: str) -> str:
+    """``16.8 → 18.8 ms``."""
+    texts = format_apart(before, now, unit)
+    number, _, own = texts[0].rpartition(" ")
+    return f"{number if number and texts[1].endswith(f' {own}') else texts[0]} → {texts[1]}"
+
+
+def _share(share: Fraction) -> str:
+    return f"{'+' if share > 0 else ''}{percent(share, DIGITS)}"
+
+
+def _length_words(record: Plain, before: Value, now: Value, on: str = "") -> str:
+    """``step 12% slower on rank 3 (16.8 → 18.8 ms)``; empty where it is as long as it was."""
+    share = Fraction(now) / before - 1 if before else Fraction(0)
+    if abs(share) < LEAST_SHARE:
+        return ""
+    noun = _noun(record)
+    longer, shorter = ("slower", "faster") if noun == "step" else ("longer", "shorter")
+    words = f"{percent(abs(share), DIGITS)} {longer if share > 0 else shorter}"
+    if share + 1 >= TIMES:
+        words = f"{round(share + 1)} times as long"
+    return f"{noun} {words}{on} ({_both(before, now, TIME)})"
+
+
+def _noun(record: Plain) -> str:
+    """What the windows are: steps, as far as their names say so."""
+    names = {str(window["name"]).lower() for window in record["used_windows"]}
+    return "step" if all("step" in name or "iteration" in name for name in names) else "window"
+
+
+# Why
+
+
+def cause_of(record: Plain) -> str:
+    """What leads in the worst row of a record that is explained, by which records of one cause are known."""
+    return next((str(row["cause"]) for row in record["causes"] if row["parts"]), "")
+
+
+def cause_words(cause: str, records: Sequence[Plain], told: Sequence[int] = ()) -> str:
+    """A cause as it leads in the first of these records, and in which ranks of all it does: ``flash_fwd_kernel +25% on
+    both ranks``. Empty without a cause; the ranks are left out where those are ``told`` already.
+    """
+    if not cause:
+        return ""
+    first, *_ = own = [[row for row in record["causes"] if row["cause"] == cause] for record in records]
+    ranks = _ranks(chain.from_iterable(own))
+    return _cause([*chain.from_iterable(map(_leading, first))]) + (
+        _on(ranks, _world(records[0])) if ranks != told else ""
+    )
+
+
+def _leading(row: Plain) -> list[Plain]:
+    """The largest part that went the way of the change."""
+    return [part for part in row["parts"] if part["change_ns"] * row["change_ns"] > 0][:1]
+
+
+_LENGTHS = (CauseKind.LONGER, CauseKind.SHORTER, CauseKind.COMPUTE, CauseKind.EXPOSED)
+_LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
+
+
+def _cause(parts: Sequence[Plain]) -> str:
+    """One cause in several rows, in few words."""
+    part = parts[0]
+    kernel = printable(part["kernel"], 60)
+    if kernel and part["straggler"] is not None:
+        return f"{kernel} waits for rank {part['straggler']}"
+    if kernel and part["kind"] in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
+        return f"{kernel} {part['kind']}"
+    if kernel and part["kind"] in _LESS_COVER:
+        return f"less overlap with {kernel}"
+    if (
+        kernel
+        and part["kind"] in _LENGTHS
+        and all(each["before_ns"] and each["was"] == each["kernels"] for each in parts)
+    ):
+        shares = sorted({Fraction(each["now_ns"], each["before_ns"]) - 1 for each in parts}, key=abs)
+        return f"{kernel} {' to '.join(dict.fromkeys([_share(shares[0]), _share(shares[-1])]))}"
+    return str(part["text"])
+
+
+def _ranks(rows: Iterable[Plain]) -> list[int]:
+    return sorted({row["labels"]["rank"] for row in rows if isinstance(row["labels"].get("rank"), int)})
+
+
+def _ranks_of(record: Plain) -> str:
+    return _on(_ranks(row for row in record["judged"] if row["outcome"] == record["outcome"]), _world(record))
+
+
+def _world(record: Plain) -> int | None:
+    world: int | None = record["key"].get("world")
+    return world
+
+
+def _on(ranks: Sequence[int], world: int | None) -> str:
+    """`` on both ranks``; empty where there is one rank, or none is known."""
+    if not ranks or world == 1:
+        return ""
+    if len(ranks) == world:
+        return " on both ranks" if world == 2 else f" on all {world} ranks"
+    return f" on {'rank' if len(ranks) == 1 else 'ranks'} {rank_ranges(ranks)}"
+
+
+# What is good
+
+
+def _good(records: Sequence[Plain]) -> Iterator[str]:
+    """What deserves a look, how many held, and the least headroom."""
+    warned = [record for record in worst_first(records) if record["outcome"] == Outcome.FAILED and record["good"]]
+    warned = [record for record in warned if not record.get("xfailed")]
+    if warned:
+        yield f"warning: {_led(warned)}"
+    yield from _better(records)
+    if not records:
+        return
+    counts = in_order(records)
+    if len(counts) == 1:
+        ((word, count),) = counts
+        many = {1: "1 assertion", 2: "both assertions"}.get(count, f"all {count} assertions")
+        yield f"{many} {word}"
+    else:
+        yield counts_words(records)
+    yield from _headroom(records)
+
+
+def _better(records: Sequence[Plain]) -> Iterator[str]:
+    if improved := [record for record in worst_first(records) if state(record) == Outcome.IMPROVED]:
+        yield _improved(improved)
+
+
+def _improved(records: Sequence[Plain]) -> str:
+    record = next(filter(_is_step_time, records), records[0])
+    return f"improved: {_changed(record, _ranks_of(record))}"
+
+
+def _headroom(records: Iterable[Plain]) -> Iterator[str]:
+    """The row that is nearest to failing, as a share of its limit."""
+    found = [
+        (near[0], number, record, near[1])
+        for number, record in enumerate(records)
+        if (near := nearest(row for row in record["judged"] if row["outcome"] == Outcome.PASSED and not row["waived"]))
+    ]
+    if not found:
+        return
+    _, _, record, row = min(found, key=lambda each: each[:2])
+    amounts: Mapping[str, Any] = {name: from_exact(row[name]) for name in ("value", "limit", "margin")}
+    unit = record["unit"]
+    value, limit = format_apart(amounts["value"], amounts["limit"], unit, written=row["baseline"] is None)
+    where = place_words(row["labels"])
+    held = f"{record['subject']} {value}, limit {limit}" + (f", {where}" if where else "")
+    yield f"least headroom {distance_words(amounts['margin'], unit)}: {held}"

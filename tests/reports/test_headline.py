@@ -1,0 +1,241 @@
+"""Does the first line say what happened, in one sentence, and no more than the records say?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_nsys.core.errors import Mistake
+from pytest_nsys.reports.headline import cause_words, of_session
+from pytest_nsys.reports.session.digest import NotRunFile
+from tests.support.commands import run
+from tests.support.gates import Project
+from tests.support.page import Page
+from tests.support.reports import digest, record
+
+MS = 1_000_000
+
+
+def row(value: int | str | None, baseline: int | str | None = None, limit: int | str | None = None, **more: Any) -> Any:
+    """A judged row of rank 0 that failed by as much as it is over its limit, as plain data."""
+    outcome = more.pop("outcome", "failed")
+    margin = None if value is None or limit is None or isinstance(value, str) else int(limit) - value
+    known = {"value": value, "baseline": baseline, "limit": limit, "margin": more.pop("margin", margin)}
+    labels = more.pop("labels", {"rank": 0})
+    return {**known, "labels": labels, "outcome": outcome, "waived": more.pop("waived", False), **more}
+
+
+def part(kernel: str = "flash_fwd_kernel", kind: str = "compute takes longer", **more: Any) -> dict[str, Any]:
+    told = {"change_ns": 2 * MS, "before_ns": 8 * MS, "now_ns": 10 * MS, "was": 4, "kernels": 4, "straggler": None}
+    return {"kernel": kernel, "kind": kind, "text": f"{kernel} {kind}", **told, **more}
+
+
+def cause(rank: int = 0, budget: tuple[int, int] | None = None, own: Any = None, **labels: Any) -> dict[str, Any]:
+    """A row that is explained by one kernel; ``budget`` are the lengths of its window, before and now."""
+    first = own or part()
+    moved = None if budget is None else {"before_ns": budget[0], "now_ns": budget[1]}
+    told = {"cause": first["kernel"], "change_ns": first["change_ns"], "parts": [first], "budget": moved}
+    return {"labels": {"rank": rank, **labels}, **told}
+
+
+def red(name: str = "red", subject: str = "window_ns", unit: str = "ns", world: int = 2, **more: Any) -> dict[str, Any]:
+    windows = [{"name": more.pop("window", "ProfilerStep#7")}]
+    return record(name, subject=subject, unit=unit, key={"world": world}, used_windows=windows, **more)
+
+
+def slow(ranks: tuple[int, ...] = (0, 1), **more: Any) -> dict[str, Any]:
+    rows = [row(18_800_000, 16_800_000, 17_640_000, labels={"rank": rank}) for rank in ranks]
+    return red(judged=rows, causes=[cause(rank) for rank in ranks], **more)
+
+
+def green(name: str = "green", value: int = 84, limit: int = 60, **more: Any) -> dict[str, Any]:
+    held = row(f"{value}/100", None, f"{limit}/100", margin=f"{value - limit}/100", outcome="passed")
+    return record(name, "passed", subject="overlap", unit="%", judged=[held], **more)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([slow()], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
+        ([slow(world=8)], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on ranks 0–1"),
+        ([slow((1,)), green()], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on rank 1"),
+        ([slow((0,), world=1)], "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25%"),
+        ([slow(window="forward chunk 5")], "Window 12% longer (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks"),
+    ],
+)
+def test_a_longer_step(records: list[Any], expected: str) -> None:
+    assert of_session(digest(*records, exit_status=1)) == expected
+
+
+def test_without_a_cause_the_ranks_that_are_slower_are_told() -> None:
+    found = of_session(digest({**slow(world=4), "causes": []}))
+    assert found == "Step 12% slower on ranks 0–1 (16.8 → 18.8 ms)"
+
+
+def test_a_cause_of_another_row_stands_behind_none() -> None:
+    found = of_session(digest({**slow((0,)), "causes": [cause(1)]}))
+    assert found == "Step 12% slower on rank 0 (16.8 → 18.8 ms)"
+
+
+def test_the_step_leads_whatever_else_is_worse() -> None:
+    worse = red("a", "exposed_ns", judged=[row(9 * MS, MS, MS)])
+    assert of_session(digest(worse, slow())).startswith("Step 12% slower")
+
+
+def test_a_balance_of_steps_is_no_step() -> None:
+    unlike = red(subject="balance of window_ns across pp", unit="1", judged=[row(2, 1, 1)])
+    assert of_session(digest(unlike)) == "Balance of window_ns across pp +100% (1 → 2), rank 0"
+
+
+def exposed(budget: tuple[int, int] | None, **more: Any) -> dict[str, Any]:
+    at = {"rank": 1, "stage": "stage4_f"}
+    wait = part("ncclDevKernel_SendRecv", "longer", before_ns=10 * MS, now_ns=16 * MS)
+    explained = cause(1, budget, wait, stage="stage4_f")
+    return red("e", "exposed_ns", judged=[row(4 * MS, MS, 2 * MS, labels=at)], causes=[explained], **more)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (
+            (24 * MS, 27 * MS),
+            "Step 12% slower on rank 1 (24 → 27 ms); "
+            "exposed_ns +300% (1 → 4 ms), stage4_f: ncclDevKernel_SendRecv +60%",
+        ),
+        ((24 * MS, 24 * MS + 1), "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%"),
+        (None, "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%"),
+        (
+            (24 * MS, 21 * MS),
+            "exposed_ns +300% (1 → 4 ms), rank 1 stage4_f: ncclDevKernel_SendRecv +60%; "
+            "step 12% faster on rank 1 (24 → 21 ms)",
+        ),
+    ],
+)
+def test_the_window_of_a_row_says_whether_the_step_is_slower(budget: tuple[int, int] | None, expected: str) -> None:
+    assert of_session(digest(exposed(budget))) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (part(kind="waits for another rank", straggler=3), "flash_fwd_kernel waits for rank 3"),
+        (part(kind="appeared", before_ns=0, was=0), "flash_fwd_kernel appeared"),
+        (part(kind="compute that hid it is shorter"), "less overlap with flash_fwd_kernel"),
+        (part(kernels=5), "flash_fwd_kernel compute takes longer"),
+        (part(before_ns=0), "flash_fwd_kernel compute takes longer"),
+    ],
+)
+def test_causes_of_other_kinds(own: Any, expected: str) -> None:
+    assert cause_words("flash_fwd_kernel", [{**slow(world=1), "causes": [cause(own=own)]}]) == expected
+
+
+def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
+    rows = [cause(0), cause(1, own=part(now_ns=12 * MS, change_ns=4 * MS))]
+    assert (
+        cause_words("flash_fwd_kernel", [{**slow(), "causes": rows}]) == "flash_fwd_kernel +25% to +50% on both ranks"
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        (
+            [
+                red(
+                    "a",
+                    "overlap",
+                    "%",
+                    judged=[row("347/1000", None, "3/5", margin="-253/1000")],
+                    reason="34.7% < 60%, rank 3",
+                )
+            ],
+            "Overlap 34.7% < 60%, rank 3",
+        ),
+        (
+            [red("a", "measured tokens", "tokens/s", judged=[row(1104, 1200, 1180)])],
+            "Measured tokens −8% (1200 → 1104 tokens/s), rank 0",
+        ),
+        ([red("a", "exposed_ns", judged=[row(1170, 6, 60)])], "exposed_ns × 195 (0.006 → 1.17 us), rank 0"),
+        ([red("a", "launches", "count", judged=[row(None, 6)], reason="no data: gone")], "Launches no data: gone"),
+        ([record("a", "error", message="run.sqlite: damaged")], "1 assertion not judged: a: run.sqlite: damaged"),
+        (
+            [record("a", "error", message="damaged"), record("b", "error", message="damaged")],
+            "2 assertions not judged: damaged",
+        ),
+        ([record("a", "no data", message="no row")], "1 assertion without data: a: no row"),
+        ([record("a", "incomparable", message="gpu differs"), green()], "1 assertion incomparable: a: gpu differs"),
+        (
+            [slow(), record("a", "error", message="damaged"), record("b", "no data", message="no row")],
+            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; "
+            "1 assertion not judged: a: damaged; 1 assertion without data: b: no row",
+        ),
+        (
+            [slow(), green(file="perf/b.nsys.yaml")],
+            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; 1 of 2 gate files failed",
+        ),
+        ([green(), green("b", 75)], "Both assertions passed; least headroom 15 pp: overlap 75%, limit 60%, rank 0"),
+        ([record("a", "passed")], "1 assertion passed"),
+        (
+            [slow(severity="warn", good=True), green()],
+            "Warning: step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; "
+            "2 assertions: 1 warned, 1 passed; least headroom 24 pp: overlap 84%, limit 60%, rank 0",
+        ),
+        (
+            [red(outcome="improved", good=True, judged=[row(14 * MS, 16 * MS, 15 * MS, outcome="improved")])],
+            "Improved: step 12% faster on rank 0 (16 → 14 ms); 1 assertion improved",
+        ),
+        (
+            [red(outcome="improved", judged=[row(14 * MS, 16 * MS, 15 * MS, outcome="improved")])],
+            "Improved: step 12% faster on rank 0 (16 → 14 ms)",
+        ),
+        ([record("a", "inconclusive", message="within the noise")], "1 assertion inconclusive: a: within the noise"),
+        ([record("a", "passed", good=False, message="DeprecationWarning")], "A: DeprecationWarning"),
+    ],
+)
+def test_every_mixture(records: list[Any], expected: str) -> None:
+    assert of_session(digest(*records)) == expected
+
+
+def test_a_waived_row_is_not_what_happened() -> None:
+    rows = [row(90 * MS, 16 * MS, 17 * MS, waived=True, outcome="passed"), row(18 * MS, 16 * MS, 17 * MS)]
+    assert of_session(digest(red(judged=rows))) == "Step 12% slower on rank 0 (16 → 18 ms)"
+
+
+def test_what_kept_files_from_being_judged() -> None:
+    mistakes = (Mistake("perf/a.nsys.yaml", "unknown metric 'overlp'", 7, 3), Mistake("perf/b.nsys.yaml", "is empty"))
+    assert of_session(digest(mistakes=mistakes, exit_status=2)) == (
+        "Not judged: perf/a.nsys.yaml:7:3: unknown metric 'overlp', and 1 more mistake"
+    )
+
+
+def test_a_session_that_did_not_end_well_is_no_success() -> None:
+    assert of_session(digest(green(), exit_status=1)).startswith(
+        "pytest ended with exit status 1 (something failed); 1 assertion"
+    )
+
+
+def test_nothing_judged_is_said() -> None:
+    assert of_session(digest()) == "No assertion of a gate file was judged"
+    absent = NotRunFile("perf/a.nsys.yaml", ("a",), "no trace given")
+    assert of_session(digest(not_run=(absent,))) == "Not run: 1 gate file, no trace given"
+
+
+def test_a_comparison_and_a_session_say_the_same(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite", 300)
+    project.trace("base.sqlite")
+    project.pytest("--nsys-trace=run.sqlite", "--nsys-against=base.sqlite", "--nsys-html=page.html", code=1)
+    theirs = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
+    ours = (project.root / "page.html").read_text(encoding="utf-8")
+    (said,) = Page(ours).texts["h1"]
+    assert Page(theirs).texts["h1"] == [said]
+    assert said == "exposed_ns +50% (200 → 300 us), rank 0 stage2_f: less overlap with gemm on both ranks"
+
+
+def test_a_comparison_without_a_red_row_says_its_result(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite")
+    project.trace("base.sqlite")
+    found = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html", code=0).stdout
+    assert Page(found).texts["h1"] == ["Nothing worse: 4 rows within the limits"]
