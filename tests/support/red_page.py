@@ -1,0 +1,53 @@
+"""The picture in the README: the page of a red gate in a real browser, without what a first look does not need.
+
+``python -m tests.support.red_page`` takes it again, after a change of the page.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pytest_nsys.cli.demo import write_demo
+from tests.support.browser import chromium
+
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "red-page.png"
+WIDTH = 920
+LEFT_OUT = (
+    "main > section.file ~ section.file",
+    "details.assertion dl",
+    "details.cause:not([open])",
+    "details.cause tbody tr:nth-child(n + 3)",
+    "details.assertion .inside > :not(details, .said)",
+    "figure.timeline ~ *",
+    "figure.timeline .producers, figure.timeline details, figure.timeline > p",
+)
+"""Selectors of what the picture goes without."""
+
+
+def red_page(folder: Path) -> Path:
+    """The page of the demo's regressed run, against the good one."""
+    write_demo(folder / "demo")
+    page, traces = folder / "red.html", folder / "demo" / "traces"
+    options = [f"--nsys-trace={traces / 'regressed'}", f"--nsys-against={traces / 'good'}", f"--nsys-html={page}"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "period", *options, "demo"]
+    assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
+    return page
+
+
+def picture(page: Path) -> bytes:
+    """A PNG of the page."""
+    with chromium() as browser:
+        browser.open(page, WIDTH)
+        rules = f"{', '.join(LEFT_OUT)} {{ display: none !important }}"
+        browser.run(f"document.styleSheets[0].insertRule({rules!r})")
+        end = browser.run("document.querySelector('figure.timeline').getBoundingClientRect().bottom + scrollY")
+        return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(end) + 24})
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="red-page-") as scratch:
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_bytes(picture(red_page(Path(scratch))))
