@@ -348,7 +348,7 @@ def usual_gate(
 def usual_window(
     cache: CaptureCache, base: Sequence[str], convention: Convention | None, anchor: str | None = None
 ) -> str:
-    """The window where nobody says one: the whole run, where the convention is found and no range repeats."""
+    """The window where none is stated one: the whole run, where the convention is found and no range repeats."""
     if convention is not None:
         return MEDIAN
     with naming("base"):

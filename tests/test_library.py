@@ -183,7 +183,11 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
             NoRows,
             "stage stage3; stages with a row: stage2_f",
         ),
-        (lambda run: run.rows("overlap", window="99"), TraceError, "there is no anchor 99: 5 anchors, from 0 on"),
+        (
+            lambda run: run.rows("overlap", window="99"),
+            TraceError,
+            "there is no anchor 99: the rank has 5 anchors, numbered from 0",
+        ),
         (lambda run: judge("overlp >= 60%", run), ArgumentMistake, "'overlp >= 60%', character 1: unknown metric"),
         (lambda run: judge("overlap >= 60", run), ArgumentMistake, "character 12: overlap is a ratio: write 60%"),
         (lambda run: judge("busy_ns <= baseline + 1%", run), ArgumentMistake, "a baseline is another run: judge(sente"),

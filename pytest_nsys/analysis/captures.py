@@ -236,9 +236,7 @@ def _capture_rows(capture: Run, metric: Metric, spec: WindowSpec, ranks: frozens
     if metric.scope is Scope.CAPTURE:
         return _of_ranks(replace(empty, rows=tuple(metric.rows(capture))), ranks)
     if not capture.traces:
-        raise NothingMeasured(
-            f"{metric.name} is read off a trace, and none is given beside {capture.measurements.shown}"
-        )
+        raise NothingMeasured(f"{metric.name} needs a trace, and none is given beside {capture.measurements.shown}")
     if metric.scope is Scope.RUN:
         return _run_rows(capture, metric, spec, ranks, empty)
     own = [_rank_rows(metric, windows, empty) for windows in capture.measured(spec).filled(ranks).values()]

@@ -17,7 +17,7 @@ from pytest_nsys.core.model import Label, Value
 from pytest_nsys.core.units import decimal
 
 Facts = Mapping[str, Sequence[str | int] | None]
-"""Circumstances that are compared but do not name a baseline; None where nobody says."""
+"""Circumstances that are compared but do not name a baseline; None where none is stated."""
 
 _RUN_FACTS = ("gpu", "world", "micro_batch", "sequence_length")
 

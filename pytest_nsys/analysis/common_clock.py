@@ -83,7 +83,7 @@ class Agreement(NamedTuple):
 
 class Standing(NamedTuple):
     """How a clock is drawn beside the first: ``ahead_ns`` is taken off its times, None where nothing says what. It may
-    be wrong by ``error_ns``, None where nobody knows.
+    be wrong by ``error_ns``, None where it is unknown.
     """
 
     ahead_ns: int | None
@@ -95,10 +95,10 @@ class Standing(NamedTuple):
         if self == ALONE:
             return ""
         if self.ahead_ns is None:
-            return "not placed: neither matched ends nor starts of sessions say where they belong"
+            return "not aligned: no matched ends, no session starts"
         if self.error_ns is None:
-            return "placed by the start of its session alone: nobody knows how well"
-        return f"placed to within {format_value(self.error_ns)} by the ends of matched collectives"
+            return "aligned by the start of its session alone: error unknown"
+        return f"aligned within {format_value(self.error_ns)} by the ends of matched collectives"
 
 
 ALONE = Standing(0, 0)
@@ -136,7 +136,7 @@ class CommonClock:
 
     @property
     def apart_ns(self) -> int | None:
-        """The most that ends and starts of sessions disagree; None where nobody knows."""
+        """The most that ends and starts of sessions disagree; None where it is unknown."""
         several = (own for own in self._root_moments_ns.values() if len(own) > 1)
         return max((max(own) - min(own) for own in several), default=None)
 
@@ -154,8 +154,8 @@ class CommonClock:
             raise ValueError(self.doubted[group.members])
         if len({self.placed[clock].root for clock in clocks}) > 1:
             raise ValueError(
-                f"its ranks stand on {len(clocks)} clocks, and fewer than {FEWEST} matched ends tell how far these are "
-                "apart: measure a window with more collectives"
+                f"its ranks use {len(clocks)} clocks, and fewer than {FEWEST} matched ends align them: "
+                "measure a window with more collectives"
             )
         ends = _ends(group, ranks)
         left = self._left(ends)

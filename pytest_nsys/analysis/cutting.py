@@ -91,7 +91,7 @@ class RunCut:
 
     @property
     def clocks(self) -> list[Clock]:
-        """Those that the ranks stand on, that of the lowest rank first."""
+        """Those that the ranks use, that of the lowest rank first."""
         return list(dict.fromkeys(one.rank.process.clock for one in self.ranks))
 
     @cached_property

@@ -25,10 +25,10 @@ from pytest_nsys.core.words import counted
 
 K = TypeVar("K", bound=Hashable)
 
-STATE_STEPS = "say it: workload: {steps: N} in the gate file, --steps N in a command"
+STATE_STEPS = "set workload: {steps: N} in the gate file, or --steps N"
 STATE_STEP_TIME = (
-    "how long a step takes is not known: no period of steady anchors is, or an anchor is no step; say it: "
-    "workload: {step_time: 412ms} in the gate file, --step-time 412ms in a command"
+    "the step time is unknown: no steady anchors give a period, or an anchor is not a step; set "
+    "workload: {step_time: 412ms} in the gate file, or --step-time 412ms"
 )
 
 

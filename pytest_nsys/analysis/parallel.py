@@ -31,7 +31,7 @@ from pytest_nsys.traces.recorded import RecordedTrace, Recording
 MANY = 16
 """From so many traces on they are read one after another, and let go, where nobody asks for an executor."""
 
-GIVEN_UP = "the executor gave it up: its scheduler or all of its workers went away"
+GIVEN_UP = "the executor dropped it: its scheduler or all of its workers are gone"
 
 
 Ask = Callable[[Trace], None]
@@ -76,7 +76,7 @@ def _elsewhere(path: Path, error: NsysError) -> NsysError:
     """A file that is not there was seen where the job comes from: the disks are not the same."""
     if path.exists():
         return error
-    return TraceError(f"{path}: is not there for {this_worker()}: traces must lie on a disk that all readers share")
+    return TraceError(f"{path}: {this_worker()} does not find it: put traces on a disk that all readers share")
 
 
 def _questions(captures: Captures, requests: Sequence[Request]) -> Iterator[Callable[[], object]]:

@@ -82,7 +82,7 @@ class Request(NamedTuple):
 
 class Fact(NamedTuple):
     """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction), ``1`` or
-    ``MHz``. ``value`` is None where nobody can tell it, which is worse than any bound.
+    ``MHz``. ``value`` is None where it is unknown, which is worse than any bound.
 
     ``words`` say the value, ``why`` why it matters, ``remedy`` what to do about it.
     """
@@ -164,7 +164,7 @@ def doubts(subject: Subject, bounds: Bounds) -> Iterator[tuple[Fact, Value]]:
 
 
 Said = tuple[Value | None, str, str, str]
-"""The value of a fact (None: nobody can tell it), its words, why it matters, and the remedy."""
+"""The value of a fact (None: it is unknown), its words, why it matters, and the remedy."""
 
 
 def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | None:
@@ -189,7 +189,7 @@ def _missing_gpus(run: Run, world: int) -> Said:
     if len(run.ranks) > world:
         raise TraceError(
             f"{run.traces[0].path}: {found} ran kernels in {where}, but the gate file states world {world}: give the "
-            "files of one profiling window, each other its own --nsys-trace, or mend run: {world: …}"
+            "files of one profiling window, each other its own --nsys-trace, or correct run: {world: …}"
         )
     absent = world - len(run.ranks)
     words = f"{absent} of {world} GPUs {are(absent)} missing"
@@ -221,7 +221,7 @@ def _unstaged(subject: Subject) -> Said | None:
         return None
     none = sum(len(window.all_by_stage.get(NO_STAGE, ())) for window in subject.group)
     what, why = "kernels of the windows have no stage", "they are in no stage's rows"
-    return _share(none, sum(map(len, subject.group)), what, why, "mend the convention's stage expression")
+    return _share(none, sum(map(len, subject.group)), what, why, "correct the convention's stage expression")
 
 
 def _unclassified(subject: Subject) -> Said | None:
@@ -273,7 +273,7 @@ def _dropped(subject: Subject) -> Said:
         parts.append(f"{counted(outside, 'kernel')} around the windows {what} outside the profiler's session")
     number = len(told) + outside
     words = f"events were dropped or are out of range, {counted(number, 'sign')} of it"
-    why = f"{' and '.join(parts)}, so that rows may be missing or wrong"
+    why = f"{' and '.join(parts)}, so rows may be missing or wrong"
     return number, words, why, "profile fewer steps or event kinds, or export again"
 
 
@@ -332,19 +332,19 @@ def _typicality(subject: Subject) -> Said | None:
     found = max(deviations(subject.group), key=lambda item: item[1].in_spreads, default=None)
     if found is None:
         return None
-    words, why = f"rank {found[0]}: the window is {found[1]}", "numbers of an untypical window are no typical ones"
+    words, why = f"rank {found[0]}: the window is {found[1]}", "numbers of an untypical window do not represent the run"
     return found[1].in_spreads, words, why, "profile more steps or take another window"
 
 
 def _clocks(subject: Subject) -> Said:
     number = clocks(subject.run.ranks)
-    words = f"the ranks stand on {counted(number, 'clock')}"
-    why = "times of two files or machines are known beside each other only so well"
+    words = f"the ranks use {counted(number, 'clock')}"
+    why = "times of different files or machines are comparable only within the error of their clocks"
     return number, words, why, "profile all ranks into one report"
 
 
-DISTORTED = "what was measured is not the program's, but that of the program and its profiler"
-THROTTLED = "the GPU was throttled or its clocks were set low, so every time is longer than on others"
+DISTORTED = "the trace measures the program and its profiler, not the program alone"
+THROTTLED = "the GPU was throttled or its clocks were set low, so all times are longer than they should be"
 
 
 def _profiler_overhead(subject: Subject) -> Said:
@@ -352,8 +352,8 @@ def _profiler_overhead(subject: Subject) -> Said:
     try:
         found = [value for window in subject.group.together() for _, value in profiler_overhead(window)]
     except NoRows as nothing:
-        words = f"nobody knows the overhead of the profiler, for {nothing}"
-        return None, words, "a distorted step would pass unseen", "measure a step without the profiler"
+        words = f"the overhead of the profiler is unknown: {nothing}"
+        return None, words, "a distorted step would pass unnoticed", "measure a step without the profiler"
     words = f"a step takes {format_value(max(found), '%', 6)} longer under the profiler"
     return max(found), words, DISTORTED, "trace fewer kinds of events"
 
@@ -365,8 +365,8 @@ def _sm_clock(subject: Subject) -> Said:
         try:
             found += [(value, window.rank.number) for _, value in sm_clock_mhz(window)]
         except NoRows as nothing:
-            words = f"rank {window.rank.number}: nobody knows the clock of the SMs, for {nothing}"
-            return None, words, "a throttled GPU would pass unseen", "sample GPU metrics"
+            words = f"rank {window.rank.number}: the clock of the SMs is unknown: {nothing}"
+            return None, words, "a throttled GPU would pass unnoticed", "sample GPU metrics"
     clock, number = min(found)
     words = f"rank {number}: the SMs ran at {format_value(clock, MEGAHERTZ, 6)} (median of the window)"
     return clock, words, THROTTLED, "let the GPU cool, or lock its clocks (nvidia-smi --lock-gpu-clocks)"

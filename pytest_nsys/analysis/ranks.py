@@ -96,7 +96,7 @@ def absent_ranks(ranks: Sequence[Rank]) -> tuple[int, int, str]:
 
 
 def clocks(ranks: Sequence[Rank]) -> int:
-    """How many clocks the ranks stand on."""
+    """How many clocks the ranks use."""
     return len({rank.process.clock for rank in ranks})
 
 

@@ -1,7 +1,7 @@
 """Who waits for whom in a collective, and how long does the transfer itself take?
 
 The n-th collective of a process group is one and the same on all of its ranks. A rank waits from its own start to the
-start of the last; the rest is transfer. Where the ranks stand on several clocks these are one by the ends of what is
+start of the last; the rest is transfer. Where the ranks use several clocks these are one by the ends of what is
 matched (see :mod:`~pytest_nsys.analysis.common_clock`), and what is less than they may be apart is not known. The
 straggler is the rank that waits least.
 """
@@ -202,17 +202,17 @@ def agreeing(window: RunWindow) -> Iterator[str]:
     """How well the clocks of a window's ranks are one, a line for each name of a group, and what that leaves unsaid."""
     found = matched(window)
     for name, own in sorted(found.agreements.items()):
-        known = f"group {printable(name, 60)}: waits are known to within {format_value(own.residual_ns)} a collective"
+        known = f"group {printable(name, 60)}: waits are accurate to {format_value(own.residual_ns)} per collective"
         ends = counted(own.ends, "matched end") if own.ends else "matched ends of other windows or groups"
         yield f"{known}, by {ends} on {own.clocks} clocks"
     apart = common_clock(window.group).apart_ns
     if apart and found.agreements:
-        yield f"the starts of sessions would place these clocks up to {format_value(apart)} elsewhere"
+        yield f"the starts of sessions would shift these clocks by up to {format_value(apart)}"
     waits = found.shares.items()
     unseen = grouped(((group, kind), n) for (n, group, kind), own in waits if own.seen(own.wait_ns) is None)
     for (group, kind), ranks in sorted(unseen.items()):
         error = max(found.shares[number, group, kind].error_ns for number in ranks)
         yield (
-            f"group {printable(group, 60)} {kind}: no wait of {ranks_words(ranks)}: it is less than the "
-            f"{format_value(error)} by which it may be wrong"
+            f"group {printable(group, 60)} {kind}: no wait of {ranks_words(ranks)}: it is below the "
+            f"error of {format_value(error)}"
         )

@@ -162,7 +162,7 @@ def barrier_notes(captures: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
             if compute > communication:
                 kernels = f"{counted(communication, 'communication kernel')} among {counted(compute, 'compute kernel')}"
                 place = f"rank {window.rank.number} stream {label}"
-                yield Note(f"{place} has {kernels}: these are barriers, which 'barriers' counts")
+                yield Note(f"{place} has {kernels}: these are barriers; 'barriers' counts them")
                 return
 
 

@@ -45,7 +45,7 @@ class Table:
 
     ``every_stage``: kernels without a stage count where no selector asks for one. ``without`` says why there may be no
     row. ``missing`` are the rows that some capture or window lacks, with why. ``unseen`` maps the labels of rows that
-    there are not, because their values are less than they may be wrong by, to that. ``patchy``: nobody knows of which.
+    there are not, because their values are less than they may be wrong by, to that. ``patchy``: of which is unknown.
     """
 
     dimensions: tuple[str, ...]
@@ -119,7 +119,7 @@ def select(table: Table, where: Mapping[str, Selector]) -> list[Labelled]:
     return kept
 
 
-UNSEEN = "each value is less than it may be wrong by, for the ranks stand on several clocks"
+UNSEEN = "each value is below its error, since the ranks use several clocks"
 """Why there is no row where there would be some."""
 
 

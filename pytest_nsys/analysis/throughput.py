@@ -134,7 +134,7 @@ def profiler_overhead(window: RunWindow) -> Iterator[Row]:
     """
     without = unprofiled_step_ns(window.run)
     if without is None:
-        raise NoRows(f"nobody says how long a step takes without it: {STATE_UNPROFILED}")
+        raise NoRows(f"no unprofiled step time is given: {STATE_UNPROFILED}")
     yield Row((), exact(Fraction(_iteration_ns(window, _p50)) / Fraction(without) - 1))
 
 
@@ -147,7 +147,7 @@ def unprofiled_step_ns(run: Run) -> Value | None:
     kind, rows = run.measurements.kind(STEP_TIME), run.measurements.rows(STEP_TIME)
     longest = max(value for _, value in rows)
     if kind.unit != TIME or set(kind.dimensions) - {"rank"} or longest <= 0:
-        what = f"{STEP_TIME} is no time of a step ({kind})"
+        what = f"{STEP_TIME} is not a step time ({kind})"
         raise NoRows(f"{run.measurements.shown}: {what}: write one in ms or s, or one per rank")
     return longest
 

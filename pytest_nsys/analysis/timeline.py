@@ -68,8 +68,8 @@ class TimelineLane(TypedDict):
 class Timeline(TypedDict):
     """One window. ``bands`` are (start, length, stage): what the compute in it was launched for.
 
-    ``began_ns`` is when it began on the clock of the first rank, None where nobody knows; ``clock`` says how well that
-    is known, ``clock_error_ns`` by how much it may be wrong, None where nobody knows.
+    ``began_ns`` is when it began on the clock of the first rank, None where it is unknown; ``clock`` says how well that
+    is known, ``clock_error_ns`` by how much it may be wrong, None where it is unknown.
 
     ``budget`` is None where it has none, and ``budget_why`` says why; ``gaps`` are the times without compute.
     """

@@ -118,7 +118,7 @@ def anchor_windows(anchors: Sequence[Range], spec: WindowSpec) -> list[Window]:
 def _anchor_window(anchors: Sequence[Range], index: int, span: Span) -> Window:
     count = len(anchors)
     if index >= count:
-        raise NothingMeasured(f"there is no anchor {index}: {counted(count, 'anchor')}, from 0 on")
+        raise NothingMeasured(f"there is no anchor {index}: the rank has {counted(count, 'anchor')}, numbered from 0")
     anchor = anchors[index]
     end = anchor.end_ns
     if span is Span.PERIOD:

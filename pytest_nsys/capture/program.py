@@ -81,7 +81,8 @@ def _divides(world: int, part: int, what: str) -> None:
     above = world - rest + part
     below = f", or take {rest} away for {world - rest}" if world > part else ""
     raise UsageMistake(
-        f"world size {world} is no multiple of {part} ({what}): {counted(part - rest, 'GPU')} short of {above}{below}"
+        f"world size {world} is not a multiple of {part} ({what}): "
+        f"{counted(part - rest, 'GPU')} short of {above}{below}"
     )
 
 
@@ -284,7 +285,7 @@ def _ready(capture: Capture, job: Job, *, force: bool) -> None:
     node = str(capture.node) if job.one_of_many else "*"
     there = [p for s in (*SUFFIXES, EXPORT, GPU_LOG) for p in sorted(folder.glob(f"{capture.name}_node{node}{s}"))]
     if there and not force:
-        raise UsageMistake(f"{there[0]}: is there already: give another --output or --name, or --force")
+        raise UsageMistake(f"{there[0]}: exists: give another --output or --name, or --force")
     for path in there:  # or what is old would pass for the new
         path.unlink()
 
@@ -342,10 +343,10 @@ def _say_why(capture: Capture, job: Job, code: int, missing: Sequence[int], temp
             "disk full?): import it with `QdstrmImporter -i` of the same Nsight Systems"
         )
     if code not in ENDED_BY_NSYS:
-        raise CaptureError(f"{none}: the program, or nsys itself, ended with {code}; what they said stands above")
+        raise CaptureError(f"{none}: the program, or nsys itself, ended with {code}; see their output above")
     if not capture.whole_run:
         raise NothingMeasured(
             f"{none}: the program ended without starting the profiler: mark the step with pytest_nsys.profiled_step "
             "(or cudaProfilerStart), let it run beyond the warm-up steps, or give --whole-run"
         )
-    raise CaptureError(f"{none}, although nsys ended with {code}: what it said stands above")
+    raise CaptureError(f"{none}, although nsys ended with {code}: see its output above")

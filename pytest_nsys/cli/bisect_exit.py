@@ -58,7 +58,7 @@ def bisect_exit(context: click.Context, command: tuple[str, ...]) -> None:
 
 def _run(command: Sequence[str]) -> Answer:
     if any(REPORT in word for word in command):
-        return Answer(STOP, f"leave {REPORT} out of the command: the report that is asked for here takes its place")
+        return Answer(STOP, f"remove {REPORT} from the command: bisect-exit writes its own report")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         words = [os.environ.get("PYTEST_ADDOPTS", ""), shlex.quote(f"{REPORT}={report}")]
@@ -79,11 +79,11 @@ def _run(command: Sequence[str]) -> Answer:
 def without_report(code: int) -> Answer:
     """The answer where no pytest left a report, from the exit status of the command (negative: a signal)."""
     if code == 0:
-        return Answer(STOP, "the command ended well, but no gate ran in it: let it run pytest on a gate file")
+        return Answer(STOP, "the command exited 0, but no gate ran: make it run pytest on a gate file")
     if code == ABORTS:
         return Answer(STOP, f"the command ended in {ABORTS}, which stops the bisection")
     if code in (USAGE_ERROR, NO_TESTS):
-        return Answer(STOP, f"the command ended in {code}, as pytest does where it was called wrongly")
+        return Answer(STOP, f"the command ended in {code}, a usage error of pytest")
     what = f"signal {-code}" if code < 0 else f"{code}"
     return Answer(SKIP, f"the command ended in {what} before any gate ran")
 

@@ -103,7 +103,7 @@ def _check(program: tuple[str, ...], output: str, name: str, options: tuple[str,
         if not re.match(r"--[a-z][a-z0-9-]*(=|$)", option):
             raise UsageMistake(f"--nsys-option '{printable(option, 40)}': write it as --nsys-option=--sample=none")
         if option.startswith("--output"):
-            raise UsageMistake("--nsys-option=--output: where the report goes is what --output and --name say")
+            raise UsageMistake("--nsys-option=--output: use --output and --name for the path of the report")
 
 
 def _nodes(asked: int | None, job: Job) -> int:

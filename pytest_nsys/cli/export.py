@@ -46,7 +46,7 @@ def _reports(values: Sequence[str]) -> list[Path]:
         here = find_traces(value, Path())
         reports = [path for path in here if path.suffix in REPORTS]
         if not reports:
-            raise UsageMistake(f"{printable(str(here[0]))}: is no report (*{', *'.join(REPORTS)})")
+            raise UsageMistake(f"{printable(str(here[0]))}: is not a report (*{', *'.join(REPORTS)})")
         found += [path for path in reports if path not in found]
     return found
 

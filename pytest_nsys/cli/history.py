@@ -130,7 +130,7 @@ def _tracks(
         for what, why in absent:
             by_reason.setdefault(why, []).append(what)
         told = "; ".join(f"{', '.join(dict.fromkeys(of))}: {why}" for why, of in by_reason.items())
-        raise NothingMeasured(f"{path}: no row is meant: {told}")
+        raise NothingMeasured(f"{path}: no row matches: {told}")
     return tracks
 
 

@@ -124,7 +124,7 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
         raise UsageMistake(f"{printable(output)}: pytest takes brackets in a path for parameters: give one without")
     standing = next(each for each in (path, *path.parents) if each.exists())
     if path.is_dir() or (standing != path and not standing.is_dir()):
-        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{standing} is no folder'}")
+        raise UsageMistake(f"{printable(output)}: {'is a folder' if path.is_dir() else f'{standing} is not a folder'}")
     if not os.access(standing, os.W_OK):
         raise UsageMistake(f"{printable(output)}: cannot be written: permission denied")
     schema = path.with_name(SCHEMA_NAME)
@@ -132,9 +132,9 @@ def _target(output: str, asking: Asking, *, force: bool) -> Path:
         raise UsageMistake(f"{schema}: is not the schema of gate files, which init writes there: move it")
     if path.exists() and not force:
         if not asking.requests:
-            raise UsageMistake(f"{printable(output)}: exists already: give --force to overwrite it, or another -o")
+            raise UsageMistake(f"{printable(output)}: exists: give --force to overwrite it, or another -o")
         if not click.confirm(f"{printable(output)} exists. Overwrite it and its baseline?"):
-            raise UsageMistake(f"{printable(output)}: left as it was")
+            raise UsageMistake(f"{printable(output)}: not changed")
     return path
 
 
@@ -307,14 +307,14 @@ def _about(figures: Figures, traces: Sequence[str]) -> tuple[str, ...]:
     return (
         f"Drafted by pytest-nsys init from {names}:",
         "; ".join(part for part in parts if part) + ".",
-        "Every limit is what that trace measured and a margin. They are yours now: tighten, loosen or delete them.",
+        "Each limit is the measured value plus a margin. Tighten, loosen or delete them.",
     )
 
 
 def _why_tolerance(figures: Figures) -> tuple[str, ...]:
     if figures.count == 1:
         return (
-            "What 'plus tolerance' allows. One trace says nothing of the noise, so 5% is a guess: give init several",
+            "What 'plus tolerance' allows. One trace does not show noise, so 5% is a guess: give init several",
             "captures of one commit, or measure it with pytest-nsys baseline calibrate.",
         )
     return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)

@@ -62,7 +62,7 @@ def lint(
     linted = [_linted(each, upgrade=upgrade) for each in found]
     if said and not any(each.mistakes for each in linted):  # a mark that is not registered, a conftest
         click.echo(said, err=True, nl=False)
-        raise UsageMistake("pytest cannot collect the gate files: it says why above")
+        raise UsageMistake("pytest cannot collect the gate files: see its output above")
     if format == "json":
         click.echo(as_json(_json(linted, missed)), nl=False)
     else:

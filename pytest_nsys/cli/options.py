@@ -119,7 +119,7 @@ class MeasureOptions:
     ) -> Iterator[tuple[Captures, WindowSpec]]:
         """One capture of all paths; else as :meth:`captures`. ``span`` is taken where nobody asked for one, and
         ``families`` are those of the convention where none are given. ``may_be_a_step``: a run without an anchor is one
-        step, where nobody says how many it is.
+        step, where none is stated how many it is.
         """
         workload = workload or Workload()
         with reading(self.executor, self.format) as library:
@@ -285,7 +285,7 @@ def _canonical(window: str) -> str:
             raise UsageMistake(f"a window ends after its start: {window}")
         return window
     if not window or _NUMBERS.fullmatch(window):
-        raise UsageMistake(f"'{printable(window, 40)}' is no window: give {_WINDOW_HELP}")
+        raise UsageMistake(f"'{printable(window, 40)}' is not a window: give {_WINDOW_HELP}")
     return window
 
 

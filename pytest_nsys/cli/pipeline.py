@@ -142,7 +142,7 @@ def _broken(found: Pipeline) -> Iterator[str]:
     if found.serialization is None:
         yield "no serialization"
     elif found.serialization >= HALFWAY:
-        yield "period no nearer the longer stage than the sum"
+        yield "period not nearer to the longer stage than to the sum"
 
 
 def _verdict(chosen: Mapping[int, Pipeline]) -> str:

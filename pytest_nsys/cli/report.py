@@ -57,7 +57,7 @@ def report(asked: MeasureOptions, runs: str, config: str, output: str, peak: Fra
         path = folder / name
         same = path.is_file() and path.read_bytes() == text.encode("utf-8")
         if not same and os.path.lexists(path):  # another file would be lost
-            raise UsageMistake(f"{path}: is there already, with other content: delete it, or give another --output")
+            raise UsageMistake(f"{path}: exists with other content: delete it, or give another --output")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         if not (folder / name).exists():

@@ -40,7 +40,7 @@ class BaselineError(NsysError):
 
 
 class IncomparableError(BaselineError):
-    """A run that cannot be added to what is stored: nothing is, or it is of another run."""
+    """A run that cannot be added to what is stored: nothing is, or it is from a different setup."""
 
 
 class HistoryError(NsysError):
@@ -48,7 +48,7 @@ class HistoryError(NsysError):
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a file; ``line`` and ``column`` count from 1, None where nobody knows."""
+    """What is wrong with a file; ``line`` and ``column`` count from 1, None where it is unknown."""
 
     file: str
     text: str

@@ -87,5 +87,5 @@ def exact_value(stored: object) -> Value:
         return stored
     match = _TEXT.fullmatch(stored) if isinstance(stored, str) else None
     if match is None:
-        raise ValueError(f'{printable(repr(stored), 60)} is no value: a whole number or "a/b"')
+        raise ValueError(f'{printable(repr(stored), 60)} is not a value: write a whole number or "a/b"')
     return exact(Fraction(int(match[1]), int(match[2] or 1)))

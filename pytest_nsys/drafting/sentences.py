@@ -118,7 +118,7 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
                 "across": {"purpose": "sum"},
                 "require": f"== {number}",
             },
-            (f"Measured on {_over_ranks(figures)}: {number}{named}. Another number is another program.",),
+            (f"Measured on {_over_ranks(figures)}: {number}{named}. A different number means a different program.",),
             STRUCTURE,
             1,
         )
@@ -181,7 +181,7 @@ def _launches(figures: Figures) -> Iterator[DraftSentence]:
     staged = any(stage != NO_STAGE for _, stage in each)
     chosen = {labels: captures[0] for labels, captures in each.items() if (labels[1] != NO_STAGE) is staged}
     sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
-    why = (f"A kernel more or less in the window is a change of the program; measured {sum(chosen.values())} in all.",)
+    why = (f"One kernel more or fewer means that the program changed; measured {sum(chosen.values())} in all.",)
     if exact:
         yield DraftSentence(sentence, why, STRUCTURE, 5)
         return
@@ -196,7 +196,7 @@ def _syncs(figures: Figures) -> Iterator[DraftSentence]:
         why = "The CPU never waits for the GPU in the window (no synchronisation, no blocking copy): it stays ahead."
         yield DraftSentence("no syncs", (why,), STRUCTURE, 6)
     elif each and all(len(set(captures)) == 1 for captures in each.values()):
-        why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait slips in."
+        why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait may appear."
         yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, 8)
 
 
@@ -265,7 +265,7 @@ def _balance(figures: Figures) -> Iterator[DraftSentence]:
         return
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
-    why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage sets the pace of all."
+    why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage limits the step."
     yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
 
 

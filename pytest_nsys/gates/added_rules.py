@@ -62,7 +62,7 @@ RULED = "overlap_score"
 """The metric that the rule goes with."""
 
 HALFWAY = Fraction(1, 2)
-"""The serialization from which on the period is no nearer the longer stage than the sum of both."""
+"""The serialization from which on the period is not nearer to the longer stage than to the sum of both."""
 
 
 def cannot_rule(metric: str, taken_together: bool, require: Requirement) -> str | None:

@@ -139,7 +139,7 @@ class Selecting(Entry):
         if axis.strip() not in self.gate.axes or not (metric.outside or "rank" in metric.dimensions):
             self.mistake("balance", unknown_axis(axis.strip(), self.gate.axes))
         if "across" in self.fields:
-            self.mistake("across", "'across' and 'balance' cannot stand together")
+            self.mistake("across", "'across' and 'balance' cannot be used together")
         return axis.strip()
 
     def across(self, metric: Metric) -> tuple[Aggregate, ...]:
@@ -278,7 +278,7 @@ class _Assertion(Selecting):
             self.mistake("fail_after", what + "has none")
         for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):
             if key in self.fields:
-                self.mistake("fail_after", f"'fail_after' cannot stand beside '{key}', which {why}")
+                self.mistake("fail_after", f"'fail_after' cannot be used with '{key}', which {why}")
 
     def _check_early(self, warn: Requirement | None, require: Requirement) -> None:
         """An early limit tells apart what holds the limit."""
@@ -318,7 +318,7 @@ class _Assertion(Selecting):
     def _from_sentence(self) -> Assertion | None:
         for key in SENTENCE_SAYS:
             if key in self.fields:
-                self.mistake(key, f"'{key}' cannot stand beside 'assert': the sentence says it")
+                self.mistake(key, f"'{key}' cannot be used with 'assert': the sentence says it")
         return _read_sentence(self.reader, self.fields["assert"], "assert", self.gate)
 
     def _from_keys(self) -> Assertion | None:

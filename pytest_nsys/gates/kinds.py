@@ -40,7 +40,7 @@ MAX_RUNS = 9999
 
 FORBIDDEN_MARKS = ("skip", "skipif", "xfail", "parametrize", "usefixtures")
 SENTENCE_SAYS = ("metric", "across", "balance", "pipeline", "require", "baseline")
-"""Keys that an ``assert:`` sentence stands for: they cannot stand beside it."""
+"""Keys that an ``assert:`` sentence stands for: they cannot be used with it."""
 
 _RESERVED = (COMPUTE, MIXED, UNKNOWN)
 _ANYTHING = Tolerance(Fraction(1, 100))
@@ -134,7 +134,7 @@ def _runs(reader: Reader, node: Node, key: str) -> int | None:
 def _version(text: str) -> int | None:
     number = _whole_number(text, 0)
     if number not in (None, VERSION):
-        raise ValueError(f"version {number} is not known here: write version: {VERSION}")
+        raise ValueError(f"version {number} is not supported: write version: {VERSION}")
     return number
 
 
@@ -187,7 +187,7 @@ def _day(text: str) -> date | None:
     try:
         return date(*map(int, match.groups())) if match is not None else None
     except ValueError:
-        raise ValueError(f"there is no day {text.strip()}") from None
+        raise ValueError(f"there is no date {text.strip()}") from None
 
 
 def _link(text: str) -> str | None:
@@ -198,7 +198,7 @@ def _marks(reader: Reader, node: Node, key: str) -> tuple[str, ...]:
     def parse(text: str) -> str:
         name = text.strip()
         if name in FORBIDDEN_MARKS:
-            why = "use the key 'xfail'" if name == "xfail" else "nothing is ever skipped or multiplied here"
+            why = "use the key 'xfail'" if name == "xfail" else "assertions are never skipped or multiplied"
             raise ValueError(f"'{name}' cannot be a mark: {why}")
         if not (name.isascii() and name.isidentifier()) or name.startswith("_"):
             raise ValueError(f"a mark is a plain name, not '{printable(name, 40)}'")
@@ -274,7 +274,7 @@ def _run(reader: Reader, node: Node, key: str) -> dict[str, Label]:
         name = word.value
         own = KEYS[key].get(name)
         if own is None and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is None:
-            reader.mistake(word, f"'{printable(name, 40)}' is no name for a mesh axis")
+            reader.mistake(word, f"'{printable(name, 40)}' is not a name for a mesh axis")
             continue
         said = _value("size" if own is None else own.kind, reader, value, name)
         if said is not None:
@@ -307,7 +307,9 @@ def _purposes(reader: Reader, node: Node, key: str) -> tuple[Purpose, ...]:
     for word, value in reader.entries(node, key):
         name = f"purpose {printable(word.value, 60)}"
         if word.value in _RESERVED:
-            reader.mistake(word, f"'{word.value}' is no purpose to define: {', '.join(_RESERVED)} have a meaning")
+            reader.mistake(
+                word, f"'{word.value}' cannot be defined as a purpose: {', '.join(_RESERVED)} have a meaning"
+            )
         if isinstance(value, MappingNode):
             patterns = Entry(reader, value, "purpose", name).values()
             found.append(Purpose(word.value, patterns.get("stage", ()), patterns.get("range", ())))
@@ -330,7 +332,7 @@ def read_families(reader: Reader, node: Node, key: str = "families") -> Families
     found = []
     for word, value in reader.entries(node, key):
         if word.value == OTHER:
-            reader.mistake(word, f"'{OTHER}' is no family to define: it is what no family matches")
+            reader.mistake(word, f"'{OTHER}' cannot be defined as a family: it holds what no family matches")
         found.append(Family(word.value, reader.texts(value, f"family {printable(word.value, 60)}")))
     return tuple(found) or None
 

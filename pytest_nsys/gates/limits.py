@@ -192,7 +192,7 @@ class _Tokens:
     def end(self) -> None:
         if self._rest:
             token = self._rest[0]
-            raise SentenceMistake(token.offset, f"'{printable(token.text, 40)}' is too much: the limit ends before it")
+            raise SentenceMistake(token.offset, f"'{printable(token.text, 40)}' comes after the end of the limit")
 
 
 def parse_requirement(
@@ -303,9 +303,9 @@ def _against_baseline(words: str, offset: int) -> Comparator:
     """What a comparison means before ``baseline``."""
     if words in ("<", ">"):
         plain = {"<": "use <= or below", ">": "use >= or above"}[words]
-        raise SentenceMistake(offset, f"'{words} baseline' would fail a run that changed nothing: {plain}")
+        raise SentenceMistake(offset, f"'{words} baseline' would fail an unchanged run: {plain}")
     if words == "!=":
-        raise SentenceMistake(offset, "'!= baseline' would fail a run that changed nothing")
+        raise SentenceMistake(offset, "'!= baseline' would fail an unchanged run")
     return {"below": Comparator.LE, "above": Comparator.GE}.get(words) or COMPARISONS[words]
 
 
@@ -320,7 +320,7 @@ def _tolerance(tokens: _Tokens, comparator: Comparator, metric: Judged, default:
     if _SIGNS[sign.text] != wanted:
         raise SentenceMistake(
             sign.offset,
-            f"'{comparator} baseline {sign.text} …' would fail a run that changed nothing: "
+            f"'{comparator} baseline {sign.text} …' would fail an unchanged run: "
             f"write {comparator} baseline {wanted} …",
         )
     return _amount(tokens, metric, default)

@@ -1,6 +1,6 @@
 """When does a key of a gate file ask for less than it did? Rules that take a value then and a value now.
 
-What is tighter is no change; what nobody can order is one.
+What is tighter is no change; what have no order is one.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
 
 def not_a_quantity(metric: Metric) -> str:
     """The mistake of counting with fingerprints."""
-    return f"{metric.name} is no quantity: several cannot be taken together"
+    return f"{metric.name} is not a quantity: several cannot be aggregated"
 
 
 def check_dimension(name: str, metric: Metric, axes: Collection[str]) -> str | None:
@@ -149,7 +149,7 @@ def selector_value(metric: Metric, dimension: str, text: str, axes: Collection[s
 def aggregate_word(text: str) -> bool:
     """Whether ``text`` takes many values together; ValueError where it nearly does."""
     if text in NEARLY_AGGREGATES:
-        raise ValueError(f"'{text}' is no word here (did you mean '{NEARLY_AGGREGATES[text]}'?)")
+        raise ValueError(f"'{text}' is not a word here (did you mean '{NEARLY_AGGREGATES[text]}'?)")
     if re.fullmatch(r"p[0-9]+\.[0-9]+", text):
         raise ValueError(f"'{printable(text, 40)}': percentiles are whole, p1 to p99")
     if _PERCENTILE.fullmatch(text):
@@ -186,7 +186,7 @@ def _parse_none(words: list[_Word], axes: Collection[str]) -> tuple[Subject, Req
         return unmatched
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
-        raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: '{words[cut].text}' is too much")
+        raise SentenceMistake(words[cut].offset, f"'no …' takes no limit: remove '{words[cut].text}'")
     try:
         prefix, metric = _split_metric(words[1:])
     except SentenceMistake:

@@ -38,8 +38,9 @@ class JudgedRow:
     the value's side. ``margin`` is how far the value may still move before it fails, negative where it fails.
     ``noise`` is the bound of the measured noise, None where it was not measured: max(tolerance, noise) is the smallest
     change that the gate can see. ``origin`` is the row that an aggregate took its value from. ``test`` says what
-    decided between two sets of captures. ``waived`` rows are outside their limit by leave of the gate file, as far as
-    ``ceiling``. ``serialization`` is what the rule of a pipeline holds the row to as well, None where there is none.
+    decided between two sets of captures. ``waived`` rows are outside their limit as a waiver of the gate file
+    allows, as far as ``ceiling``. ``serialization`` is what the rule of a pipeline holds the row to as well, None where
+    there is none.
     """
 
     labels: Labels
@@ -118,7 +119,7 @@ class Verdict:
 
     @property
     def margin(self) -> Value | None:
-        """How far the nearest row may still move before it fails, negative where it fails; None where nobody knows."""
+        """How far the nearest row may still move before it fails, negative where it fails; None where it is unknown."""
         return self.nearest.margin if self.nearest is not None else None
 
     @property

@@ -130,7 +130,7 @@ class _Waiver(Selecting):
             ceiling = limit_value(quantity, open_unit or values.unit, values.name)
             comparator, limit = assertion.require.comparator, assertion.require.limit
             if why := impossible(ceiling, values):
-                self.mistake("ceiling", f"ceiling {quantity.text} cannot be meant: {why}")
+                self.mistake("ceiling", f"ceiling {quantity.text} cannot be right: {why}")
             held = comparator is not None and isinstance(limit, Constant) and comparator.holds(ceiling, limit.value)
             if held and comparator is not Comparator.NE:
                 self.mistake("ceiling", f"ceiling {quantity.text} waives nothing: it holds '{assertion.require.text}'")

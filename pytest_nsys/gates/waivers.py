@@ -131,7 +131,7 @@ def _not_needed(waiver: Waiver, meant: int, today: date) -> str:
             return f"{name} expired on {waiver.expires} and is not needed here: remove it if no other item needs it"
         return f"{name} expired on {waiver.expires} and is no longer needed: remove it"
     if not meant:
-        return f"{name} means no row of this assertion: mend its 'where', or remove it"
+        return f"{name} matches no row of this assertion: correct its 'where', or remove it"
     if waiver.shared:
         return f"{name} is not needed here: let it name the items that need it"
     return f"{name} is not needed: remove it"

@@ -97,13 +97,13 @@ def read_config(path: Path) -> Workload:
     except OSError as error:
         raise ConfigMistake(f"{shown}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
-        raise ConfigMistake(f"{shown}: is larger than {MAX_BYTES} bytes: it is no configuration")
+        raise ConfigMistake(f"{shown}: is larger than {MAX_BYTES} bytes: it is not a configuration")
     try:
         found = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError:
-        raise ConfigMistake(f"{shown}: is no UTF-8 text") from None
+        raise ConfigMistake(f"{shown}: is not UTF-8 text") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigMistake(f"{shown}: is no TOML: {printable(str(error))}") from None
+        raise ConfigMistake(f"{shown}: is not TOML: {printable(str(error))}") from None
     return _Config(shown, found).workload()
 
 

@@ -120,7 +120,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     elif "cannot start any token" in problem:
         what = "text cannot start with this character in YAML: quote it"
     elif "mapping values are not allowed" in problem:
-        what = "a ':' where YAML allows none: quote the text that holds it, or mend the indentation"
+        what = "a ':' where YAML allows none: quote the text that holds it, or correct the indentation"
     else:
         what = printable(f"not YAML: {f'{context}, ' if context else ''}{problem}")
     return line + 1, column + 1, what

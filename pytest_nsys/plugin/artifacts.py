@@ -133,7 +133,7 @@ def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:
     """Raises UsageMistake where a folder, which may be new, takes no files, or where traces lie that are read."""
     standing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not standing.is_dir():
-        raise UsageMistake(f"{shown}: {printable(str(standing))} is no folder: give another one")
+        raise UsageMistake(f"{shown}: {printable(str(standing))} is not a folder: give another one")
     if not os.access(standing, os.W_OK | os.X_OK):
         raise UsageMistake(f"{shown}: cannot be written: permission denied")
     if folder.resolve() in {path.resolve().parent for path in traces}:

@@ -37,7 +37,7 @@ class Refreshing:
             if not any(named(assertion, pattern) for assertion in known):
                 hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
                 raise UsageMistake(
-                    f"'{printable(pattern)}' is no assertion with a stored baseline, and no metric of one{hint}"
+                    f"'{printable(pattern)}' is neither an assertion with a stored baseline nor a metric of one{hint}"
                 )
 
     def of(self, gate: GateFile) -> Refresh:

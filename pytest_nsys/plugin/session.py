@@ -127,7 +127,7 @@ class NsysSession:
         return any(asked) or bool(self._against) or self.updating or in_ci()
 
     def source(self, gate: GateFile | None = None) -> Source:
-        """Where the traces of a gate file are. Raises UsageMistake where nobody says, NoTraceGiven where none must."""
+        """Where the traces of a gate file are. Raises UsageMistake where none is, NoTraceGiven where none must"""
         values, folder = in_force(self.config, "nsys_trace")
         if gate is not None and gate.traces and not self.config.getoption("nsys_trace"):
             own = Source(gate.traces, gate.path.parent)
@@ -156,7 +156,7 @@ class NsysSession:
             raise
 
     def traces(self, gate: GateFile) -> tuple[str, ...]:
-        """The captures of a gate file as a person would type them, else its measurements; empty where nobody says."""
+        """The captures of a gate file as a person would type them, else its measurements; else empty."""
         if gate.path not in self._traces:
             try:
                 source, beside = self._sources(gate)
@@ -367,7 +367,7 @@ class NsysSession:
         return shlex.join(words)
 
     def _usual(self, gate: GateFile) -> Convention | None:
-        """What a command takes where it is given no convention; None where nobody can tell."""
+        """What a command takes where it is given no convention; None where it is unknown."""
         with contextlib.suppress(NsysError):
             return self.library.fitting(*self.source(gate)).convention
         return None

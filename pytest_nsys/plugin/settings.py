@@ -120,7 +120,7 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
         return  # what the ini file says is an error of the items
     for value in values:
         if workers(config) and not _is_unicode(value):  # xdist hands options on as text
-            what = "the path is no UTF-8, which workers cannot take: leave -n out"
+            what = "the path is not UTF-8, and workers cannot take it: leave -n out"
             raise pytest.UsageError(f"{setting.option}: {what}")
         find_traces(value, here)
     # Reports name traces so, and leave the machine: its folders need not.
@@ -167,7 +167,7 @@ def _check_ref(config: pytest.Config, setting: Setting) -> None:
     if ref is None:
         return
     if not ref.strip() or ref.startswith("-"):  # empty, as $BASE is where nobody set it; or an option of git
-        raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is no ref: write --nsys-baseline-ref=origin/main")
+        raise pytest.UsageError(f"--nsys-baseline-ref={ref}: is not a ref: write --nsys-baseline-ref=origin/main")
 
 
 def _check_gate_changes(config: pytest.Config, setting: Setting) -> None:
@@ -180,7 +180,7 @@ def _check_update(config: pytest.Config, setting: Setting) -> None:
     if not reason.strip():
         raise pytest.UsageError(f'{setting.option} needs a reason: --nsys-reason "why the new normal is right"')
     if not _is_unicode(reason):
-        raise pytest.UsageError("--nsys-reason is no text in UTF-8, as baselines are: write it again")
+        raise pytest.UsageError("--nsys-reason is not UTF-8 text, as baselines are: write it again")
     if config.getoption("nsys_baseline_ref"):
         raise pytest.UsageError("--nsys-baseline-ref reads baselines from git, where none can be updated: leave it out")
     if config.getoption("nsys_against") or config.getoption("nsys_against_measurements"):
@@ -194,7 +194,7 @@ def _check_of_update(config: pytest.Config, setting: Setting) -> None:
         return
     if setting.name == "nsys_reason":
         raise pytest.UsageError("--nsys-reason says why baselines change: give --nsys-update-baselines too")
-    raise pytest.UsageError(f"{setting.option} says what --nsys-update-baselines writes: give that too")
+    raise pytest.UsageError(f"{setting.option} says what --nsys-update-baselines writes: add that option")
 
 
 _TABLE = (

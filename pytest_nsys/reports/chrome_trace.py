@@ -116,7 +116,7 @@ def _json(value: Json) -> str:
 
 
 def _ahead_ns(side: RunCut, one: RankCut) -> int:
-    """What is taken off the times of a rank to have those of the first one's clock; nothing where nobody knows."""
+    """What is taken off the times of a rank to have those of the first one's clock; nothing where it is unknown."""
     return side.standing(one).ahead_ns or 0
 
 

@@ -39,7 +39,7 @@ class Surroundings(Struct):
     plugin: Plugin
     nsys: Annotated[str | None, doc("Version of the nsys on PATH.")]
     extras: Annotated[dict[str, bool], doc("Whether the packages of each extra, and xdist, can be imported.")]
-    notes: Annotated[list[str], doc("What may surprise, and is no problem by itself.")]
+    notes: Annotated[list[str], doc("What may surprise, but is not a problem by itself.")]
 
 
 class TraceFile(Struct):

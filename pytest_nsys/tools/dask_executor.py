@@ -92,7 +92,7 @@ def _client(address: str) -> Any:
         _check_address(address)
         return client(address, timeout=CONNECT_S, set_as_default=False, name="pytest-nsys")
     except (OSError, ValueError, TypeError, ImportError) as error:
-        why = f"no scheduler answers within {CONNECT_S} s" if isinstance(error, OSError) else "is no address"
+        why = f"no scheduler answered within {CONNECT_S} s" if isinstance(error, OSError) else "is no address"
         raise UsageMistake(f"{where}: {why}: give the address that `dask scheduler` prints") from None
 
 
@@ -112,7 +112,7 @@ def _check_workers(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=WORKERS_S)
     except TimeoutError:
-        raise UsageMistake(f"{where}: no worker came within {WORKERS_S} s: start `dask worker {address}`") from None
+        raise UsageMistake(f"{where}: no worker joined within {WORKERS_S} s: start `dask worker {address}`") from None
     ours = _version()
     for worker, theirs in sorted(client.run(_version, on_error="return").items()):
         if isinstance(theirs, BaseException) and "No module named 'pytest_nsys" in str(theirs):
@@ -164,4 +164,4 @@ def why_lost(error: BaseException) -> str:
         return f"every Dask worker that read it died, the last was {last.address}"
     if isinstance(error, ImportError):
         return f"a Dask worker lacks what it needs: {printable(str(error))}"
-    return f"the executor gave no answer: {type(error).__name__}: {printable(str(error))}"
+    return f"the executor did not answer: {type(error).__name__}: {printable(str(error))}"

@@ -40,7 +40,7 @@ def _parsed(asked: str) -> tuple[str, str]:
         return kind, str(len(os.sched_getaffinity(0)))
     if kind == "processes" and re.fullmatch(r"[0-9]{1,4}", rest) and 1 <= int(rest) <= MOST:
         return kind, rest
-    raise UsageMistake(f"'{printable(asked, 80)}' is no executor: possible are {WAYS}")
+    raise UsageMistake(f"'{printable(asked, 80)}' is not an executor: write {WAYS}")
 
 
 @contextlib.contextmanager

@@ -91,7 +91,7 @@ def _git(folder: Path, words: Sequence[str], question: bytes = b"") -> subproces
     try:
         return ask_git(folder, words, question)
     except subprocess.TimeoutExpired as error:
-        raise BaselineError(f"git {words[0]} gave no answer within {PATIENCE_S} s in {folder}") from error
+        raise BaselineError(f"git {words[0]} did not answer within {PATIENCE_S} s in {folder}") from error
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and folder.is_dir():
             raise BaselineError(
@@ -123,7 +123,7 @@ def repository_around(folder: Path) -> Path:
             f"git config --global --add safe.directory {shlex.quote(str(folder))} (its top folder) allows it"
         )
     if "not a git repository" in why:
-        raise BaselineError(f"{folder} lies in no git repository: baselines of a ref are read from one")
+        raise BaselineError(f"{folder} is not in a git repository: baselines of a ref are read from one")
     raise BaselineError(f"{folder}: git finds no work tree here: {why}")
 
 
@@ -270,7 +270,7 @@ def snapshot_of(folder: Path, ref: str, *, merge_base: bool = True) -> Snapshot:
 def _commit(top: Path, ref: str) -> str:
     shown = printable(ref, 100)
     if not ref.strip() or ref.startswith("-"):
-        raise BaselineError(f"'{shown}' is no ref: write a branch, tag or commit, as origin/main")
+        raise BaselineError(f"'{shown}' is not a ref: write a branch, tag or commit, as origin/main")
     answer = _git(top, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"])
     if answer.returncode == 0:
         return _line(answer)

@@ -66,7 +66,7 @@ def _found(path: str) -> Nsys:
     _, said = _run([path, "--version"])
     version = _VERSION.search(said)
     if version is None:
-        raise TraceError(f"{path}: is no Nsight Systems: `nsys --version` says '{printable(said.strip(), 80)}'")
+        raise TraceError(f"{path}: is not Nsight Systems: `nsys --version` says '{printable(said.strip(), 80)}'")
     return Nsys(path, version[1])
 
 
@@ -145,9 +145,9 @@ def _why_failed(code: int, said: str, report: Path, target: Path) -> str | None:
     if code == 0:
         return _why_unusable(target)
     if not report.is_file():
-        return "there is no such file any more"
+        return "the file is gone"
     if not is_report(report):
-        return "is no Nsight Systems report"
+        return "is not an Nsight Systems report"
     if _DAMAGED.search(said):
         return f"is truncated or damaged (nsys: {_last_words(said)}): copy it again, or take the capture again"
     if _NOT_OPENED.search(said):

@@ -143,7 +143,7 @@ def _batches(stream: _Stream) -> Iterator[Block]:
     finally:
         schema.release(schema)
     if any(kind != WHOLE_NUMBER for kind in kinds):
-        raise Unfit("a value is no whole number")
+        raise Unfit("a value is not a whole number")
     yield [array("q") for _ in kinds]  # no row, no batch
     while True:
         batch = _Array()
@@ -158,7 +158,7 @@ def _batches(stream: _Stream) -> Iterator[Block]:
 
 def _check(status: int) -> None:
     if status:
-        raise Unfit("the driver stopped half-way, as where a value is no whole number")
+        raise Unfit("the driver stopped half-way, as where a value is not a whole number")
 
 
 def _copied(column: _Array) -> Column:

@@ -53,7 +53,7 @@ def read_log(trace: Path) -> GpuLog | None:
         said = json.loads(content)
         return GpuLog(*(tuple(_state(**each) for each in said[when]) for when in GpuLog._fields))
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"{path}: is no log of nvidia-smi: delete it, or capture again") from None
+        raise ValueError(f"{path}: is not a log of nvidia-smi: delete it, or capture again") from None
 
 
 def _state(**said: Any) -> GpuState:

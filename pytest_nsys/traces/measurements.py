@@ -75,7 +75,7 @@ def find_measurements(value: str, base: Path) -> tuple[Path, ...]:
     """
     if not value.strip():
         raise UsageMistake("the path of measurements is empty")
-    with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
+    with one_line(UsageMistake, f"{printable(value)}: cannot be read"):
         path = base / Path(value).expanduser()
         is_glob = glob.has_magic(value) and not path.exists()
         names = glob.glob(str(path), recursive=True) if is_glob else [str(path)]
@@ -83,7 +83,7 @@ def find_measurements(value: str, base: Path) -> tuple[Path, ...]:
         if not found:
             what = "there is no such file"
             if is_glob or path.exists():
-                what = "matches no file" if is_glob else "is no file: give the file of measurements, or a glob"
+                what = "matches no file" if is_glob else "is not a file: give the file of measurements, or a glob"
             raise UsageMistake(f"{printable(str(path), 1000)}: {what}")
         return found
 
@@ -125,11 +125,11 @@ def _decoded(path: Path, shown: str) -> Any:
             parse_constant=_NoValue,
         )
     except json.JSONDecodeError as error:
-        raise TraceError(f"{shown}: is no JSON: line {error.lineno}: {error.msg}") from None
+        raise TraceError(f"{shown}: is not JSON: line {error.lineno}: {error.msg}") from None
     except UnicodeDecodeError:
-        raise TraceError(f"{shown}: is no UTF-8 text") from None
+        raise TraceError(f"{shown}: is not UTF-8 text") from None
     except RecursionError:
-        raise TraceError(f"{shown}: is no list of measurements: it is nested too deeply") from None
+        raise TraceError(f"{shown}: is not a list of measurements: it is nested too deeply") from None
     except _Mistake as mistake:
         raise TraceError(f"{shown}: {mistake}") from None
 
@@ -154,7 +154,7 @@ def _entries(shown: str, data: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(data, list):
         for number, entry in enumerate(data, 1):
             if not isinstance(entry, dict):
-                raise TraceError(f"{shown}: entry {number} is no object with a metric and a value: {_shown(entry)}")
+                raise TraceError(f"{shown}: entry {number} is not an object with a metric and a value: {_shown(entry)}")
             name = entry.get("metric")
             yield f"{shown}: entry {number}{f' ({printable(name, 60)})' if isinstance(name, str) else ''}", entry
     elif isinstance(data, dict) and not {"metric", "value"} <= data.keys():
@@ -187,7 +187,7 @@ def _measurement(entry: Mapping[str, Any], place: str) -> Measurement:
 
 def _value(value: object) -> Value:
     if isinstance(value, _NoValue):
-        raise _Mistake(f"{value.text} is no value that can be judged")
+        raise _Mistake(f"{value.text} is not a value that can be judged")
     if isinstance(value, bool) or not isinstance(value, int | Fraction):
         raise _Mistake(f"{_shown(value)} is no number")
     return value
@@ -207,7 +207,7 @@ def _unit(unit: object) -> str:
         raise _Mistake(f"unknown unit '{printable(unit, 40)}' (did you mean '{meant}'?)")
     if not re.fullmatch(UNIT, written) or len(written) > 40 or written in (POINTS, HASH):
         known = ", ".join(each for each in WRITTEN_UNITS if each != POINTS)
-        raise _Mistake(f"'{printable(unit, 40)}' is no unit: they are {known}, count, or a word such as W or img/s")
+        raise _Mistake(f"'{printable(unit, 40)}' is not a unit: write {known}, count, or a word such as W or img/s")
     return written
 
 
@@ -230,7 +230,7 @@ def _labels(labels: object) -> dict[str, Label]:
     for name, label in labels.items():
         shown = printable(name, 40)
         if _LABEL.fullmatch(name) is None or name in RESERVED:
-            raise _Mistake(f"'{shown}' is no name for a label: it is a word such as rank or phase")
+            raise _Mistake(f"'{shown}' is not a name for a label: write a word such as rank or phase")
         whole = isinstance(label, int) and not isinstance(label, bool)
         if not whole and not (isinstance(label, str) and label and len(label) <= 200 and label.isprintable()):
             raise _Mistake(f"the label {shown} is a word or a whole number, not {_shown(label)}")

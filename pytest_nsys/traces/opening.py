@@ -223,7 +223,7 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
     Raises UsageMistake where there are none.
     """
-    with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
+    with one_line(UsageMistake, f"{printable(value)}: cannot be read"):
         return _find(value, base / Path(value).expanduser())
 
 
@@ -232,7 +232,7 @@ def is_there(value: str, base: Path) -> bool:
 
     Raises UsageMistake where that cannot be told.
     """
-    with one_line(UsageMistake, f"{printable(value)}: cannot be looked at"):
+    with one_line(UsageMistake, f"{printable(value)}: cannot be read"):
         path = base / Path(value).expanduser()
         if path.is_dir():
             return any(not inside.name.startswith(".") for inside in path.iterdir())

@@ -4,7 +4,7 @@ A large table is read in blocks by two threads: SQLite needs no interpreter whil
 Arrow driver fills the columns (``arrow_sqlite.py``). Without it SQLite writes each column of a block as one text of
 decimals, which takes twice the driver's time, and half that of rows. What is small is read as rows.
 
-The fast ways say little of what is wrong: whatever is no whole number, or fails, is :class:`Unfit`, and the table is
+The fast ways say little of what is wrong: whatever is not a whole number, or fails, is :class:`Unfit`, and the table is
 read again as rows, whose errors tell.
 """
 
@@ -163,7 +163,7 @@ def _of_text(text: str | None, greatest: object, count: int) -> Column:
     if not count:
         return array("q")
     if text is None or type(greatest) is not int or "." in text or "I" in text:  # 1.5, 1.0e+20, Inf
-        raise Unfit("a value is no whole number")
+        raise Unfit("a value is not a whole number")
     numbers = parsed(text)
     if len(numbers) != count:  # group_concat leaves NULLs out
         raise Unfit("a value is NULL")
@@ -195,7 +195,7 @@ def texts_between(file: SqliteFile, table: str, low: int, high: int) -> dict[int
 
 
 def of_rows(rows: Iterable[Sequence[SqlRow]], explain: Callable[[SqlRow], object] = id) -> Iterator[Block]:
-    """Rows as columns. Raises TypeError and OverflowError for what is no whole number, or what ``explain`` raises."""
+    """Rows as columns. Raises TypeError and OverflowError for other than whole numbers, or what ``explain`` raises."""
     for some in rows:
         if some:
             try:

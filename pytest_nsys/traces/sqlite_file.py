@@ -41,7 +41,7 @@ OPEN_AT_ONCE = 48
 """Files of a thread, each with up to two connections: well below 256 descriptors, the least that a system allows."""
 
 FAILURES = (sqlite3.Error, UnicodeError, OverflowError)
-"""What sqlite3 raises: where SQLite complains of a schema that is no UTF-8, its very message cannot be decoded."""
+"""What sqlite3 raises: where SQLite complains of a schema that is not UTF-8, its very message cannot be decoded."""
 
 SqlRow = tuple[Any, ...]
 T = TypeVar("T")
@@ -89,14 +89,14 @@ class SqliteFile:
         with one_line(TraceError, f"{self.path}: cannot be read"):
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
-                raise TraceError(f"{self.path}: is no plain file: give what `nsys export --type=sqlite` wrote")
+                raise TraceError(f"{self.path}: is not a plain file: give what `nsys export --type=sqlite` wrote")
             size = status.st_size
             with self.path.open("rb") as file:
                 head = file.read(WRITE_AHEAD_AT + 1)
         if size == 0:
             raise TraceError(f"{self.path}: is empty (0 bytes): export the report again")
         if not head.startswith(MAGIC):
-            raise TraceError(f"{self.path}: is no SQLite file: give what `nsys export --type=sqlite` wrote")
+            raise TraceError(f"{self.path}: is not a SQLite file: give what `nsys export --type=sqlite` wrote")
         self.size_bytes = size
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
@@ -135,7 +135,7 @@ class SqliteFile:
         if "locked" in text:
             what = "is locked by another process: wait until its export is finished"
         elif not isinstance(error, sqlite3.Error) or "malformed" in text or "not a database" in text:
-            what = "is damaged or cut short: export the report again"
+            what = "is damaged or truncated: export the report again"
         else:
             what = f"cannot be read: {text}"
         return TraceError(f"{self.path}: {what}")

@@ -16,13 +16,13 @@ def check_whole(*values: object) -> None:
     """SQLite keeps any type in any column, and numbers of a trace become part of later questions to it."""
     for value in values:
         if type(value) is not int:
-            raise OddValue(f"{str(value)[:40]!r} is no whole number")
+            raise OddValue(f"{str(value)[:40]!r} is not a whole number")
 
 
 def check_text(value: object) -> str:
     """A name. Raises OddValue for what is none."""
     if not isinstance(value, str):
-        raise OddValue(f"{printable(repr(value), 40)} is no name")
+        raise OddValue(f"{printable(repr(value), 40)} is not a name")
     return value
 
 

@@ -97,11 +97,12 @@ class GateContext:
         for origin in (run.measurements.origin for run in self.captures.runs):
             stated = origin.run if isinstance(origin.run, Mapping) else {}
             for name, said, found in self.captures.key(self.gate.run).unlike(stated):
-                return f"{origin.place}: is of another run: {name} is {said} there, and {found} here"
+                return f"{origin.place}: is from a different setup: {name} is {said} there, and {found} here"
             commit = (origin.commit or "").lower()
             heads = heads_of(self.folder) if self.folder is not None and commit else ()
             if heads and not any(head.startswith(commit) for head in heads):
-                return f"{origin.place}: is of commit {commit}, and {heads[0][:12]} is checked out: measure again"
+                here = heads[0][:12]
+                return f"{origin.place}: was measured at commit {commit}, and {here} is checked out: measure again"
         return ""
 
 
@@ -237,7 +238,7 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     among = f" in {{}} of {len(rows)} rows" if len(rows) > 1 else ""
     said = [f"the score is {side} its limit{among.format(off)}"] if off else []
     if serial:
-        said.append(f"the period is no nearer the longer stage than the sum of both{among.format(serial)}")
+        said.append(f"the period is not nearer to the longer stage than to the sum of both{among.format(serial)}")
     return ", and ".join(said)
 
 

@@ -56,7 +56,7 @@ def _another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
     return tuple(found)
 
 
-NEW_METRIC = "this branch is the first to measure it: it is held against the branch's own baseline"
+NEW_METRIC = "this branch is the first to measure it: it is compared with the branch's own baseline"
 
 
 class ReferenceSource(ABC):
@@ -128,7 +128,7 @@ class StoredBaseline(ReferenceSource):
     def _if_alike(self, path: Path, baseline: Baseline) -> tuple[Path, Baseline] | NotComparable:
         """The baseline, unless the circumstances that do not name its file differ."""
         if otherwise := found_otherwise(self.gate):
-            what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run"
+            what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is from a different setup"
             return NotComparable(Outcome.INCOMPARABLE, f"{what} ({told(otherwise)})", otherwise)
         fields = differences(self.captures.facts, baseline.facts, self.gate.comparable_on)
         facts = tuple(field for field in fields if field.name in self.captures.facts)
@@ -164,7 +164,8 @@ class StoredBaseline(ReferenceSource):
 
     def _unlike(self, path: Path, baseline: Baseline, fields: tuple[Difference, ...]) -> NotComparable:
         named = tuple(self._with_name(field, baseline) for field in fields)
-        what = f"the nearest baseline {self.shown(path)}{self.store.files.origin} is of another run ({told(named)})"
+        nearest = f"{self.shown(path)}{self.store.files.origin}"
+        what = f"the nearest baseline {nearest} is from a different setup ({told(named)})"
         own = self.store.path(self.captures.key(self.gate.run))
         return NotComparable(Outcome.INCOMPARABLE, what + (self._to_come(own) if own != path else ""), named)
 
@@ -297,7 +298,7 @@ class OtherRun(ReferenceSource):
         fields = (*found_otherwise(self.gate), *differences(now, was, self.gate.comparable_on))
         if not fields:
             return None
-        what = f"{self.name} is of another run ({told(fields, self.name)})"
+        what = f"{self.name} is from a different setup ({told(fields, self.name)})"
         return NotComparable(Outcome.INCOMPARABLE, what, fields)
 
     @kept

@@ -230,7 +230,7 @@ class Refresh:
             first, *rest = self._each.items()
             for name, captures in rest:
                 if how := told(differences(captures.facts, first[1].facts, compared), first[0]):
-                    raise IncomparableError(f"{name} is of another run than {first[0]} ({how})")
+                    raise IncomparableError(f"{name} is from a different setup than {first[0]} ({how})")
         how = told(differences(self._facts, old.facts, compared)) if old else ""
         if old is None or not how:
             return False, []

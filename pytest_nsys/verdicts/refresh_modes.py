@@ -152,7 +152,7 @@ def _replaced(mode: Mode, m: Remeasured, stored: Series) -> Renewed:
 
 def _made_room(m: Remeasured, stored: Series) -> tuple[str, ...]:
     lost = len(stored.runs)
-    return (f"{m.sid.metric}: {lost} accepted runs made room for one",) if lost > 1 else ()
+    return (f"{m.sid.metric}: {lost} accepted runs were replaced by one",) if lost > 1 else ()
 
 
 def _moved(m: Remeasured) -> dict[RowLabels, Value]:

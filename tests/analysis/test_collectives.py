@@ -598,7 +598,7 @@ def test_two_reports_of_nsys_from_two_hosts(tmp_path: Path, late_ns: int) -> Non
     if late_ns:
         assert whole(tmp_path / "run", "straggler_lag_ns") == {(3, "comm0", "AllReduce"): 8 * late_ns}
     said = notes(tmp_path / "run", "collective_wait_ns", convention=KINETO, window="run")
-    assert "group comm0: waits are known to within 1 us a collective, by 8 matched ends on 2 clocks" in said
+    assert "group comm0: waits are accurate to 1 us per collective, by 8 matched ends on 2 clocks" in said
 
 
 def test_without_payloads_there_are_counts_and_a_reason(tmp_path: Path) -> None:

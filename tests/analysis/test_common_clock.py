@@ -230,8 +230,8 @@ def test_less_than_the_residual_is_no_wait_and_said_so() -> None:
     assert [share.error_ns for share in shares] == [7 * 40] * 2
     assert [share.seen(share.wait_ns) for share in shares] == [None, None]
     assert files.said() == [
-        "group g2: waits are known to within 40 ns a collective, by 7 matched ends on 2 clocks",
-        "group g2 AllReduce: no wait of ranks 0, 1: it is less than the 280 ns by which it may be wrong",
+        "group g2: waits are accurate to 40 ns per collective, by 7 matched ends on 2 clocks",
+        "group g2 AllReduce: no wait of ranks 0, 1: it is below the error of 280 ns",
     ]
 
 
@@ -248,7 +248,7 @@ def test_clocks_that_nothing_ties_have_no_waits(kind: str) -> None:
     n = FEWEST - 1 if kind == "AllReduce" else len(IRREGULAR)
     own = [[collective(span, (0, 1), kind) for span in rank[:n]] for rank in spans_of(IRREGULAR, 500, 400)]
     files = Files([0, 1], dict(enumerate(own)), {0: NOON, 1: NOON})
-    assert why_not(files).startswith("group g2: its ranks stand on 2 clocks, and fewer than 5 matched ends")
+    assert why_not(files).startswith("group g2: its ranks use 2 clocks, and fewer than 5 matched ends")
 
 
 def test_one_group_may_tie_the_clocks_of_another() -> None:

@@ -108,8 +108,8 @@ def test_memory_events_without_a_time_are_no_levels(gpu: OneProcess) -> None:
     allocate(gpu, 0, 1_000)
     allocate(gpu, 0, 1_000, address=2)
     assert why(gpu, PEAK) == (
-        "the trace does not say what was allocated: all its memory events are at 0 ns, so nobody can tell when they "
-        "were: capture with another nsys"
+        "the trace does not say what was allocated: all its memory events are at 0 ns, so their times are "
+        "unknown: capture with another nsys"
     )
 
 
@@ -117,11 +117,11 @@ def test_memory_events_without_a_time_are_no_levels(gpu: OneProcess) -> None:
     ("change", "said"),
     [
         ("bytes = -5", "(an allocation of -5 bytes)"),
-        ("bytes = 'many'", "('many' is no whole number)"),
-        ("bytes = 1.5", "('1.5' is no whole number)"),
-        ("start = 'soon'", "('soon' is no whole number)"),
+        ("bytes = 'many'", "('many' is not a whole number)"),
+        ("bytes = 1.5", "('1.5' is not a whole number)"),
+        ("start = 'soon'", "('soon' is not a whole number)"),
         ("memoryOperationType = 7", "(a memory operation 7, which is neither an allocation nor a free)"),
-        ("memKind = x'00'", "is no whole number)"),
+        ("memKind = x'00'", "is not a whole number)"),
     ],
 )
 def test_a_damaged_memory_event_is_refused(gpu: OneProcess, change: str, said: str) -> None:
@@ -290,8 +290,8 @@ def test_torch_samples_no_clock(torch: KinetoBuilder, tmp_path: Path) -> None:
         ("value = -1", "('-1' is no clock)"),
         ("value = NULL", "('None' is no clock)"),
         ("value = 9e999", "('inf' is no clock)"),
-        ("timestamp = 'soon'", "('soon' is no whole number)"),
-        ("typeId = 'H100'", "('H100' is no whole number)"),
+        ("timestamp = 'soon'", "('soon' is not a whole number)"),
+        ("typeId = 'H100'", "('H100' is not a whole number)"),
     ],
 )
 def test_a_damaged_sample_is_refused(clocked: OneProcess, change: str, said: str) -> None:
@@ -349,6 +349,6 @@ def test_a_window_of_several_steps_is_divided_by_their_number(gpu: OneProcess) -
 def test_without_a_step_time_there_is_no_overhead(gpu: OneProcess) -> None:
     periods(gpu, 100, 100)
     assert why(gpu, OVERHEAD) == (
-        "nobody says how long a step takes without it: state workload: {step_time: 412ms} in the gate file, or measure "
+        "no unprofiled step time is given: state workload: {step_time: 412ms} in the gate file, or measure "
         "step_time (--nsys-measurements)"
     )

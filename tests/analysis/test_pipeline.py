@@ -352,7 +352,7 @@ def test_the_sentence_asks_for_both(project: Project) -> None:
     assert outcome(project, FORMS[0], TwoStageShape())[0] == "passed"
     found, said = outcome(project, FORMS[0], TwoStageShape(period_ns=4_200_000))
     assert found == "failed"
-    assert "the period is no nearer the longer stage than the sum of both" in said
+    assert "the period is not nearer to the longer stage than to the sum of both" in said
     assert "score is below" not in said
     assert "0     0.4  >= 0.3  0.6            < 0.5" in said
     found, said = outcome(project, FORMS[0], TwoStageShape(period_ns=4_900_000))
@@ -439,7 +439,7 @@ def test_other_stages_or_blocks_are_incomparable(project: Project) -> None:
         (3, "pipeline overlap_score <= 0.3", "'pipeline' asks for a score of at least so much: write >="),
         (3, "pipeline serialization <= 0.3", "'pipeline' selects nothing: serialization has no dimension but rank"),
         (54, "{metric: serialization, require: '<= 1', pipeline: true}", "'pipeline' goes with overlap_score"),
-        (42, "{assert: overlap_score >= 0, pipeline: true}", "'pipeline' cannot stand beside 'assert'"),
+        (42, "{assert: overlap_score >= 0, pipeline: true}", "'pipeline' cannot be used with 'assert'"),
         (54, "{metric: overlap_score, require: '>= 1', pipeline: yes}", "pipeline is true or false, not 'yes'"),
     ],
 )
@@ -498,7 +498,7 @@ def test_the_command_says_whether_the_rule_holds(tmp_path: Path) -> None:
     said = run(0, path, *STATED)
     assert (
         "pipeline overlap_score >= 0.30: does not hold on 1 of 2 ranks; rank 1: score 0.4, serialization 0.6: "
-        "period no nearer the longer stage than the sum" in said
+        "period not nearer to the longer stage than to the sum" in said
     )
     assert "stage0: encode; stage1: decode; warmup: 10" in said
     assert "pipeline overlap_score >= 0.30: holds on rank 0" in run(0, path, *STATED, "--rank=0", "--format=markdown")

@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
         {"edit": outside_stages},
         "unstaged: 11%",
         "trace quality: 11.1% of 9 kernels of the windows have no stage (bound: at most 11%): they are in no stage's "
-        "rows; mend the convention's stage expression, or write quality: {unstaged: 11.2%} in the gate file",
+        "rows; correct the convention's stage expression, or write quality: {unstaged: 11.2%} in the gate file",
         "overlap",
     ),
     "unclassified": (
@@ -174,7 +174,7 @@ CASES: dict[str, Case] = {
         {"edit": told(2, "CUPTI buffer overflow: 12 records were dropped")},
         "",
         "trace quality: events were dropped or are out of range, 1 sign of it (bound: at most 0): the profiler says: "
-        "CUPTI buffer overflow: 12 records were dropped, so that rows may be missing or wrong; profile fewer steps or "
+        "CUPTI buffer overflow: 12 records were dropped, so rows may be missing or wrong; profile fewer steps or "
         "event kinds, or export again, or write quality: {dropped: 1} in the gate file",
         "overlap",
     ),
@@ -211,7 +211,7 @@ CASES: dict[str, Case] = {
         {"chunks_ms": (15, 14, 13, 17, 15, 16, 15)},
         "typicality: 1",
         "trace quality: rank 0: the window is 2 MAD from the steady median (bound: at most 1): numbers of an "
-        "untypical window are no typical ones; profile more steps or take another window, or write quality: "
+        "untypical window do not represent the run; profile more steps or take another window, or write quality: "
         "{typicality: 2} in the gate file",
         "window_ns",
     ),
@@ -219,7 +219,7 @@ CASES: dict[str, Case] = {
         {"chunks_ms": (15, 15, 15, 18, 15, 15, 15)},
         "typicality: 5",
         "trace quality: rank 0: the window is 3 ms from the steady median, which most others hit exactly (a MAD "
-        "of 0) (bound: at most 5): numbers of an untypical window are no typical ones; profile more steps or take "
+        "of 0) (bound: at most 5): numbers of an untypical window do not represent the run; profile more steps or take "
         "another window, or write quality: {typicality: 3000000} in the gate file",
         "window_ns",
     ),
@@ -235,8 +235,8 @@ CASES: dict[str, Case] = {
     "an overhead": (
         {},
         "profiler_overhead: 24.9%",
-        "trace quality: a step takes 25% longer under the profiler (bound: at most 24.9%): what was measured is not "
-        "the program's, but that of the program and its profiler; trace fewer kinds of events, or write quality: "
+        "trace quality: a step takes 25% longer under the profiler (bound: at most 24.9%): the trace measures "
+        "the program and its profiler, not the program alone; trace fewer kinds of events, or write quality: "
         "{profiler_overhead: 25%} in the gate file",
         "overlap",
     ),
@@ -244,24 +244,24 @@ CASES: dict[str, Case] = {
         {"edit": clocked(1980, 1_499.99)},
         "sm_clock: 1500MHz",
         "trace quality: rank 1: the SMs ran at 1499.99 MHz (median of the window) (bound: at least 1500MHz): the GPU "
-        "was throttled or its clocks were set low, so every time is longer than on others; let the GPU cool, or lock "
-        "its clocks (nvidia-smi --lock-gpu-clocks), or write quality: {sm_clock: 1499.9MHz} in the gate file",
+        "was throttled or its clocks were set low, so all times are longer than they should be; let the GPU cool, or "
+        "lock its clocks (nvidia-smi --lock-gpu-clocks), or write quality: {sm_clock: 1499.9MHz} in the gate file",
         "overlap",
     ),
     "a clock that nobody knows": (
         {"edit": clocked(1980)},
         "sm_clock: 1500MHz",
-        "trace quality: rank 1: nobody knows the clock of the SMs, for no sample of the clock lies in the window: "
-        "sample more often (--gpu-metrics-frequency) (bound: at least 1500MHz): a throttled GPU would pass unseen; "
+        "trace quality: rank 1: the clock of the SMs is unknown: no sample of the clock lies in the window: "
+        "sample more often (--gpu-metrics-frequency) (bound: at least 1500MHz): a throttled GPU would pass unnoticed; "
         "sample GPU metrics, or write quality: {sm_clock: off} in the gate file",
         "window_ns",
     ),
     "several clocks": (
         {"edit": two_machines, "label": LABEL.replace("/4", "/3")},
         "clocks: 1",
-        "trace quality: the ranks stand on 2 clocks (bound: at most 1): times of two files or machines are known "
-        "beside each other only so well; profile all ranks into one report, or write quality: {clocks: 2} in the gate "
-        "file",
+        "trace quality: the ranks use 2 clocks (bound: at most 1): times of different files or machines are "
+        "comparable only within the error of their clocks; profile all ranks into one report, or write "
+        "quality: {clocks: 2} in the gate file",
         "window_ns",
     ),
 }
@@ -288,9 +288,9 @@ STRICT = (
 def test_an_overhead_that_nobody_knows(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "run.sqlite")
     line = (
-        "trace quality: nobody knows the overhead of the profiler, for nobody says how long a step takes without it: "
+        "trace quality: the overhead of the profiler is unknown: no unprofiled step time is given: "
         "state workload: {step_time: 412ms} in the gate file, or measure step_time (--nsys-measurements) (bound: at "
-        "most 10%): a distorted step would pass unseen; measure a step without the profiler, or write quality: "
+        "most 10%): a distorted step would pass unnoticed; measure a step without the profiler, or write quality: "
         "{profiler_overhead: off} in the gate file"
     )
     assert doubts(path, "overlap", "profiler_overhead: 10%", workload=None) == [line]

@@ -197,7 +197,7 @@ def test_the_global_batch_is_that_of_all_replicas(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("[training\n", "is no TOML: Expected ']'"),
+        ("[training\n", "is not TOML: Expected ']'"),
         ("", "has no table [training], [model] or [parallelism]: is it TorchTitan's?"),
         ("training = 3\n", "has no table [training], [model] or [parallelism]"),
         ("[training]\nseq_len = '8k'\n", "[training] seq_len is a whole number from 1 on, not '8k'"),
@@ -213,7 +213,7 @@ def test_the_global_batch_is_that_of_all_replicas(tmp_path: Path) -> None:
             "[parallelism]\ndata_parallel_shard_degree = -2\n",
             "data_parallel_shard_degree is a whole number from 1 on, or",
         ),
-        (f"[training]\nx = {'[' * 5_000}\n", "is no TOML"),
+        (f"[training]\nx = {'[' * 5_000}\n", "is not TOML"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant(tmp_path: Path, text: str, what: str) -> None:
@@ -230,7 +230,7 @@ def test_a_configuration_that_cannot_be_meant(tmp_path: Path, text: str, what: s
     ("content", "what"),
     [
         (None, "cannot be read: No such file or directory"),
-        (b"\xff\xfe", "is no UTF-8 text"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (b"#" * ((1 << 20) + 1), "is larger than 1048576 bytes"),
     ],
 )
@@ -338,7 +338,7 @@ def test_steps_are_never_guessed(tmp_path: Path, window: str, why: str, trace: d
     with sums(path, window=window) as found, pytest.raises(NothingMeasured) as error:
         _ = found.steps
     said = str(error.value)
-    assert said.startswith(f"{path}: {why}, so how many steps it holds is not known; say it: ")
+    assert said.startswith(f"{path}: {why}, so how many steps it holds is not known; set ")
     assert "--steps N" in said
     with sums(path, window=window, steps=5) as found:
         assert found.steps == 5

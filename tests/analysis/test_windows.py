@@ -188,7 +188,7 @@ def test_no_anchor_is_said_in_every_mode(gpu: OneProcess, kernels: str) -> None:
 
 
 def test_index_beyond_the_last_anchor(tmp_path: Path) -> None:
-    assert "there is no anchor 3: 3 anchors, from 0 on" in why(write(tmp_path, 3), window="3")
+    assert "there is no anchor 3: the rank has 3 anchors, numbered from 0" in why(write(tmp_path, 3), window="3")
 
 
 @pytest.mark.parametrize(("count", "window"), [(3, "last"), (3, "2"), (1, "median"), (3, "steady")])

@@ -143,8 +143,8 @@ def test_the_program_failed_but_its_report_is_kept(project: Project, nsys: FakeN
     ("words", "left", "code", "said"),
     [
         (["true"], (), 3, "there is no report: the program ended without starting the profiler: mark the step with"),
-        (["--whole-run", "true"], (), 2, "there is no report, although nsys ended with 0: what it said stands above"),
-        (["false"], (), 2, "there is no report: the program, or nsys itself, ended with 1; what they said stands"),
+        (["--whole-run", "true"], (), 2, "there is no report, although nsys ended with 0: see its output above"),
+        (["false"], (), 2, "there is no report: the program, or nsys itself, ended with 1; see their output"),
         (["true"], (".qdstrm",), 2, "there is no report, only traces/step_node0.qdstrm: nsys could not import what"),
         (["true"], ("nsys-report-ab41.qdstrm",), 2, "there is no report, only {tmp}/nsys-report-ab41.qdstrm: nsys"),
         (
@@ -191,7 +191,7 @@ def test_without_nsys(project: Project, nsys: FakeNsys, monkeypatch: pytest.Monk
 def test_a_report_that_is_there_is_replaced_only_by_force(project: Project, nsys: FakeNsys) -> None:
     project.command("capture", "--", "true", code=0)
     said = project.command("capture", "--", "true", code=2)
-    assert "error: traces/step_node0.nsys-rep: is there already: give another --output or --name, or --force" in said
+    assert "error: traces/step_node0.nsys-rep: exists: give another --output or --name, or --force" in said
     assert len(nsys.asked("profile")) == 1
     project.trace("traces/step_node1.sqlite")  # of more nodes than now
     nsys.tell(leaves=())
@@ -203,7 +203,7 @@ def test_a_report_that_is_there_is_replaced_only_by_force(project: Project, nsys
 def test_an_export_that_is_there_is_not_written_over(project: Project, nsys: FakeNsys) -> None:
     project.file("traces/step_node0.sqlite", "mine")
     said = project.command("capture", "--", "true", code=2)
-    assert "error: traces/step_node0.sqlite: is there already" in said
+    assert "error: traces/step_node0.sqlite: exists" in said
     assert nsys.asked("profile") == []
 
 
@@ -229,7 +229,7 @@ def test_a_folder_that_cannot_be_written(project: Project) -> None:
         (["--output", "", "--", "true"], "--output is empty"),
         (["--name", "../x", "--", "true"], "--name '../x': letters, digits, - and _"),
         (["--nsys-option=-o", "--", "true"], "--nsys-option '-o': write it as --nsys-option=--sample=none"),
-        (["--nsys-option=--output=x", "--", "true"], "where the report goes is what --output and --name say"),
+        (["--nsys-option=--output=x", "--", "true"], "use --output and --name for the path of the report"),
         (["--nodes", "2", "--", "true"], "--nodes 2 needs a SLURM allocation (SLURM_JOB_ID is not set)"),
         (["--nodes", "0", "--", "true"], "--nodes 0: at least 1"),
         (["--node", "-1", "--", "true"], "--node -1: nodes are counted from 0"),

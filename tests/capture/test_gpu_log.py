@@ -72,7 +72,7 @@ def test_an_old_log_is_replaced_with_its_report(project: Project, nsys: FakeNsys
     (project.root / "traces" / "step_node0.nsys-rep").unlink()
     (project.root / "traces" / "step_node0.sqlite").unlink()
     said = project.command("capture", "--", "true", code=2)
-    assert f"error: {LOG}: is there already" in said
+    assert f"error: {LOG}: exists" in said
     project.command("capture", "--force", "--", "true", code=0)
     assert not (project.root / LOG).exists()
 
@@ -121,5 +121,5 @@ def test_a_log_that_is_none_is_one_warning(tmp_path: Path, content: str) -> None
     (tmp_path / "run.nvidia-smi.json").write_text(content)
     said = run("overlap", trace, code=0)
     (line,) = [line for line in said.output.splitlines() if "nvidia-smi" in line]
-    assert line.endswith("run.nvidia-smi.json: is no log of nvidia-smi: delete it, or capture again")
+    assert line.endswith("run.nvidia-smi.json: is not a log of nvidia-smi: delete it, or capture again")
     assert line.startswith("warning: ")

@@ -48,12 +48,12 @@ def test_what_sizes_come_to(sizes: Sizes, expected: Plan) -> None:
     [
         (
             Sizes(12, 2, 2, 2),
-            "world size 12 is no multiple of 8 (pp × ep × cp = 2 × 2 × 2): 4 GPUs short of 16, or take 4",
+            "world size 12 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 4 GPUs short of 16, or take 4",
         ),
-        (Sizes(7, 2, 2, 2), "world size 7 is no multiple of 8 (pp × ep × cp = 2 × 2 × 2): 1 GPU short of 8"),
+        (Sizes(7, 2, 2, 2), "world size 7 is not a multiple of 8 (pp × ep × cp = 2 × 2 × 2): 1 GPU short of 8"),
         (
             Sizes(12, 2),
-            "world size 12 is no multiple of 8 (the GPUs of a node): 4 GPUs short of 16, or take 4 away for 8",
+            "world size 12 is not a multiple of 8 (the GPUs of a node): 4 GPUs short of 16, or take 4 away for 8",
         ),
         (Sizes(0), "world size is 0: every size is at least 1"),
         (Sizes(8, cp=-1), "cp is -1: every size is at least 1"),

@@ -92,10 +92,10 @@ def test_a_run_says_why_it_ends_as_it_does(project: Project) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("true", "no gate ran in it"),
+        ("true", "no gate ran"),
         ("exit 128", "stops the bisection"),
-        ("pytest --nsys-json=own.json", "leave --nsys-json out of the command"),
-        (f"{PYTHON} -m pytest --nsys-trace=missing.sqlite", "as pytest does where it was called wrongly"),
+        ("pytest --nsys-json=own.json", "remove --nsys-json from the command"),
+        (f"{PYTHON} -m pytest --nsys-trace=missing.sqlite", "a usage error of pytest"),
     ],
 )
 def test_a_command_that_cannot_be_meant_stops_the_bisection(project: Project, command: str, said: str) -> None:

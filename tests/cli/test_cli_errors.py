@@ -39,7 +39,7 @@ PATHS = {
     "empty.sqlite": "is empty (0 bytes)",
     "folder": "holds no trace",
     "*.db": "matches no file",
-    "run.nsys-rep": "is no Nsight Systems report",
+    "run.nsys-rep": "is not an Nsight Systems report",
 }
 
 
@@ -80,7 +80,7 @@ def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
     ("options", "line"),
     [
         (("--window", "run", "--start", "1", "--end", "2"), "--window and --start, --end exclude each other"),
-        (("--window", ""), "'' is no window"),
+        (("--window", ""), "'' is not a window"),
         (("--start", "1", "--end", "9" * 25), "no trace has a time of more than"),
         (("--anchor", " "), "--anchor is empty"),
         (("--convention", "pithtrian"), "'pithtrian' is no convention and no file (did you mean 'pithtrain'?)"),

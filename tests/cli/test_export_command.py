@@ -69,7 +69,7 @@ def test_one_bad_report_does_not_keep_the_others_back(project: Project, nsys: Fa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["x.sqlite"], "x.sqlite: is no report (*.nsys-rep, *.qdrep)"),
+        (["x.sqlite"], "x.sqlite: is not a report (*.nsys-rep, *.qdrep)"),
         ([""], "the path of a report is empty"),
         (["absent.nsys-rep"], "absent.nsys-rep: there is no such file or folder"),
         (["a.nsys-rep", "b.nsys-rep", "--output", "x.sqlite"], "--output x.sqlite: 2 reports need a folder"),

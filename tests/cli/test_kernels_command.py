@@ -125,7 +125,7 @@ def test_command_takes_several_files_for_one_run_and_each_once(folder: Path) -> 
         (("--steps=1", "--step-time=3"), 2, "--step-time is a time, as in 412ms, not '3'"),
         (("--steps=1", "--step-time=fast"), 2, "--step-time: 'fast' is not a number"),
         (("--steps=1", "--families=nvidai"), 2, "is no table of families and no file (did you mean 'nvidia'?)"),
-        (("--steps=1", "--families=bad.yaml"), 2, "bad.yaml:1:1: 'other' is no family to define"),
+        (("--steps=1", "--families=bad.yaml"), 2, "bad.yaml:1:1: 'other' cannot be defined as a family"),
         (("--steps=1", "--families=empty.yaml"), 2, "empty.yaml:1:1: "),
         (("--steps=1", "--window=steady"), 2, "--window steady is many windows"),
     ],

@@ -143,7 +143,7 @@ def test_nothing_is_written_over_other_content(tmp_path: Path, config: Path) -> 
     run = write_run(tmp_path / "run")
     (tmp_path / NAME).write_text("mine")
     done = report(run, "--config", config, "-o", tmp_path, code=2)
-    assert f"{tmp_path / NAME}: is there already, with other content" in done.output
+    assert f"{tmp_path / NAME}: exists with other content" in done.output
     assert (tmp_path / NAME).read_text() == "mine"
 
 
@@ -244,7 +244,7 @@ def of_the_config(text: str) -> Callable[[Path, Path], list[str | Path]]:
             "run: the parallel degrees of the configuration make 1 rank, and the run has 2",
         ),
         (lambda run, _: [run, "--config", run / "none.toml"], "none.toml: cannot be read: No such file or directory"),
-        (of_the_config("[x"), "is no TOML"),
+        (of_the_config("[x"), "is not TOML"),
         (
             of_the_config("[parallelism]\ntensor_parallel_degree = 3"),
             "2 ranks cannot be divided by the parallel degrees",

@@ -20,6 +20,6 @@ def test_a_value_is_read_as_it_was_written(value: int | Fraction) -> None:
 
 @pytest.mark.parametrize("stored", ["1/0", "nan", "1.5", " 1", "", "1/-2", "٣", True, None, 1.5, [1], "1" * 401])
 def test_what_is_no_value(stored: object) -> None:
-    with pytest.raises(ValueError, match="is no value: a whole number"):
+    with pytest.raises(ValueError, match="is not a value: write a whole number"):
         exact_value(stored)
     assert from_exact(None) is None

@@ -414,7 +414,7 @@ def test_a_convention_that_is_named(tmp_path: Path) -> None:
 def test_existing_files_are_never_overwritten(project: Project) -> None:
     project.trace("run.sqlite")
     project.file(GATES, "mine")
-    assert "gates.nsys.yaml: exists already: give --force" in project.command("init", "run.sqlite", "--yes", code=2)
+    assert "gates.nsys.yaml: exists: give --force" in project.command("init", "run.sqlite", "--yes", code=2)
     assert (project.root / GATES).read_text() == "mine"
     said = project.command("init", "run.sqlite", "--force", "--baseline-dir", "elsewhere", code=0)
     assert "pytest gates.nsys.yaml --nsys-baseline-dir=elsewhere" in said
@@ -434,7 +434,7 @@ def test_existing_files_are_never_overwritten(project: Project) -> None:
         ("gates.yaml", "end it in .nsys.yaml"),
         ("g [x].nsys.yaml", "pytest takes brackets in a path for parameters: give one without"),
         (".nsys.yaml", "end it in .nsys.yaml"),
-        ("run.sqlite/gates.nsys.yaml", "run.sqlite is no folder"),
+        ("run.sqlite/gates.nsys.yaml", "run.sqlite is not a folder"),
         ("folder.nsys.yaml", "is a folder"),
     ],
 )

@@ -31,7 +31,7 @@ QUOTE_GLOB = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
         ("text\n", "1:1: a gate file is a mapping: version: 1, assertions: …"),
         (HEAD + "- no syncs\n---\na: 1\n", "4:1: a gate file is one document: remove what follows '---'"),
         ("version: 1\nrun: {pp: 4\n", "3:1: not YAML: while parsing a flow mapping, did not find expected"),
-        ("a: b: c\n", "1:5: a ':' where YAML allows none: quote the text that holds it, or mend"),
+        ("a: b: c\n", "1:5: a ':' where YAML allows none: quote the text that holds it, or correct"),
         ("a: @b\n", "1:4: text cannot start with this character in YAML: quote it"),
         ("\ta: 1\n", "1:1: a tab: YAML is indented with blanks"),
         (ENTRY + "    require: >= 60%\n", f"4:14: {QUOTE_BLOCK}"),
@@ -78,7 +78,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
     ),
     (
         "version: 2\nassertions: [no syncs]\n",
-        ["1:10: version 2 is not known here: write version: 1"],
+        ["1:10: version 2 is not supported: write version: 1"],
     ),
     (
         "version: one\nassertions: [no syncs]\n",
@@ -139,7 +139,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
         "version: 1\nrun: {world: 0, 'p p': 2, gpu: }\nassertions: [no syncs]\n",
         [
             "2:14: world is a whole number from 1 on, not '0'",
-            "2:18: 'p p' is no name for a mesh axis",
+            "2:18: 'p p' is not a name for a mesh axis",
             "2:32: gpu is empty",
         ],
     ),
@@ -152,7 +152,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
         [
             "2:23: unknown convention 'x': built in are pithtrain, generic, kineto, torchtitan, jax",
             "2:34: not a regular expression: missing ), unterminated subpattern at position 0",
-            "2:49: 'mixed' is no purpose to define: compute, mixed, unknown have a meaning",
+            "2:49: 'mixed' cannot be defined as a purpose: compute, mixed, unknown have a meaning",
             "2:57: unknown key 'stages' (did you mean 'stage'?)",
         ],
     ),
@@ -201,7 +201,7 @@ OF_THE_FILE: list[tuple[str, list[str]]] = [
         ),
         (
             "version: 1\nconvention: {families: {other: x*}}\nassertions: [no syncs]\n",
-            ["2:25: 'other' is no family to define: it is what no family matches"],
+            ["2:25: 'other' cannot be defined as a family: it holds what no family matches"],
         ),
     ],
 )
@@ -273,11 +273,11 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
     ("baseline: {history: 10, lag: 10000, rel: 5%}", ["4:34: lag is at most 9999 runs, not 10000"]),
     (
         "baseline: {rel: 5%}\n    fail_after: 2\n    xfail: known",
-        ["5:17: 'fail_after' cannot stand beside 'xfail', which expects the first bad run"],
+        ["5:17: 'fail_after' cannot be used with 'xfail', which expects the first bad run"],
     ),
     (
         "baseline: {rel: 5%}\n    fail_after: 2\n    inconclusive: pass",
-        ["5:17: 'fail_after' cannot stand beside 'inconclusive', which says what becomes of such runs"],
+        ["5:17: 'fail_after' cannot be used with 'inconclusive', which says what becomes of such runs"],
     ),
     ("baseline: {history: 10, branch: , rel: 5%}", ["4:37: branch is empty"]),
     ("baseline: {histry: 10}", ["4:16: unknown key 'histry' (did you mean 'history'?)"]),
@@ -288,8 +288,8 @@ OF_A_LIMIT: list[tuple[str, list[str]]] = [
     (
         "require: '>= 60%'\n    assert: no syncs",
         [
-            "3:13: 'metric' cannot stand beside 'assert': the sentence says it",
-            "4:15: 'require' cannot stand beside 'assert': the sentence says it",
+            "3:13: 'metric' cannot be used with 'assert': the sentence says it",
+            "4:15: 'require' cannot be used with 'assert': the sentence says it",
         ],
     ),
 ]
@@ -341,7 +341,7 @@ OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
         "balance: pp\n    across: {dp: max}",
         [
             "4:18: balance of overlap is a number without unit: write 0.6, not 60%",
-            "6:13: 'across' and 'balance' cannot stand together",
+            "6:13: 'across' and 'balance' cannot be used together",
         ],
     ),
     ("for: {stage: stage2_f}", ["5:18: for stage is a list, as in [one, two]"]),
@@ -349,7 +349,7 @@ OF_OTHER_KEYS: list[tuple[str, list[str] | None]] = [
     (
         "marks: [skip, xfail, a b]",
         [
-            "5:13: 'skip' cannot be a mark: nothing is ever skipped or multiplied here",
+            "5:13: 'skip' cannot be a mark: assertions are never skipped or multiplied",
             "5:19: 'xfail' cannot be a mark: use the key 'xfail'",
             "5:26: a mark is a plain name, not 'a b'",
         ],

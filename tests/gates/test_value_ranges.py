@@ -166,7 +166,7 @@ def test_both_forms_of_a_gate_file_an_early_limit_and_a_ceiling() -> None:
         f"11:56: '>= 60%' never warns where '>= 60%' holds: {reached}",
         f"12:55: '< 60%' always warns where '> 60%' holds: {reached}",
         f"13:56: '>= 50%' never warns where '== 60%' holds: {reached}",
-        "16:29: ceiling 101% cannot be meant: overlap is never above 100%",
+        "16:29: ceiling 101% cannot be right: overlap is never above 100%",
     ]
 
 

@@ -89,7 +89,7 @@ def test_a_rank_without_mesh_is_not_selected_by_an_axis() -> None:
     gate = assertion(f"{ENTRY}, where: {{pp: 1}}")
     assert waived(gate, row(3 * MS, rank=7)) == (
         ["failed"],
-        ["the waiver on line 5 means no row of this assertion: mend its 'where', or remove it"],
+        ["the waiver on line 5 matches no row of this assertion: correct its 'where', or remove it"],
     )
 
 
@@ -314,7 +314,7 @@ def test_a_balance_has_a_ceiling_without_unit() -> None:
             "assertion: gate, ceiling: nan, expires: 2026-02-30, reason: ''",
             [
                 "4:30: 'nan' is not a number: write it as in 60%, 1.5ms or 1000",
-                "4:44: there is no day 2026-02-30",
+                "4:44: there is no date 2026-02-30",
                 "4:65: reason is empty",
             ],
         ),
@@ -324,7 +324,7 @@ def test_a_balance_has_a_ceiling_without_unit() -> None:
         ),
         (
             "assertion: gate, ceiling: 3ms, expires: 0000-01-01, reason: x",
-            ["4:44: there is no day 0000-01-01"],
+            ["4:44: there is no date 0000-01-01"],
         ),
         (
             "assertion: gate, ceiling: 3ms, expires: 2026-12-31 10:00:00, reason: x",

@@ -146,8 +146,8 @@ def test_the_key_of_the_ini_file(project: Project) -> None:
     ("folder", "why"),
     [
         (".", "--nsys-artifacts=.: the traces lie in it"),
-        ("gate.nsys.yaml", "gate.nsys.yaml is no folder: give another one"),
-        ("gate.nsys.yaml/below", "gate.nsys.yaml is no folder: give another one"),
+        ("gate.nsys.yaml", "gate.nsys.yaml is not a folder: give another one"),
+        ("gate.nsys.yaml/below", "gate.nsys.yaml is not a folder: give another one"),
     ],
 )
 def test_a_folder_that_cannot_be_meant(red: Project, folder: str, why: str) -> None:

@@ -51,7 +51,7 @@ def test_without_a_trace(project: Project, call: str) -> None:
     project.file("test_perf.py", f"def test(nsys_run, nsys_gate):\n    {call}\n")
     assert "no trace: give --nsys-trace=PATH" in project.pytest("--nsys-strict", code=1)
     project.file("run.sqlite", "not a database")
-    assert "is no SQLite file" in project.pytest("--nsys-trace=run.sqlite", code=1)
+    assert "is not a SQLite file" in project.pytest("--nsys-trace=run.sqlite", code=1)
 
 
 def test_a_sentence_that_holds(project: Project) -> None:

@@ -181,12 +181,12 @@ def test_a_folder_that_git_keeps_empty_is_not_there(checkout: Project, there: st
 
 def test_a_trace_that_cannot_be_read_is_there(checkout: Project) -> None:
     checkout.file("traces/run.sqlite", "version https://git-lfs.github.com/spec/v1\n")
-    assert "is no SQLite file" in checkout.pytest("perf/own.nsys.yaml", code=1)
+    assert "is not a SQLite file" in checkout.pytest("perf/own.nsys.yaml", code=1)
 
 
 def test_a_path_that_cannot_be_looked_at(checkout: Project) -> None:
     checkout.gate(f"trace: {'a' * 300}\nassertions:\n  - overlap >= 60%", "perf/own.nsys.yaml")
-    assert "cannot be looked at: File name too long" in checkout.pytest("perf/own.nsys.yaml", code=1)
+    assert "cannot be read: File name too long" in checkout.pytest("perf/own.nsys.yaml", code=1)
 
 
 def test_a_trace_that_an_earlier_test_writes_is_judged(checkout: Project) -> None:

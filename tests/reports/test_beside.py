@@ -147,5 +147,5 @@ def test_the_page_of_ranks_on_two_hosts(project: Project) -> None:
     project.gate("convention: kineto\ntrace: run\nassertions: [wall_exposed_all_ns <= 1us]")
     project.pytest("--nsys-html=page.html", code=1)
     text = (project.root / "page.html").read_text()
-    assert text.count("beside the other ranks it is placed to within 5.5 us by the ends of matched collectives") == 2
+    assert text.count("beside the other ranks it is aligned within 5.5 us by the ends of matched collectives") == 2
     assert "after the first one here" not in text

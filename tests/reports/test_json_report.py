@@ -163,7 +163,7 @@ def test_a_trace_that_cannot_be_read(project: Project) -> None:
     found = report_of(project, "--nsys-trace=run.sqlite", code=1)
     (file,) = found["gate_files"]
     assert (found["verdict"], file["key"], file["traces"], file["windows"]) == ("error", None, ["run.sqlite"], [])
-    assert "is no SQLite file" in file["assertions"][0]["message"]
+    assert "is not a SQLite file" in file["assertions"][0]["message"]
 
 
 def test_a_mistake_in_a_gate_file(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""Is a trace judged, told and recorded whose file name is no UTF-8?"""
+"""Is a trace judged, told and recorded whose file name is not UTF-8?"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_from_workers(odd: Project) -> None:
     said = odd.pytest_in_a_process("-n1", "--nsys-trace=run", "--nsys-json=j.json", "-k", "overlap", code=1)
     assert "1 failed, 1 passed" in said
     said = odd.pytest_in_a_process("-n1", f"--nsys-trace=run/{NAME}", code=4)
-    assert "--nsys-trace: the path is no UTF-8, which workers cannot take" in said
+    assert "--nsys-trace: the path is not UTF-8, and workers cannot take it" in said
 
 
 def test_as_the_base(odd: Project) -> None:

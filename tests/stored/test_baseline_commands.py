@@ -192,7 +192,7 @@ def test_a_broken_file_is_one_line_and_hides_no_other(project: Project, stored: 
     project.refresh(RUN, "second.nsys.yaml")
     result = diff("main", code=2)
     assert result.stderr.count("error: ") == 1
-    where = f"{stored} at " if side == "then" else f"{stored}: is no baseline: line 1"
+    where = f"{stored} at " if side == "then" else f"{stored}: is not a baseline: line 1"
     assert f"error: {where}" in result.stderr
     assert "baselines/second/" in result.stdout
 
@@ -206,8 +206,8 @@ def test_what_is_written_in_a_baseline_does_not_reach_the_terminal(stored: Path)
 
 @pytest.mark.usefixtures("stored")
 def test_what_cannot_be_meant_is_one_line() -> None:
-    assert diff("--", "--output=x", code=2).stderr.startswith("error: '--output=x' is no ref")
-    assert diff("main", "/", code=2).stderr.startswith("error: / lies in no git repository")
+    assert diff("--", "--output=x", code=2).stderr.startswith("error: '--output=x' is not a ref")
+    assert diff("main", "/", code=2).stderr.startswith("error: / is not in a git repository")
 
 
 def test_a_folder_without_baselines_is_not_unchanged(project: Project, stored: Path) -> None:
@@ -356,8 +356,8 @@ def test_a_folder_that_holds_something_else_is_no_orphan(project: Project, stale
 
 
 BROKEN: dict[str, tuple[Callable[[str], str], str]] = {
-    "no baseline": (lambda _: "{", "is no baseline: line 1"),
-    "a later format": (lambda text: text.replace('"format": 1', '"format": 2'), "is no baseline: format 2 is not 1"),
+    "no baseline": (lambda _: "{", "is not a baseline: line 1"),
+    "a later format": (lambda text: text.replace('"format": 1', '"format": 2'), "is not a baseline: format 2 is not 1"),
     "another gate file's": (
         lambda text: text.replace("perf/step.nsys", "perf/else.nsys"),
         "is the baseline of another gate file, perf/else.nsys.yaml",

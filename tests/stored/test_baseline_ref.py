@@ -145,7 +145,7 @@ def test_a_baseline_of_another_key_is_new_in_the_branch(branch: Project) -> None
     branch.trace(ranks=4)
     branch.refresh(RUN)
     said = branch.pytest(RUN, REF, code=1)
-    assert f"at {base_of(branch)} (merge base of main) is of another run (" in said
+    assert f"at {base_of(branch)} (merge base of main) is from a different setup (" in said
     assert "has it in this branch, which counts once it is merged" in said
     assert "json: added, 8 rows" in said
 
@@ -160,7 +160,7 @@ def test_what_the_branch_is_the_first_to_measure_is_held_against_its_own_baselin
     assert "holds no overlap" in branch.pytest(RUN, REF, code=1)
     branch.refresh(RUN)
     said = branch.pytest(RUN, REF, code=0)
-    assert "this branch is the first to measure it: it is held against the branch's own baseline" in said
+    assert "this branch is the first to measure it: it is compared with the branch's own baseline" in said
     branch.trace(exposed_us=250)
     cases = branch.cases(RUN, REF, code=1)
     assert cases[new].properties["nsys_outcome"] == "failed"
@@ -250,8 +250,8 @@ def test_the_ini_key_does_the_same_and_leaves_a_refresh_alone(branch: Project) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--nsys-baseline-ref="], "--nsys-baseline-ref=: is no ref"),
-        (["--nsys-baseline-ref=--help"], "--nsys-baseline-ref=--help: is no ref"),
+        (["--nsys-baseline-ref="], "--nsys-baseline-ref=: is not a ref"),
+        (["--nsys-baseline-ref=--help"], "--nsys-baseline-ref=--help: is not a ref"),
         ([REF, "--nsys-update-baselines", "--nsys-reason=why"], "none can be updated"),
         ([REF, "--nsys-against=run.sqlite"], "both say what the baseline is"),
     ],
@@ -273,7 +273,7 @@ def test_a_broken_baseline_at_the_ref_is_an_error_that_says_where(branch: Projec
     stored(branch).write_text(good)
     said = error_line(branch, REF)
     shown = stored(branch).relative_to(branch.root)
-    assert f"{shown} at {base_of(branch)} (merge base of main): is no baseline: line " in said
+    assert f"{shown} at {base_of(branch)} (merge base of main): is not a baseline: line " in said
     assert "cannot be compared: " in branch.pytest(RUN, REF, code=1)
 
 

@@ -123,7 +123,7 @@ def test_a_broken_baseline_is_an_error_of_one_line(project: Project, accepted: P
     cases = project.cases("--nsys-trace=run.sqlite", code=1)
     (case,) = cases.values()
     assert (case.state, case.properties["nsys_outcome"]) == ("error", "error")
-    assert f"error: {accepted.relative_to(project.root)}: is no baseline: line 1: " in case.text
+    assert f"error: {accepted.relative_to(project.root)}: is not a baseline: line 1: " in case.text
 
 
 def test_a_broken_baseline_is_not_replaced_by_a_refresh(project: Project, accepted: Path) -> None:
@@ -176,7 +176,8 @@ def test_a_file_where_the_folder_should_be(project: Project) -> None:
     project.file("baselines", "a file")
     said = project.refresh("--nsys-trace=run.sqlite", code=1)
     assert (
-        f"{project.root / 'baselines' / 'gate'}: cannot be written: {project.root / 'baselines'} is no folder" in said
+        f"{project.root / 'baselines' / 'gate'}: cannot be written: {project.root / 'baselines'} is not a folder"
+        in said
     )
     assert (project.root / "baselines").read_text() == "a file"
 
@@ -350,7 +351,7 @@ ROW = '[0, "stage2_f", [200000]]'
 BROKEN = {
     "cut short": (FILE[300:], FILE[300:320], "line "),
     "a merge conflict": (ROW, f"<<<<<<< HEAD\n{ROW}\n=======\n{ROW}\n>>>>>>> branch", "line "),
-    "no object": (FILE, "[]", "the file is no object"),
+    "no object": (FILE, "[]", "the file is not an object"),
     "nothing": (FILE, "", "line 1: "),
     "no series": ('"series"', '"serie"', "$: 'series' is a required property"),
     "a later format": ('"format": 1', '"format": 2', "format 2 is not 1: written by another"),
@@ -367,14 +368,14 @@ BROKEN = {
     "a calibration of four": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4]", "has 4 calibration values, and 5 are the fewest"),
     "calibrations of several lengths": ("[1, 2, 3, 4, 5]", "[1, 2, 3, 4, 5, 6]", "different numbers of calibration"),
     "rows of several accepted runs": ("[200000]", "[1, 2]", "different numbers of accepted runs"),
-    "a number with a point": ("200000", "200000.5", "200000.5 is no value"),
-    "not a number": ("200000", "NaN", "NaN is no value"),
-    "text for a number": ("200000", '"1/0"', "'1/0' is no value"),
-    "an endless number": ("200000", "1e999", "1e999 is no value"),
-    "an endless number in a breakdown": ('[0, "compute of', '[1e999, "compute of', "1e999 is no value"),
-    "a value of null": ("200000", "null", "None is no value"),
-    "a label that is a list": ('"stage2_f"', "[]", "a label that is no text or number"),
-    "a label with a point": ('"stage2_f"', "0.5", "a label that is no text or number"),
+    "a number with a point": ("200000", "200000.5", "200000.5 is not a value"),
+    "not a number": ("200000", "NaN", "NaN is not a value"),
+    "text for a number": ("200000", '"1/0"', "'1/0' is not a value"),
+    "an endless number": ("200000", "1e999", "1e999 is not a value"),
+    "an endless number in a breakdown": ('[0, "compute of', '[1e999, "compute of', "1e999 is not a value"),
+    "a value of null": ("200000", "null", "None is not a value"),
+    "a label that is a list": ('"stage2_f"', "[]", "a label that is neither text nor a number"),
+    "a label with a point": ('"stage2_f"', "0.5", "a label that is neither text nor a number"),
     "facts that are a list": ('{"anchor"', '[[1], {"anchor"', "line "),
     "facts that are a number": ('{"anchor": ["step"]}', "3", "$.facts: 3 is not of type 'object'"),
     "nested without end": (FILE, "[" * 100_000, ""),
@@ -388,7 +389,7 @@ def test_what_is_wrong_in_a_baseline_is_said_in_one_line(case: str) -> None:
     with pytest.raises(BaselineError) as caught:
         loads(FILE.replace(old, new, 1).encode(), "b.json")
     said = str(caught.value)
-    assert said.startswith("b.json: is no baseline: ")
+    assert said.startswith("b.json: is not a baseline: ")
     assert what in said
     assert said.endswith("restore it from git, or delete it and refresh")
     assert "\n" not in said
@@ -434,7 +435,7 @@ def test_of_several_stored_keys_the_nearest_says_what_differs(tmp_path: Path, ke
     found = why(stored(tmp_path, *keys))
     assert found.outcome is Outcome.INCOMPARABLE
     assert [(d.name, d.now, d.baseline) for d in found.differences] == [("world", "4", "16")]
-    assert f"{NEAR.digest}.json is of another run (world: now 4, baseline 16)" in found.reason
+    assert f"{NEAR.digest}.json is from a different setup (world: now 4, baseline 16)" in found.reason
 
 
 def test_the_own_key_is_taken_whatever_else_is_stored(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def _no_database(path: Path) -> None:
 
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder": (Path.mkdir, "is a folder"),
-    "a pipe": (os.mkfifo, "is no plain file"),
-    "no SQLite": (_no_database, "is no SQLite database, or a damaged one"),
+    "a pipe": (os.mkfifo, "is not a plain file"),
+    "no SQLite": (_no_database, "is not a SQLite database, or is damaged"),
     "a trace": (write_trace, "is a database of another program, not a history"),
     "another program's": (lambda p: execute(p, "PRAGMA application_id = 7"), "is a database of another program"),
     "a newer one": (
@@ -105,7 +105,7 @@ def test_what_cannot_be_written_stops_pytest_before_anything_runs(
     _no_database(project.root / "text.db")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     for value, why in (
-        ("text.db", f"ERROR: --nsys-history: {project.root}/text.db: is no SQLite database"),
+        ("text.db", f"ERROR: --nsys-history: {project.root}/text.db: is not a SQLite database"),
         ("nowhere/perf.db", f"there is no folder {project.root / 'nowhere'}: make it first"),
         ("perf.db", f"cannot be written: no permission for {project.root}"),
     ):
@@ -212,7 +212,7 @@ def test_a_schema_that_is_no_text(history: Path) -> None:
     content = history.read_bytes()
     assert b'CREATE TABLE "rows' in content
     history.write_bytes(content.replace(b'CREATE TABLE "rows', b'CREATE TABL\xff "rows'))
-    with pytest.raises(HistoryError, match=r"perf\.db: is no SQLite database, or a damaged one"):
+    with pytest.raises(HistoryError, match=r"perf\.db: is not a SQLite database, or is damaged"):
         load(history)
 
 
@@ -225,7 +225,7 @@ def test_names_that_are_no_text_are_kept(history: Path) -> None:
 def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:
     broken = entry()
     broken.series[0]["rows"].append([[1, "stage2_f"], "nan"])
-    with pytest.raises(HistoryError, match="'nan' is no value"):
+    with pytest.raises(HistoryError, match="'nan' is not a value"):
         append(history, [entry(), broken])
     assert not history.exists() or ask(history, "SELECT count(*) FROM sqlite_master") == [(0,)]
 

@@ -27,7 +27,7 @@ def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> 
     assert window.name == f"{stored.stem}.window.json.gz"
     assert store.kept_window(stored, baseline) is None
     window.write_bytes(b"a cut")
-    assert store.kept_window(stored, baseline) is None  # nobody knows of which run
+    assert store.kept_window(stored, baseline) is None  # of which is unknown run
     baseline.provenance[WINDOW] = digest_of(b"a cut")
     assert store.kept_window(stored, baseline) == window
     window.write_bytes(b"of another run")

@@ -157,11 +157,11 @@ def stranger(path: Path) -> Path:
 EXPORTS: Mapping[str, Sqlite] = {
     "no SQLite": Sqlite(
         lambda path: written(path, b"date,loss\n" * 100),
-        "is no SQLite file: give what `nsys export --type=sqlite` wrote",
+        "is not a SQLite file: give what `nsys export --type=sqlite` wrote",
     ),
     "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): export the report again"),
-    "truncated": Sqlite(truncated, "is damaged or cut short: export the report again"),
-    "corrupted in the middle": Sqlite(corrupted, "is damaged or cut short: export the report again"),
+    "truncated": Sqlite(truncated, "is damaged or truncated: export the report again"),
+    "corrupted in the middle": Sqlite(corrupted, "is damaged or truncated: export the report again"),
     "another database": Sqlite(
         lambda path: changed(
             path,
@@ -169,7 +169,7 @@ EXPORTS: Mapping[str, Sqlite] = {
             "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME",
             "DROP TABLE NVTX_EVENTS",
         ),
-        "is SQLite, but no Nsight Systems export",
+        "is SQLite, but not an Nsight Systems export",
     ),
     "no kernels": Sqlite(
         lambda path: changed(path, "DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL"),
@@ -211,9 +211,9 @@ EXPORTS: Mapping[str, Sqlite] = {
     "no names": Sqlite(
         lambda path: changed(path, "DROP TABLE StringIds"), "has no table StringIds, so no kernel has a name"
     ),
-    "a schema that is no UTF-8": Sqlite(
+    "a schema that is not UTF-8": Sqlite(
         lambda path: replaced(path, b"CREATE TABLE NVTX_EVENTS", b"CREATE TABLE NVTX_EVENT\xff"),
-        "is damaged or cut short: export the report again",
+        "is damaged or truncated: export the report again",
     ),
     "a column that is not there": Sqlite(
         lambda path: changed(path, "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN shortName"),
@@ -224,7 +224,7 @@ EXPORTS: Mapping[str, Sqlite] = {
 
 DAMAGED_ROWS = {
     "a name without a text": ("StringIds", "value = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
-    "a name that is a blob": ("StringIds", "value = X'FFFE'", "rowid = 1", "is no name): damaged"),
+    "a name that is a blob": ("StringIds", "value = X'FFFE'", "rowid = 1", "is not a name): damaged"),
     "an id that is NULL": ("StringIds", "id = NULL", "rowid = 1", "StringIds holds a value that cannot be"),
     "an id that stands for two texts": ("StringIds", "id = 2", "id = 3", "the id 2 stands for two texts"),
     "a kernel that starts at a text": (KERNEL, "start = 'abc'", IN_WINDOW, "holds a value that cannot be: damaged"),
@@ -234,12 +234,12 @@ DAMAGED_ROWS = {
     "a kernel that starts within a nanosecond": (KERNEL, "start = start + 0.5", IN_WINDOW, KERNEL),
     "a kernel whose name is a text": (KERNEL, "demangledName = 'text'", IN_WINDOW, KERNEL),
     "a kernel whose name is lost": ("StringIds", "id = 999", "value = 'gemm'", "1 kernel name id not in StringIds"),
-    "a kernel of no device": (KERNEL, "deviceId = NULL", IN_WINDOW, "('None' is no whole number)"),
-    "an anchor whose name is a blob": ("NVTX_EVENTS", "text = X'00'", ANCHORED, "is no name): damaged"),
-    "an anchor that starts at NULL": ("NVTX_EVENTS", "start = NULL", ANCHORED, "('None' is no whole number)"),
-    "an anchor of no kind": ("NVTX_EVENTS", "eventType = 'x'", ANCHORED, "('x' is no whole number)"),
-    "an anchor of a thread that is a text": ("NVTX_EVENTS", "globalTid = 'text'", ANCHORED, "is no whole number)"),
-    "an anchor of no thread": ("NVTX_EVENTS", "globalTid = NULL", ANCHORED, "('None' is no whole number)"),
+    "a kernel of no device": (KERNEL, "deviceId = NULL", IN_WINDOW, "('None' is not a whole number)"),
+    "an anchor whose name is a blob": ("NVTX_EVENTS", "text = X'00'", ANCHORED, "is not a name): damaged"),
+    "an anchor that starts at NULL": ("NVTX_EVENTS", "start = NULL", ANCHORED, "('None' is not a whole number)"),
+    "an anchor of no kind": ("NVTX_EVENTS", "eventType = 'x'", ANCHORED, "('x' is not a whole number)"),
+    "an anchor of a thread that is a text": ("NVTX_EVENTS", "globalTid = 'text'", ANCHORED, "is not a whole number)"),
+    "an anchor of no thread": ("NVTX_EVENTS", "globalTid = NULL", ANCHORED, "('None' is not a whole number)"),
     "a launch without a time": (RUNTIME, "start = X'00'", IN_WINDOW, RUNTIME),
     "a launch of a text": (RUNTIME, "correlationId = 'abc'", IN_WINDOW, RUNTIME),
     "a launch of no thread": (RUNTIME, "globalTid = NULL", IN_WINDOW, RUNTIME),
@@ -321,10 +321,10 @@ def merged(trace: KinetoBuilder) -> None:
 
 JSON: Mapping[str, Json] = {
     "empty": Json(lambda _: b"", r"is empty \(0 bytes\): profile again"),
-    "blank": Json(lambda _: b" \n\t", r"is no JSON: give what torch.profiler or the profiler of JAX wrote"),
-    "a web page": Json(lambda _: b"<html>", r"is no JSON"),
-    "a number": Json(lambda _: b"12", r"is no JSON"),
-    "zip": Json(lambda _: b"PK\x03\x04" + bytes(100), r"is no JSON"),
+    "blank": Json(lambda _: b" \n\t", r"is not JSON: give what torch.profiler or the profiler of JAX wrote"),
+    "a web page": Json(lambda _: b"<html>", r"is not JSON"),
+    "a number": Json(lambda _: b"12", r"is not JSON"),
+    "zip": Json(lambda _: b"PK\x03\x04" + bytes(100), r"is not JSON"),
     "JSON of something else": Json(lambda _: b'{"a": 1}', r"is JSON, but no trace of torch.profiler or JAX"),
     "cut in the middle": Json(
         lambda f: text(f)[: len(text(f)) // 2], r"its JSON ends in the middle \(after \d+ bytes\)"
@@ -332,14 +332,14 @@ JSON: Mapping[str, Json] = {
     "cut before its end": Json(lambda f: text(f).rstrip()[:-1], r"its JSON ends in the middle"),
     "cut in a name": Json(lambda f: text(f)[: text(f).rindex("gemm") + 2], r"its JSON ends in the middle"),
     "cut after the list": Json(lambda f: text(f)[: text(f).rindex('"traceName"')], r"its JSON ends in the middle"),
-    "no colon": Json(lambda f: text(f).replace('"dur": 990.000', '"dur" 990.000', 1), r"is no valid JSON at byte \d+"),
+    "no colon": Json(lambda f: text(f).replace('"dur": 990.000', '"dur" 990.000', 1), r"is not valid JSON at byte \d+"),
     "truncated gzip": Json(
         lambda f: gzip.compress(text(f).encode())[:-30], r"its gzip stream ends in the middle: .*copy"
     ),
     "gzip of two bytes": Json(lambda _: b"\x1f\x8b", r"its gzip stream ends in the middle"),
     "damaged gzip": Json(lambda f: gzip.compress(text(f).encode())[:-8] + bytes(8), r"its gzip stream is damaged"),
     "rest behind gzip": Json(lambda f: gzip.compress(text(f).encode()) + b"rest", r"its gzip stream is damaged"),
-    "packed twice": Json(lambda f: gzip.compress(gzip.compress(text(f).encode())), r"is no JSON"),
+    "packed twice": Json(lambda f: gzip.compress(gzip.compress(text(f).encode())), r"is not JSON"),
     "UTF-16": Json(lambda f: text(f).encode("utf-16"), r"is text in UTF-16 or UTF-32: write it as UTF-8"),
     "UTF-16 without a mark": Json(lambda f: text(f).encode("utf-16-le"), r"is text in UTF-16 or UTF-32"),
     "UTF-32": Json(lambda f: text(f).encode("utf-32-be"), r"is text in UTF-16 or UTF-32"),
@@ -351,9 +351,9 @@ JSON: Mapping[str, Json] = {
         r"is nested deeper than any trace",
     ),
     "no events": Json(
-        lambda f: HEAD[f].partition(b', "traceEvents"')[0] + b"}", r"holds no traceEvents: it is no trace"
+        lambda f: HEAD[f].partition(b', "traceEvents"')[0] + b"}", r"holds no traceEvents: it is not a trace"
     ),
-    "events are null": Json(lambda f: HEAD[f][:-1] + b"null}", r"holds no traceEvents: it is no trace"),
+    "events are null": Json(lambda f: HEAD[f][:-1] + b"null}", r"holds no traceEvents: it is not a trace"),
     "two lists of events": Json(
         lambda f: text(f).rstrip()[:-1] + ', "traceEvents": []}', r"a second list of traceEvents: these are two traces"
     ),
@@ -415,7 +415,7 @@ OF_EVENTS: Mapping[str, Json] = {
 """What the budget of torch alone reads."""
 
 BOMBS: Mapping[str, Json] = {
-    "10 GiB of zeros": Json(lambda _: bomb(b"", b"\0"), r"is no JSON"),
+    "10 GiB of zeros": Json(lambda _: bomb(b"", b"\0"), r"is not JSON"),
     "10 GiB of spaces": Json(lambda f: bomb(HEAD[f], b" "), r"unpacks to more than 100 times its size, .*refused"),
     "10 GiB in a text": Json(lambda f: bomb(HEAD[f] + b'{"name": "', b"a"), r"one event has more than 16 MiB"),
     "10 GiB in a member": Json(

@@ -60,7 +60,7 @@ def chrome(path: Path) -> Chrome:
 
 
 def _no_constant(name: str) -> None:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 def _check_nesting(events: Sequence[Event]) -> None:

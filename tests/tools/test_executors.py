@@ -36,14 +36,14 @@ def test_words_for_executors(asked: str) -> None:
     "asked", ["", "threads:2", "processes:0", "processes:-1", "processes:9999", "processes:2.5", "serial:2", "dask:"]
 )
 def test_a_word_for_none_names_those_that_there_are(asked: str) -> None:
-    with pytest.raises(UsageMistake, match="is no executor: possible are serial, processes:N"):
+    with pytest.raises(UsageMistake, match="is not an executor: write serial, processes:N"):
         check_executor(asked)
 
 
 def test_a_word_for_none_is_refused_before_anything_is_read(project: Project) -> None:
     write_nodes(project.root / "run", 1, ranks=1)
     project.gate("- stage2 overlap >= 50%")
-    line = "'threads:2' is no executor: possible are serial, processes:N"
+    line = "'threads:2' is not an executor: write serial, processes:N"
     assert f"ERROR: {line}" in project.pytest("--nsys-executor=threads:2", "--nsys-trace=run", code=4)
     assert f"error: {line}" in project.command("overlap", "run", "--executor=threads:2", code=2)
 
@@ -52,7 +52,7 @@ def test_the_ini_file_may_say_it_and_the_option_wins(project: Project) -> None:
     write_nodes(project.root / "run", 2, ranks=1)
     project.gate("trace: run\nassertions:\n  - stage2 overlap >= 50%")
     project.file("pytest.ini", "[pytest]\nnsys_executor = threads\n")
-    assert "'threads' is no executor" in project.pytest(code=4)
+    assert "'threads' is not an executor" in project.pytest(code=4)
     project.pytest("--nsys-executor=processes:2", code=0)
 
 
@@ -164,7 +164,7 @@ def test_nobody_at_the_address_is_one_line_within_seconds(monkeypatch: pytest.Mo
     with pytest.raises(UsageMistake) as caught:
         executor_of("dask:tcp://127.0.0.1:1").__enter__()
     assert time.monotonic() - began < 10
-    why = "no scheduler answers within 1 s: give the address that `dask scheduler` prints"
+    why = "no scheduler answered within 1 s: give the address that `dask scheduler` prints"
     assert str(caught.value) == f"dask:tcp://127.0.0.1:1: {why}"
 
 
@@ -257,7 +257,7 @@ def test_a_scheduler_that_dies_ends_the_run_in_one_line(project: Project) -> Non
     killer.join()
     scheduler.wait(timeout=30)
     scheduler.stdout.close()
-    assert "cannot be read: the executor gave it up: its scheduler or all of its workers went away" in said
+    assert "cannot be read: the executor dropped it: its scheduler or all of its workers are gone" in said
     assert len(said.strip().splitlines()) == 1
 
 
@@ -267,7 +267,7 @@ def nothing(_: Trace) -> None:
 
 def test_a_reader_without_the_file_is_named(tmp_path: Path) -> None:
     outcome = read(Job(tmp_path / "gone.sqlite", nothing))
-    assert str(outcome.error).startswith(f"{tmp_path}/gone.sqlite: is not there for process {os.getpid()}")
+    assert str(outcome.error).startswith(f"{tmp_path}/gone.sqlite: process {os.getpid()}")
 
 
 class Forgetful(Executor):

@@ -88,8 +88,8 @@ def test_the_first_parent_of_a_merge_in_a_shallow_clone(root: Path) -> None:
         ("main:perf", "has no commit 'main:perf'"),
         ("HEAD^7", "has no commit 'HEAD^7': in a shallow clone: fetch-depth: 0"),
         ("$(touch hacked); x", "has no commit '$(touch hacked); x'"),
-        ("--help", "'--help' is no ref"),
-        (" ", "' ' is no ref"),
+        ("--help", "'--help' is not a ref"),
+        (" ", "' ' is not a ref"),
     ],
 )
 def test_an_unknown_ref(root: Path, ref: str, why: str) -> None:
@@ -152,7 +152,7 @@ WHY_NOT: dict[str, tuple[Callable[[Path], Path], str, str]] = {
         *(shallow, "origin/main"),
         "is a shallow clone without the merge base of origin/main and HEAD: check out with fetch-depth: 0",
     ),
-    "no repository": (no_repository, "main", "lies in no git repository"),
+    "no repository": (no_repository, "main", "is not in a git repository"),
     "no commit of this name": (no_commit, "main", "has no commit 'main'"),
     "no commit yet": (no_commit, "HEAD", "has no commit yet"),
     "a link": (linked(BASELINE), "HEAD", "(merge base of HEAD): is a symbolic link: make it a plain file"),

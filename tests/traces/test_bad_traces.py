@@ -102,7 +102,7 @@ def test_a_pipe_is_no_trace(tmp_path: Path, name: str) -> None:
     """Nobody writes to it: who opens it waits for ever."""
     path = tmp_path / name
     os.mkfifo(path)
-    done = threading.Thread(target=refused, args=(path, "kineto", r"is no plain file|is empty", 2))
+    done = threading.Thread(target=refused, args=(path, "kineto", r"is not a plain file|is empty", 2))
     done.daemon = True
     done.start()
     done.join(20)
@@ -111,7 +111,7 @@ def test_a_pipe_is_no_trace(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("path", ["/dev/null", "/dev/zero"])
 def test_a_device_is_no_trace(path: str) -> None:
-    refused(Path(path), "kineto", r"is no plain file", 2)
+    refused(Path(path), "kineto", r"is not a plain file", 2)
 
 
 def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

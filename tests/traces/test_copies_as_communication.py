@@ -506,7 +506,7 @@ def test_a_cut_that_was_changed_is_one_line(project: Project, held: object) -> N
     content = json.loads(cut.read_text())
     content["pytestNsysCut"]["copies"] = held
     cut.write_text(json.dumps(content))
-    with pytest.raises(TraceError, match="is no whole cut of pytest-nsys"):
+    with pytest.raises(TraceError, match="is not a complete cut of pytest-nsys"):
         rows(cut, "comm_ns", convention=PEER)
 
 

@@ -507,7 +507,7 @@ def test_several_files_are_one_run(tmp_path: Path) -> None:
     result = run("cut", *files, "-o", window, "--convention=kineto")
     assert result.output == (
         f"wrote {window}: 2 ranks, 2 kernels, window median, kernels launched; open it in https://ui.perfetto.dev\n"
-        "note: times of rank 1 are not placed: neither matched ends nor starts of sessions say where they belong\n"
+        "note: times of rank 1 are not aligned: no matched ends, no session starts\n"
     )
     result = run("cut", files[0], files[0], "-o", window, "--convention=kineto")
     assert (result.exit_code, "are the same trace" in result.output) == (2, True)
@@ -633,7 +633,7 @@ def test_files_of_several_hosts_are_shown_on_one_clock(tmp_path: Path) -> None:
     folder = write_data_parallel(tmp_path / "run", DataParallelShape(late_us=500, hosts=2))
     window = tmp_path / "window.json.gz"
     said = run("cut", folder, "-o", window, "--convention=kineto", "--window=run", code=0).output
-    assert "note: times of ranks 1, 3 are placed to within 5.5 us by the ends of matched collectives" in said
+    assert "note: times of ranks 1, 3 are aligned within 5.5 us by the ends of matched collectives" in said
     events = json.loads(gzip.decompress(window.read_bytes()), parse_float=Decimal)["traceEvents"]
     ends: dict[int, list[Decimal]] = {}
     for event in events:
@@ -642,7 +642,7 @@ def test_files_of_several_hosts_are_shown_on_one_clock(tmp_path: Path) -> None:
     assert len(ends) == 4
     assert all(max(each) - min(each) <= 12 for each in zip(*ends.values(), strict=True))
     labels = [event["args"]["labels"] for event in events if event["name"] == "process_labels"]
-    assert labels == [f"placed to within {us} us by the ends of matched collectives" for us in ("5.5", "7", "5.5")]
+    assert labels == [f"aligned within {us} us by the ends of matched collectives" for us in ("5.5", "7", "5.5")]
     with (
         captures(folder, convention=BUILT_IN["kineto"]) as before,
         captures(window, convention=BUILT_IN["kineto"]) as after,
@@ -679,9 +679,9 @@ def test_a_tie_that_was_changed_is_no_cut(tmp_path: Path, tie: object) -> None:
 
     done = run("collectives", changed(window, edit), "--convention=kineto", "--window=median")
     if tie == [7, 0, 0]:  # of a clock that is not here
-        assert (done.exit_code, "its ranks stand on 4 clocks, and fewer than" in done.output) == (0, True)
+        assert (done.exit_code, "its ranks use 4 clocks, and fewer than" in done.output) == (0, True)
     else:
-        assert (done.exit_code, "is no whole cut" in done.output) == (2, True)
+        assert (done.exit_code, "is not a complete cut" in done.output) == (2, True)
 
 
 def test_one_rank_of_several_hosts_has_the_times_of_its_file(tmp_path: Path) -> None:
@@ -741,7 +741,8 @@ def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], obj
     window = changed(cut(write_trace(tmp_path / "run.sqlite")), edit)
     result = run("overlap", window, code=2)
     assert result.output == (
-        f"error: {window}: is no whole cut of pytest-nsys: it was changed or cut short; cut it again from its trace\n"
+        f"error: {window}: is not a complete cut of pytest-nsys: it was changed or truncated; "
+        "cut it again from its trace\n"
     )
 
 

@@ -90,21 +90,21 @@ def test_decimals_are_never_floats(tmp_path_factory: pytest.TempPathFactory, val
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("", "is no JSON: line 1: Expecting value"),
-        ("[\n{]", "is no JSON: line 2: "),
+        ("", "is not JSON: line 1: Expecting value"),
+        ("[\n{]", "is not JSON: line 2: "),
         ("[" * 100_000, "nested too deeply"),
         ("3", "is a list of entries, or an object of numbers by name, not 3"),
         ("[]", "holds no measurement"),
         ("{}", "holds no measurement"),
         ('{"commit": "0123abc"}', "holds no measurement"),
         (entry(), "is a list of entries, or an object of numbers by name, not one entry"),
-        ([3], "entry 1 is no object with a metric and a value: 3"),
+        ([3], "entry 1 is not an object with a metric and a value: 3"),
         ('{"x": 1, "x": 2}', "'x' comes twice in one object"),
-        ('{"x": NaN}', "'x': NaN is no value that can be judged"),
-        ('{"x": -Infinity}', "'x': -Infinity is no value that can be judged"),
-        ('{"x": 1e101}', "'x': 1e101 is no value that can be judged"),
-        ('{"x": 1e-999999999}', "'x': 1e-999999999 is no value that can be judged"),
-        ('{"x": %s}' % ("1" * 5000), "is no value that can be judged"),
+        ('{"x": NaN}', "'x': NaN is not a value that can be judged"),
+        ('{"x": -Infinity}', "'x': -Infinity is not a value that can be judged"),
+        ('{"x": 1e101}', "'x': 1e101 is not a value that can be judged"),
+        ('{"x": 1e-999999999}', "'x': 1e-999999999 is not a value that can be judged"),
+        ('{"x": %s}' % ("1" * 5000), "is not a value that can be judged"),
         ({"x": "3"}, "'x': \"3\" is no number"),
         ({"x": True}, "'x': true is no number"),
         ({"x": None}, "'x': null is no number"),
@@ -115,14 +115,14 @@ def test_decimals_are_never_floats(tmp_path_factory: pytest.TempPathFactory, val
         ([{"metric": "x"}], 'entry 1 (x): "value" is missing'),
         ([entry(unit=3)], '"unit" is text, not 3'),
         ([entry(unit="gb")], "unknown unit 'gb' (did you mean 'GB'?)"),
-        ([entry(unit="pp")], "'pp' is no unit"),
-        ([entry(unit="USD per token")], "'USD per token' is no unit: they are ns, us, ms, s, %"),
-        ([entry(unit="hash")], "'hash' is no unit"),
+        ([entry(unit="pp")], "'pp' is not a unit"),
+        ([entry(unit="USD per token")], "'USD per token' is not a unit: write ns, us, ms, s, %"),
+        ([entry(unit="hash")], "'hash' is not a unit"),
         ([entry(value=1.5, unit="count")], "a count is a whole number, not 1.5"),
         ([entry(better="up")], '"better" is lower or higher, not "up"'),
         ([entry(labels=[1])], '"labels" is an object of names and labels, not [1]'),
-        ([entry(labels={"a b": 1})], "'a b' is no name for a label"),
-        ([entry(labels={"value": 1})], "'value' is no name for a label"),
+        ([entry(labels={"a b": 1})], "'a b' is not a name for a label"),
+        ([entry(labels={"value": 1})], "'value' is not a name for a label"),
         ([entry(labels={"phase": 1.5})], "the label phase is a word or a whole number, not"),
         ([entry(labels={"phase": True})], "the label phase is a word or a whole number, not true"),
         ([entry(labels={"rank": "3"})], 'the label rank is the number of a rank, not "3"'),
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_text_too_large_or_gone_is_refused(tmp_path: Path) -> 
     (tmp_path / "latin.json").write_bytes(b'{"\xff": 1}')
     (tmp_path / "large.json").write_bytes(b" " * (MAX_BYTES + 1))
     for name, what in {
-        "latin.json": "is no UTF-8",
+        "latin.json": "is not UTF-8",
         "large.json": "is larger than 16 MiB",
         "gone": "cannot be read",
     }.items():
@@ -170,7 +170,7 @@ def test_a_path_means_a_file_and_a_glob_the_files_of_one_capture(tmp_path: Path)
     for value, what in {
         "gone.json": "there is no such file",
         "no*.json": "matches no file",
-        ".": "is no file: give",
+        ".": "is not a file: give",
     }.items():
         with pytest.raises(UsageMistake, match=what):
             find_measurements(value, tmp_path)

@@ -352,7 +352,7 @@ def test_what_is_no_report(tmp_path: Path, nsys: FakeNsys, there: bool) -> None:
         (nsys.folder / "nsys").unlink()
     path = tmp_path / "run.nsys-rep"
     path.write_bytes(b"date,loss\n")
-    with pytest.raises(TraceError, match=r"run.nsys-rep: is no Nsight Systems report$"):
+    with pytest.raises(TraceError, match=r"run.nsys-rep: is not an Nsight Systems report$"):
         open_trace(path)
 
 
@@ -367,7 +367,7 @@ def test_an_empty_report(tmp_path: Path, nsys: FakeNsys) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("#!/bin/sh\necho NSYS: a solver\n", "is no Nsight Systems: `nsys --version` says 'NSYS: a solver"),
+        ("#!/bin/sh\necho NSYS: a solver\n", "is not Nsight Systems: `nsys --version` says 'NSYS: a solver"),
         ("#!/no/such/interpreter\n", "cannot be started"),
     ],
 )
@@ -380,7 +380,7 @@ def test_a_program_that_is_not_this_nsys(tmp_path: Path, nsys: FakeNsys, program
 def test_raw_data_in_place_of_a_report(tmp_path: Path) -> None:
     raw = tmp_path / "a.qdstrm"
     raw.write_bytes(b"raw")
-    with pytest.raises(TraceError, match=r"is raw data that nsys could not turn into .*QdstrmImporter -i a\.qdstrm`"):
+    with pytest.raises(TraceError, match=r"is raw data that nsys did not turn into .*QdstrmImporter -i a\.qdstrm`"):
         open_trace(raw)
     with pytest.raises(UsageMistake, match=r"holds no trace, but a\.qdstrm, which nsys could not turn into a report"):
         find_traces(".", tmp_path)

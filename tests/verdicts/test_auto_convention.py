@@ -88,10 +88,10 @@ def test_a_run_that_fits_another_one_is_not_comparable(project: Project) -> None
     trace.write(project.root / "inside.sqlite")
     said = project.pytest("--nsys-trace=inside.sqlite", code=1)
     now, was = (f"generic, anchor '{name} %', span range, kernels contained" for name in ("iteration", "step"))
-    assert f"is of another run (convention: now {now}, baseline {was})" in said
+    assert f"is from a different setup (convention: now {now}, baseline {was})" in said
     project.gate(f"comparable_on: [world]\nassertions: ['{BELOW[2:]}']")
     assert "no verdict" not in project.pytest("--nsys-trace=inside.sqlite")
-    assert "is of another run" not in "\n".join(project.result.outlines)
+    assert "is from a different setup" not in "\n".join(project.result.outlines)
     project.gate(BELOW)
     project.refresh("--nsys-trace=inside.sqlite")
     assert len(project.baselines()) == 2
@@ -234,4 +234,4 @@ def test_a_baseline_with_a_convention_that_nobody_wrote_is_told(project: Project
     (path,) = (project.root / "baselines").rglob("*.json")
     path.write_text(path.read_text().replace('"anchor": "step %"', '"anchor": 7'))
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
-    assert "is no baseline: it holds no convention that could have been written; restore it from git" in said
+    assert "is not a baseline: it holds no convention that could have been written; restore it from git" in said

@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "another number of steps": (
         GATE,
         {"chunks_ms": (15,) * 7},
-        "a3.sqlite is of another run than a1.sqlite (steps: now 7, a1.sqlite 5)",
+        "a3.sqlite is from a different setup than a1.sqlite (steps: now 7, a1.sqlite 5)",
     ),
     "a structure that fails in one": (
         GATE + "  - no mixed comm streams",
@@ -222,5 +222,5 @@ def test_the_command_and_its_mistakes(project: Project) -> None:
     assert "noise is measured on 5 or more traces of one commit, not on 4: give more" in said
     assert "there is no such file" in project.command("baseline", "calibrate", *names, "no.sqlite", code=2)
     project.trace("a3.sqlite", chunks_ms=(15,) * 7)
-    assert "is of another run than" in project.command("baseline", "calibrate", *names, code=3)
+    assert "is from a different setup than" in project.command("baseline", "calibrate", *names, code=3)
     assert project.baselines() == {}

@@ -132,7 +132,7 @@ def test_a_breakdown_merged_into_nonsense_is_one_line(judged: Project) -> None:
         data = json.loads(whole)
         each(data["breakdowns"][0])
         path.write_text(json.dumps(data))
-        with pytest.raises(BaselineError, match=r"is no baseline: .*restore it from git, or delete it and refresh"):
+        with pytest.raises(BaselineError, match=r"is not a baseline: .*restore it from git, or delete it and refresh"):
             baseline_file.load(path)
 
 

@@ -201,7 +201,7 @@ def test_a_sentence_that_cannot_be_meant_is_a_mistake_of_the_gate_file(project: 
         "decode measured x >= 45%": "'decode' of which label?",
         "rank x measured x >= 45%": "rank is a number, not 'x'",
         "rank 1 rank 2 measured x >= 45%": "rank is selected twice",
-        "measured x >= 45 °": "'°' is too much",
+        "measured x >= 45 °": "'°' comes after the end of the limit",
     }.items():
         project.gate(f"{FILE}- {sentence}")
         assert what in project.pytest(code=2)
@@ -291,11 +291,11 @@ OVERHEAD = "measurements: m.json\nworkload: {{steps: 1{0}}}\nassertions:\n- prof
         (
             [entry("loss", 2)],
             "",
-            "nobody says how long a step takes without it: state workload: {step_time: 412ms} in the gate file, or "
+            "no unprofiled step time is given: state workload: {step_time: 412ms} in the gate file, or "
             "measure step_time (--nsys-measurements)",
         ),
-        ([entry("step_time", 12)], "", "step_time is no time of a step (unit 1, neither side better, labels none)"),
-        ([entry("step_time", 0, "ms")], "", "step_time is no time of a step"),
+        ([entry("step_time", 12)], "", "step_time is not a step time (unit 1, neither side better, labels none)"),
+        ([entry("step_time", 0, "ms")], "", "step_time is not a step time"),
         ([entry("step_time", 12, "ms", phase="decode")], "", "labels phase): write one in ms or s, or one per rank"),
     ],
 )
@@ -331,7 +331,7 @@ def test_measurements_of_another_commit_are_refused(project: Project, monkeypatc
     for said, code in {here: 0, here[:8].upper(): 0, "0" * 40: 1}.items():
         measured(project, {**entry("x", 1), "commit": said})
         told = project.pytest(code=code)
-        assert (f"entry 1 (x): is of commit {'0' * 40}, and {here[:12]} is checked out" in told) is bool(code)
+        assert (f"entry 1 (x): was measured at commit {'0' * 40}, and {here[:12]} is checked out" in told) is bool(code)
     measured(project, {**entry("x", 1), "commit": here}, {**entry("y", 1), "commit": "0" * 40})
     assert "entry 2 (y): has the commit 000" in project.pytest(code=1)
 
@@ -349,7 +349,7 @@ def test_measurements_of_another_run_are_refused(project: Project) -> None:
     ):
         measured(project, {**entry("x", 1), "run": run})
         said = project.pytest(code=1 if what else 0)
-        assert not what or f"entry 1 (x): is of another run: {what}" in said
+        assert not what or f"entry 1 (x): is from a different setup: {what}" in said
     measured(project, {**entry("x", 1), "run": "a"}, {**entry("y", 1), "run": "b"})
     assert "entry 2 (y): has the run b, and m.json: entry 1 (x) has a" in project.pytest(code=1)
     project.gate(f"run: {{world: 8}}\n{FILE}- measured x <= 3", "alone.nsys.yaml")
@@ -523,7 +523,7 @@ def test_a_script_asks_for_measurements(project: Project) -> None:
         assert judge("max measured peak <= 72GiB", run).outcome == "failed"
         with open_run(measurements=project.root / "base.json") as base:
             assert judge("measured peak below baseline plus 1%", alone, base).outcome == "failed"
-        with pytest.raises(NothingMeasured, match="overlap is read off a trace, and none is given beside"):
+        with pytest.raises(NothingMeasured, match="overlap needs a trace, and none is given beside"):
             alone.rows("overlap")
         with pytest.raises(NoRows, match="no row has rank 2"):
             alone.rows("measured peak", rank=2)
@@ -556,4 +556,4 @@ def test_fixtures_see_measurements(project: Project) -> None:
     )
     said = project.pytest("test_it.py", "--nsys-measurements=m.json", code=1)
     project.result.assert_outcomes(passed=2, failed=2)
-    assert "overlap is read off a trace, and none is given beside" in said
+    assert "overlap needs a trace, and none is given beside" in said

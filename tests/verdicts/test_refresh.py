@@ -148,9 +148,9 @@ def test_nothing_to_refresh_is_said(project: Project) -> None:
 
 def test_a_reason_that_is_no_text(gated: Project) -> None:
     said = gated.refresh("--nsys-trace=run.sqlite", "--nsys-reason=bad \udcff", code=4)
-    assert "--nsys-reason is no text in UTF-8" in said
+    assert "--nsys-reason is not UTF-8 text" in said
     words = ["baseline", "refresh", "gate.nsys.yaml", "--trace=run.sqlite"]
-    assert "--nsys-reason is no text in UTF-8" in gated.command(*words, "--reason=bad \udcff", code=2)
+    assert "--nsys-reason is not UTF-8 text" in gated.command(*words, "--reason=bad \udcff", code=2)
     assert gated.files() == {"gate.nsys.yaml", "run.sqlite"}
 
 
@@ -255,7 +255,7 @@ def test_a_session_that_was_cut_short_writes_nothing(
 def test_a_trace_that_cannot_be_read_is_not_accepted(project: Project) -> None:
     project.gate(GATE)
     project.file("run.sqlite", "not a database")
-    assert "is no SQLite file" in project.refresh("--nsys-trace=run.sqlite", code=1)
+    assert "is not a SQLite file" in project.refresh("--nsys-trace=run.sqlite", code=1)
     assert project.baselines() == {}
 
 
@@ -303,7 +303,7 @@ MISTAKES = {
     "an empty reason": (("gate.nsys.yaml", "--trace=run.sqlite", "--reason="), 2, "needs a reason"),
     "no gate file": (("--trace=run.sqlite", "--reason=r"), 2, "Missing argument"),
     "no such gate file": (("x.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 2, "not found"),
-    "a broken trace": (("gate.nsys.yaml", "--trace=broken.sqlite", "--reason=r"), 2, "is no SQLite file"),
+    "a broken trace": (("gate.nsys.yaml", "--trace=broken.sqlite", "--reason=r"), 2, "is not a SQLite file"),
     "no data": (("absent.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 3, "no row has stage stage9"),
     "a red constant": (("red.nsys.yaml", "--trace=run.sqlite", "--reason=r"), 1, "4 of 4 rows below"),
     "no such trace": (("gate.nsys.yaml", "--trace=x.sqlite", "--reason=r"), 2, "there is no such file"),
@@ -336,7 +336,7 @@ def test_showing_what_is_not_there(project: Project) -> None:
         said = project.command("baseline", "show", path, code=2)
         assert f"error: {path}: holds no baseline (*.json): give the folder of the baselines" in said
     project.file("baselines/gate/a.json", "{")
-    assert "is no baseline: line 1" in project.command("baseline", "show", code=2)
+    assert "is not a baseline: line 1" in project.command("baseline", "show", code=2)
 
 
 def test_many_rows_are_folded_on_the_terminal_alone(project: Project) -> None:

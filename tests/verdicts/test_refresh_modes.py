@@ -147,8 +147,12 @@ def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
     project.gate(TWO + "  - exposed_ns <= 9ms")
     project.trace()
     said = project.refresh(RUN, "--nsys-update-only=share", "--nsys-update-only=exposd", code=4)
-    assert "'exposd' is no assertion with a stored baseline, and no metric of one (did you mean 'exposed'?)" in said
-    assert "'exposed_ns <= 9ms' is no assertion" in project.refresh(RUN, "--nsys-update-only=exposed_ns <= 9ms", code=4)
+    assert (
+        "'exposd' is neither an assertion with a stored baseline nor a metric of one (did you mean 'exposed'?)" in said
+    )
+    assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(
+        RUN, "--nsys-update-only=exposed_ns <= 9ms", code=4
+    )
     assert project.baselines() == {}
 
 

@@ -140,7 +140,7 @@ def test_a_row_that_came_is_written_and_one_that_went_is_dropped() -> None:
     assert values(renewed(Mode.MOVED, (101, None, 300), [(100, 200)])) == [[100], [300]]
 
 
-@pytest.mark.parametrize(("runs", "note"), [(1, ()), (2, ("compute_ns: 2 accepted runs made room for one",))])
+@pytest.mark.parametrize(("runs", "note"), [(1, ()), (2, ("compute_ns: 2 accepted runs were replaced by one",))])
 def test_who_replaces_several_accepted_runs_says_so(runs: int, note: tuple[str, ...]) -> None:
     for mode in (Mode.MOVED, Mode.ALL):
         assert renewed(mode, (500, 200), [(100, 200)] * runs).notes == note

@@ -146,7 +146,7 @@ def test_a_pipeline_says_which_half_of_its_sentence_does_not_hold_and_where() ->
     serial = JudgedRow({"rank": 1}, 1, Fraction(1, 2), Outcome.FAILED, serialization=Fraction(1, 2))
     fine = replace(serial, outcome=Outcome.PASSED, serialization=Fraction(1, 4))
     waived = replace(low, outcome=Outcome.PASSED)
-    rule = "the period is no nearer the longer stage than the sum of both"
+    rule = "the period is not nearer to the longer stage than to the sum of both"
     assert [_pipeline_message(RULED, rows, "below") for rows in ([low], [serial], [low, fine], [serial, waived])] == [
         "the score is below its limit",
         rule,
@@ -271,7 +271,7 @@ def test_a_row_that_changed_has_both_values_and_one_that_came_or_went_one() -> N
     ("said", "told"),
     [
         ("fatal: detected dubious ownership in repository at '/x'", "does not trust the repository around"),
-        ("fatal: not a git repository (or any parent)", "lies in no git repository"),
+        ("fatal: not a git repository (or any parent)", "is not in a git repository"),
         ("fatal: this operation must be run in a work tree", "git finds no work tree here: this operation must"),
         ("", "git finds no work tree here: it ended with 128"),
     ],

@@ -187,7 +187,7 @@ def test_another_convention_is_incomparable(project: Project) -> None:
     project.gate("convention: {extends: pithtrain, communication: ['deep_ep*']}" + BASELINE)
     case = one(project.cases("--nsys-trace=base.sqlite", code=1))
     assert case.properties["nsys_outcome"] == "incomparable"
-    assert "is of another run (convention: now " in case.text
+    assert "is from a different setup (convention: now " in case.text
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_error_is_an_error_of_the_setup(project: Project) -> None:
     assert {case.state for case in cases.values()} == {"error"}
     assert {case.properties["nsys_outcome"] for case in cases.values()} == {"error"}
     assert "error: " in cases["overlap >= 60%"].text
-    assert "is no SQLite file" in cases["overlap >= 60%"].text
+    assert "is not a SQLite file" in cases["overlap >= 60%"].text
     project.result.assert_outcomes(errors=2)
 
 

@@ -33,7 +33,7 @@ class Frame(NamedTuple):
     apart_ns: int = 0
 
     def lead_ns(self, side: str, one: Timeline) -> int:
-        """How much later than the first a window of the side began; 0 where nobody knows."""
+        """How much later than the first a window of the side began; 0 where it is unknown."""
         began = one["began_ns"]
         return began - self.first_ns[side] if began is not None and side in self.first_ns else 0
 

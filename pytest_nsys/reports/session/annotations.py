@@ -27,7 +27,7 @@ KIND_OF_GOOD = {
 
 
 class Annotation(NamedTuple):
-    """One remark at a line of a file; ``line`` None where nobody knows it."""
+    """One remark at a line of a file; ``line`` None where it is unknown."""
 
     kind: str
     file: str

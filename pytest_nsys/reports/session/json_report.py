@@ -122,7 +122,7 @@ class Row(Shape):
     outcome: Outcome
     limit_source: Annotated[str, doc("Where a baseline's limit comes from; empty for a constant.")]
     test: Annotated[str, doc("What two sets of captures say of this row; the notes say how that was decided.")]
-    waived: Annotated[bool, doc("Outside its limit by leave of the gate file.")]
+    waived: Annotated[bool, doc("Outside its limit as a waiver of the gate file allows.")]
     early_warning: Annotated[bool, doc("Holds, but not the limit of the early warning.")]
     value: Annotated[Amount | None, doc("Null where the row is gone.")]
     limit: Annotated[Amount | None, doc("Null where there is none to hold the row against.")]
@@ -235,7 +235,7 @@ class NotRun(Shape):
 class GateChange(Shape):
     file: str
     since: Since
-    kind: Annotated[ChangeKind, doc("Changed: nobody can say which of the two asks for more.")]
+    kind: Annotated[ChangeKind, doc("Changed: which of the two asks for more is unknown.")]
     key: str
     was: str
     now: str

@@ -167,7 +167,7 @@ def loads(content: bytes, shown: str) -> Baseline:
         text = content.decode("utf-8")
         data = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
         if not isinstance(data, dict):
-            raise ValueError("the file is no object")
+            raise ValueError("the file is not an object")
         if data.get("format") != FORMAT or isinstance(data["format"], bool):  # True is 1 to Python
             raise ValueError(
                 f"format {data.get('format')!r} is not {FORMAT}: written by another version of pytest-nsys"
@@ -182,12 +182,12 @@ def loads(content: bytes, shown: str) -> Baseline:
         )
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise BaselineError(
-            f"{shown}: is no baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
+            f"{shown}: is not a baseline: {_problem(error, data)}; restore it from git, or delete it and refresh"
         ) from error
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no value")
+    raise ValueError(f"{text} is not a value")
 
 
 def _finite(text: str) -> float:
@@ -230,7 +230,7 @@ def _series(entry: Mapping[str, Any]) -> tuple[SeriesId, Series]:
         if len(numbers) not in (1, 2) or not all(isinstance(each, list) and each for each in numbers):
             raise ValueError(f"the row {json.dumps(row)} of {sid.metric} does not fit its dimensions")
         if not all(isinstance(label, int | str) for label in labels):
-            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is no text or number")
+            raise ValueError(f"the row {json.dumps(row)} of {sid.metric} has a label that is neither text nor a number")
         if tuple(labels) in series.rows:
             raise ValueError(f"the row {json.dumps(labels)} of {sid.metric} comes twice")
         series.rows[tuple(labels)], *calibration = ([exact_value(v) for v in each] for each in numbers)
@@ -267,12 +267,12 @@ def _sequences(entry: Mapping[str, Any]) -> dict[int, KernelSequence]:
     for stored in entry.get(SEQUENCES, []):
         fingerprint, length, runs = stored
         if not isinstance(fingerprint, int) or not isinstance(length, int) or not isinstance(runs, str):
-            raise ValueError(f"{printable(json.dumps(stored), 60)} is no sequence of kernels")
+            raise ValueError(f"{printable(json.dumps(stored), 60)} is not a sequence of kernels")
         kernels: list[str] = []
         for run in runs.split():
             match = _RUN.fullmatch(run)
             if match is None or int(match[1]) >= len(names) or len(kernels) + int(match[2] or 1) > KEPT_KERNELS:
-                raise ValueError(f"'{printable(run, 30)}' is no run of kernels in a sequence")
+                raise ValueError(f"'{printable(run, 30)}' is not a run of kernels in a sequence")
             kernels += [str(names[int(match[1])])] * int(match[2] or 1)
         found[fingerprint] = KernelSequence(tuple(kernels), length)
     return found

@@ -149,7 +149,7 @@ class BaselineStore:
             folder = folder.parent
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
             return
-        why = f"no permission for {folder}" if folder.is_dir() else f"{folder} is no folder"
+        why = f"no permission for {folder}" if folder.is_dir() else f"{folder} is not a folder"
         raise BaselineError(f"{self.folder}: cannot be written: {why}; nothing was changed")
 
 
@@ -229,7 +229,7 @@ class MergeBase:
         """That nobody else's baseline is at hand for a gate file that is new; else empty. Raises BaselineError."""
         if self.files is self.snapshot:
             return ""
-        return f"this gate file is not at {self.snapshot.words} yet: it is held against the branch's own baseline"
+        return f"this gate file is not at {self.snapshot.words} yet: it is compared with the branch's own baseline"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _plain_file(path: Path) -> None:
     if path.is_dir():
         raise HistoryError(f"{path}: is a folder: give the file of the history")
     if path.exists() and not path.is_file():
-        raise HistoryError(f"{path}: is no plain file: give the file of the history")
+        raise HistoryError(f"{path}: is not a plain file: give the file of the history")
 
 
 @contextlib.contextmanager
@@ -131,12 +131,12 @@ def _told_of(path: Path) -> Iterator[None]:
     """SQLite's errors inside, and a ValueError of what is stored, as one line that says what to do."""
     try:
         yield
-    except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is no UTF-8 cannot even be named
+    except (sqlite3.Error, UnicodeError, OverflowError) as error:  # a schema that is not UTF-8 cannot even be named
         said = str(error)
         if "locked" in said:
             why = f"another program is writing it, and did not end within {BUSY_S} s: try again"
         elif "not a database" in said or "malformed" in said or not isinstance(error, sqlite3.Error):
-            why = f"is no SQLite database, or a damaged one ({said}): restore it, or give another file"
+            why = f"is not a SQLite database, or is damaged ({said}): restore it, or give another file"
         elif "no such table" in said or "no column" in said or "no such column" in said:
             why = f"is damaged: {said}; restore it, or give another file"
         elif "unable to open" in said:

@@ -259,7 +259,7 @@ def _check_time(text: str) -> None:
     try:
         datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"'{printable(text, 40)}' is no time") from error
+        raise ValueError(f"'{printable(text, 40)}' is not a time") from error
 
 
 def _coordinates(text: str) -> dict[int, dict[str, int]]:
@@ -283,5 +283,5 @@ def _parsed(text: str, kind: type[Any]) -> Any:
     except RecursionError as error:
         raise ValueError(str(error)) from error
     if not isinstance(found, kind):
-        raise ValueError(f"{printable(text, 60)} is no {'list' if kind is list else 'object'}")
+        raise ValueError(f"{printable(text, 60)} is not {'a list' if kind is list else 'an object'}")
     return found

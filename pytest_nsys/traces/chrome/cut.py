@@ -73,7 +73,7 @@ class CutTrace:
                 rank.content.finish()
         except (msgspec.MsgspecError, KeyError, OverflowError, TypeError, ValueError):
             raise TraceError(
-                f"{self.path}: is no whole cut of pytest-nsys: it was changed or cut short; {AGAIN}"
+                f"{self.path}: is not a complete cut of pytest-nsys: it was changed or truncated; {AGAIN}"
             ) from None
         return about, {rank.content.global_pid: rank for rank in ranks.values()}
 

@@ -63,7 +63,7 @@ def _source(path: Path) -> Iterator[BinaryIO | _Unpacked]:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise TraceError(f"{path}: is no plain file: give what the profiler wrote")
+            raise TraceError(f"{path}: is not a plain file: give what the profiler wrote")
         if status.st_size == 0:
             raise TraceError(f"{path}: is empty (0 bytes): profile again")
         with path.open("rb") as file:
@@ -202,13 +202,13 @@ class EventStream(Generic[E]):
                 yield from self._member()
             self._pass(1)
         else:
-            raise TraceError(f"{self.path}: is no JSON: it starts with {self._data[:16]!r}")
+            raise TraceError(f"{self.path}: is not JSON: it starts with {self._data[:16]!r}")
         self._check_end()
 
     def _member(self) -> Iterator[list[E]]:
         name = self._value()
         if not isinstance(name, str) or self._next() != b":":
-            raise self._broken("the root is no object")
+            raise self._broken("the root is not an object")
         self._pass(1)
         if name == "traceEvents" and self._next() == b"[":
             if self.has_events:
@@ -372,7 +372,7 @@ class EventStream(Generic[E]):
 
     def _broken(self, what: str, offset: int = 0) -> TraceError:
         at = self._passed_bytes + offset
-        return TraceError(f"{self.path}: is no valid JSON at byte {at}: {what}; profile again")
+        return TraceError(f"{self.path}: is not valid JSON at byte {at}: {what}; profile again")
 
 
 def _decoded(text: str) -> tuple[Any, int]:

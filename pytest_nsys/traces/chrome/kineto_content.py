@@ -157,7 +157,7 @@ class Content:
         self.columns = columns = Columns(path)
         stream = self._read(columns)
         if not stream.has_events:
-            raise TraceError(f"{path}: is JSON, but holds no traceEvents: it is no trace")
+            raise TraceError(f"{path}: is JSON, but holds no traceEvents: it is not a trace")
         if len(columns.call_pids) > 1:
             raise TraceError(
                 f"{path}: holds API calls of {len(columns.call_pids)} processes, whose correlations cannot be told "

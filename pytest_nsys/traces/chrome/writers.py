@@ -97,7 +97,7 @@ def writer_of(path: Path) -> Writer | None:
     if b"\0" in start[:4] and start.strip(b"\0")[:2] in _WIDE:
         raise TraceError(f"{path}: is text in UTF-16 or UTF-32: write it as UTF-8, as profilers do")
     if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"{", b"["):
-        raise TraceError(f"{path}: is no JSON: give what torch.profiler or the profiler of JAX wrote")
+        raise TraceError(f"{path}: is not JSON: give what torch.profiler or the profiler of JAX wrote")
     return next((writer for writer in WRITERS.values() if writer.marks.search(start)), None)
 
 

@@ -24,7 +24,7 @@ ON_DEVICE = frozenset({"device", "array", "device static"})
 _COLUMNS = ("start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType")
 
 TO_SEE_MEMORY = "capture with --cuda-memory-usage=true"
-WITHOUT_TIMES = "all its memory events are at 0 ns, so nobody can tell when they were: capture with another nsys"
+WITHOUT_TIMES = "all its memory events are at 0 ns, so their times are unknown: capture with another nsys"
 
 
 def read_memory(file: SqliteFile) -> Mapping[Lane, Memory] | None:

@@ -44,7 +44,7 @@ def raw_stream(path: Path) -> NsysSqlite:
 
 
 WHY_RAW = (
-    "is raw data that nsys could not turn into a report: run `QdstrmImporter -i {}` of the Nsight Systems that "
+    "is raw data that nsys did not turn into a report: run `QdstrmImporter -i {}` of the Nsight Systems that "
     "captured it (in its folder host-linux-x64), and give the report"
 )
 
@@ -107,7 +107,7 @@ def _digest(report: Path) -> str:
 
 def _why_not_without(report: Path) -> str:
     if not is_report(report):
-        return "is no Nsight Systems report"
+        return "is not an Nsight Systems report"
     target = report.with_suffix(".sqlite").name
     beside = "".join(_why_not(report.with_suffix(suffix), report) for suffix in OWN_EXPORTS)
     return printable(

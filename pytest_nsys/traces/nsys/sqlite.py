@@ -83,7 +83,7 @@ class NsysSqlite:
         """Raises TraceError for a file that is no export, or lacks what every version has."""
         tables = self._file.tables
         if not tables & {KERNEL, RUNTIME, NVTX, "TARGET_INFO_SESSION_START_TIME", "ANALYSIS_DETAILS"}:
-            raise TraceError(f"{self.path}: is SQLite, but no Nsight Systems export (it has no table of one)")
+            raise TraceError(f"{self.path}: is SQLite, but not an Nsight Systems export (it has no table of one)")
         for table, names in REQUIRED.items():
             if table in tables:
                 missing = [n for n in names.split() if n.lower() not in self._file.columns(table)]

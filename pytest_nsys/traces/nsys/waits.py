@@ -103,7 +103,7 @@ def _waits(file: SqliteFile) -> list[EventCall]:
 def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1") -> list[EventCall]:
     """The rows of a table that pass; none where the version does not say where they are.
 
-    Raises TypeError for a value that is no whole number, one of ``kind`` included.
+    Raises TypeError for a value that is not a whole number, one of ``kind`` included.
     """
     if not file.has(table, *PLACE):
         return []
