@@ -7,6 +7,7 @@ taken together; the totals of a lane are always of all of its kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict
@@ -19,6 +20,7 @@ from pytest_nsys.analysis.timeline_gaps import TimelineGaps, gaps_of, in_cells, 
 from pytest_nsys.core.columns import Column, take, total
 from pytest_nsys.core.conventions import COMPUTE, NO_STAGE
 from pytest_nsys.core.errors import NoRows
+from pytest_nsys.core.families import OTHER, classifier
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import NO_KERNELS, Interval, Stream, stream_labels
@@ -46,7 +48,7 @@ class TimelineLane(TypedDict):
     """One stream, or the copies and memsets of all; ``kind``: what runs on it. ``starts`` to ``barriers`` are parallel,
     by start; ``count`` is how many kernels a bar stands for.
 
-    ``exposed`` are (start, end); ``names`` and ``stages`` index those of the timeline.
+    ``exposed`` are (start, end); ``names`` and ``stages`` index those of the timeline, ``names`` its families too.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Timeline(TypedDict):
     kernels: int
     taken_together: int
     names: list[str]
+    families: list[str]
     stages: list[str]
     bands: list[list[int]]
     lanes: list[TimelineLane]
@@ -129,16 +132,17 @@ class _Bar(NamedTuple):
     stage: str
     exposed: int
     barrier: bool
+    family: str = OTHER
 
 
 class _Words:
-    """Texts by number, in the order of their first use."""
+    """Texts by number, in the order of their first use; kernels of two families may share a name."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
 
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(printable(text, LONGEST_NAME), len(self.numbers))
+    def __call__(self, text: str, family: str = OTHER) -> int:
+        return self.numbers.setdefault((printable(text, LONGEST_NAME), family), len(self.numbers))
 
 
 def timeline_of(w: RankWindow, standing: Standing = ALONE) -> Timeline:
@@ -165,8 +169,9 @@ def timeline_of(w: RankWindow, standing: Standing = ALONE) -> Timeline:
         clock_error_ns=standing.error_ns,
         kernels=len(w),
         taken_together=sum(count for lane in lanes for count in lane["counts"] if count > 1),
-        names=list(names.numbers),
-        stages=list(stages.numbers),
+        names=[name for name, _ in names.numbers],
+        families=[family for _, family in names.numbers],
+        stages=[stage for stage, _ in stages.numbers],
         bands=bands,
         lanes=lanes,
         budget=facts,
@@ -219,7 +224,7 @@ def _drawn(name: str, purpose: str, kind: LaneKind, bars: Sequence[_Bar], words:
         starts=[bar.start for bar in bars],
         lengths=[bar.end - bar.start for bar in bars],
         counts=[bar.kernels for bar in bars],
-        names=[words[0](bar.name) for bar in bars],
+        names=[words[0](bar.name, bar.family) for bar in bars],
         stages=[words[1](bar.stage) for bar in bars],
         exposed_each=[bar.exposed for bar in bars],
         barriers=[int(bar.barrier) for bar in bars],
@@ -246,8 +251,12 @@ def _copies(w: RankWindow, words: tuple[_Words, _Words]) -> Iterator[TimelineLan
     yield lane
 
 
+_classifier = lru_cache(maxsize=4)(classifier)
+
+
 def _bars(w: RankWindow, members: Sequence[int]) -> list[_Bar]:
     kernels, barriers = w.kernels, set(w.barriers)
+    family_of, names = _classifier(w.track.convention.families), kernels.names
     return [
         _Bar(
             kernels.start_ns[i] - w.start_ns,
@@ -257,6 +266,7 @@ def _bars(w: RankWindow, members: Sequence[int]) -> list[_Bar]:
             _stage(w, i),
             w.exposed_ns[i],
             i in barriers,
+            family_of(names[kernels.name[i]], names.get(kernels.full_name[i], "")),
         )
         for i in members
     ]
@@ -290,13 +300,14 @@ def _together(
 def _one(group: Sequence[_Bar], noun: str) -> _Bar:
     if len(group) == 1:
         return group[0]
-    stages = {bar.stage for bar in group}
+    stages, families = {bar.stage for bar in group}, {bar.family for bar in group}
     return group[0]._replace(
         end=max(bar.end for bar in group),
         kernels=len(group),
         name=counted(len(group), noun),
         stage=stages.pop() if len(stages) == 1 else NO_STAGE,
         exposed=sum(bar.exposed for bar in group),
+        family=families.pop() if len(families) == 1 else OTHER,
     )
 
 

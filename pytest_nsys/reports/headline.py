@@ -228,18 +228,18 @@ def cause_words(cause: str, records: Sequence[Plain], told: Sequence[int] = ()) 
         return ""
     first, *_ = own = [[row for row in record["causes"] if row["cause"] == cause] for record in records]
     ranks = _ranks(chain.from_iterable(own))
-    return _cause([*chain.from_iterable(map(_leading, first))]) + (
+    return _cause([*chain.from_iterable(map(leading, first))]) + (
         _on(ranks, _world(records[0])) if ranks != told else ""
     )
 
 
-def _leading(row: Plain) -> list[Plain]:
+def leading(row: Plain) -> list[Plain]:
     """The largest part that went the way of the change."""
     return [part for part in row["parts"] if part["change_ns"] * row["change_ns"] > 0][:1]
 
 
 _LENGTHS = (CauseKind.LONGER, CauseKind.SHORTER, CauseKind.COMPUTE, CauseKind.EXPOSED)
-_LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
+LESS_COVER = (CauseKind.COVER_SHRANK, CauseKind.COVER_VANISHED, CauseKind.COVER_LATE, CauseKind.COVER_MOVED)
 
 
 def _cause(parts: Sequence[Plain]) -> str:
@@ -250,7 +250,7 @@ def _cause(parts: Sequence[Plain]) -> str:
         return f"{kernel} waits for rank {part['straggler']}"
     if kernel and part["kind"] in (CauseKind.APPEARED, CauseKind.VANISHED, CauseKind.BARRIER):
         return f"{kernel} {part['kind']}"
-    if kernel and part["kind"] in _LESS_COVER:
+    if kernel and part["kind"] in LESS_COVER:
         return f"less overlap with {kernel}"
     if (
         kernel

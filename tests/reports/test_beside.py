@@ -45,6 +45,7 @@ def timeline(began_ns: int | None, length_ns: int, *, clock: str = "", error_ns:
         kernels=1,
         taken_together=0,
         names=["gemm"],
+        families=["gemm"],
         stages=["none"],
         bands=[],
         lanes=[lane],
@@ -72,7 +73,7 @@ def test_windows_of_several_ranks_share_a_scale() -> None:
     first, second = timeline_views([picture(0, timeline(1_000, 100)), picture(1, timeline(1_040, 90))])
     assert dict(first["sides"][0]["lanes"][0]["paths"])["outside"] == "M100 0h30v20h-30z"
     assert dict(second["sides"][0]["lanes"][0]["paths"])["outside"] == "M0 0h40v20h-40z"
-    assert dict(second["sides"][0]["lanes"][0]["paths"])["compute"].startswith("M50 4")
+    assert dict(second["sides"][0]["lanes"][0]["paths"])["family-gemm"].startswith("M50 4")
 
 
 def test_everything_of_a_window_moves_with_it() -> None:

@@ -21,7 +21,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.reports.page.page import embedded
 from pytest_nsys.reports.page.pictures import Picture
-from pytest_nsys.reports.page.timeline_view import timeline_views
+from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
@@ -128,6 +128,37 @@ def test_a_barrier_is_marked(project: Project) -> None:
     found = judged(project, ranks=1, edit=barrier)
     assert found.data[0]["sides"][0]["lanes"][0]["b"] == [2]
     assert "M8999000 0h100000v20h-100000z" in {attrs["d"] for attrs in found.by_class("barrier")}
+
+
+def test_compute_has_the_colour_of_its_family_and_what_hides_less_is_marked(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("base.sqlite")
+    project.trace("run.sqlite", {(1, "stage4_f"): 700})
+    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    legend, *_ = [text for text in found.texts["b"] if text == "cause"]
+    assert legend
+    drawn = [[attrs["d"] or "" for attrs in found.by_class(css)] for css in ("family-gemm", "marked")]
+    for side in found.data[0]["sides"]:
+        compute = side["lanes"][0]
+        starts = [sum(compute["s"][: n + 1]) for n in range(len(compute["s"]))]
+        for paths, (top, height) in zip(drawn, ((4, 12), (17, 3)), strict=True):
+            bars = zip(starts, compute["d"], strict=True)
+            assert "".join(f"M{a} {top}h{n}v{height}h-{n}z" for a, n in bars) in paths
+
+
+def test_a_cause_is_marked_in_the_stage_of_its_row_and_on_its_rank() -> None:
+    def row(kind: str, kernel: str, rank: int, change_ns: int = 5) -> dict[str, Any]:
+        part = {"kind": kind, "kernel": kernel, "change_ns": change_ns}
+        return {"labels": {"rank": rank, "stage": "stage4_f"}, "change_ns": 5, "parts": [part]}
+
+    longer, covers = row("longer", "SendRecv", 1), row("compute that hid it is shorter", "gemm", 1)
+    assert marks_of([{"causes": [covers, longer]}], 1) == [Mark("SendRecv", "stage4_f")]
+    assert marks_of([{"causes": [covers]}], 1) == [Mark("gemm", None)]
+    assert marks_of([{"causes": [longer]}], 0) == []
+    assert (
+        marks_of([{"causes": [row("longer", "SendRecv", 1, -5), row("the GPU is idle for another reason", "", 1)]}], 1)
+        == []
+    )
 
 
 def test_base_stands_above_head_on_one_scale(project: Project) -> None:

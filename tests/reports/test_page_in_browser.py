@@ -20,6 +20,9 @@ WINDOW_NS = 15_000_000
 HIDDEN, OPEN = (1_010_000, 1_560_000), (1_560_000, 2_010_000)
 """Of stage2_f on rank 0: (start, end) of the hidden part and of the exposed one, since the window's start."""
 
+BELOW_NAMES = 17
+"""A row of pixels of a lane that is of its bars, below the names on them and above what marks causes."""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
@@ -118,7 +121,7 @@ def test_what_is_painted_is_what_was_exposed(browser: Browser, written: Path, da
     (lane,) = boxes(browser, HEAD_LANE)[:1]
     rows = pixels(browser.picture(lane))
     colour, scale = EXPOSED_DARK if dark else EXPOSED, lane["width"] / WINDOW_NS
-    top, middle = rows[1], rows[len(rows) // 2]
+    top, middle = rows[1], rows[BELOW_NAMES]
     first, last = OPEN[0] * scale, OPEN[1] * scale
     painted = [x for x in range(int(last) + 5) if middle[x] == colour]
     assert painted[0] == pytest.approx(first, abs=1.5)
@@ -181,6 +184,72 @@ def test_the_keyboard_does_it_all(browser: Browser, written: Path) -> None:
     browser.key("Escape")
     assert readout(browser).startswith("Point at a kernel")
     clean(browser, written)
+
+
+@needs_browser
+def test_keys_work_wherever_the_focus_in_the_figure_is(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    browser.run("document.querySelector('.tools [data-do=in]').focus()")
+    browser.key("n")
+    assert not readout(browser).startswith("Point at")
+    browser.key("+")
+    browser.key("ArrowRight")
+    assert view(browser) == [WINDOW_NS * 0.35, WINDOW_NS / 2]
+    browser.key("Home")
+    browser.run("document.querySelector('figure.timeline summary').focus()")
+    browser.key("+")
+    assert view(browser) == [WINDOW_NS / 4, WINDOW_NS / 2]
+    browser.key("Escape")
+    assert readout(browser).startswith("Point at")
+    clean(browser, written)
+
+
+@needs_browser
+def test_enter_shows_the_first_kernel_and_then_zooms_to_it(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    browser.run("document.querySelector('.plot').focus()")
+    browser.key("Enter")
+    assert "gemm" in readout(browser)
+    browser.key("Enter")
+    start, length = view(browser)
+    (own,) = browser.run(
+        "(t => [t.d[0]])(JSON.parse(document.querySelector('figure script').textContent).sides[0].lanes[0])"
+    )
+    assert length == 2 * own
+    assert start >= 0
+
+
+@needs_browser
+def test_a_tap_keeps_what_it_says(browser: Browser, written: Path) -> None:
+    browser.open(written, 390)
+    browser.run("document.querySelector('svg.lane').scrollIntoView()")
+    (lane,) = boxes(browser, HEAD_LANE)[:1]
+    browser.run(f"scrollTo(0, {lane['y'] - 100})")
+    x = lane["x"] + lane["width"] * (HIDDEN[0] + 300_000) / WINDOW_NS
+    y = lane["y"] - browser.run("scrollY") + 10
+    browser.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+    browser.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert "ncclDevKernel_SendRecv" in readout(browser)
+    (box,) = boxes(browser, "figure.timeline .readout")[:1]
+    top = browser.run("scrollY")
+    assert top <= box["y"] <= top + 900 - box["height"]  # where it can be read
+
+
+@needs_browser
+def test_names_stand_on_bars_that_have_room(browser: Browser, written: Path) -> None:
+    browser.open(written)
+    ask = (
+        "[...document.querySelectorAll('figure.timeline:first-of-type .names')]"
+        ".map(s => [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBBox().width]))"
+    )
+    assert "SendRecv" in [name for lane in browser.run(ask) for name, _ in lane]
+    for _ in range(2):
+        browser.run("document.querySelector('.tools [data-do=out]').click()")
+        widths = [width for lane in browser.run(ask) for _, width in lane]
+        assert widths
+        assert max(widths) < 700
+    browser.open(written, 360)
+    assert len([name for lane in browser.run(ask) for name, _ in lane]) < len(widths)
 
 
 @needs_browser

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-VOID = {"meta"}
+VOID = {"meta", "wbr"}
 
 
 class Page(HTMLParser):

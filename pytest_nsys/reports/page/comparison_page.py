@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pytest_nsys.reports.causes import plain_causes
 from pytest_nsys.reports.comparison import tables
 from pytest_nsys.reports.headline import of_comparison
 from pytest_nsys.reports.page.page import render
-from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
+from pytest_nsys.reports.page.timeline_view import COLUMNS, marks_of, timeline_views
 from pytest_nsys.reports.tables import Table
 from pytest_nsys.verdicts.comparison import ComparedRow
 
@@ -19,11 +20,13 @@ WIDTH, MIDDLE, UNIT = 140, 50, 20
 def as_html(shown: tables.Shown) -> str:
     """The page, with the windows that are drawn on it. No row is left out; what is long is folded."""
     comparison = shown.comparison
+    reds = [{"causes": plain_causes(verdict.causes)} for _, verdict in comparison.verdicts]
+    marks = {one["key"]: marks_of(reds, one["rank"]) for one in shown.windows}
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",
         interactive=bool(shown.windows),
-        timelines=timeline_views(shown.windows),
+        timelines=timeline_views(shown.windows, marks),
         timeline_columns=COLUMNS,
         headline=of_comparison(comparison, tables.headline(comparison)),
         comparison=comparison,

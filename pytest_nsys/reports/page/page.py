@@ -7,8 +7,10 @@ character could end its element.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +46,7 @@ def template(name: str) -> Template:
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
     )
     environment.filters["data"] = lambda value: Markup(embedded(value))
+    environment.filters["breakable"] = lambda value: Markup("<wbr>").join(broken(str(value)))
     return environment.get_template(name)
 
 
@@ -51,6 +54,24 @@ def embedded(value: Any) -> str:
     """JSON for a ``<script>``: nothing in it ends the element, whatever names it holds."""
     text = without_halves(json.dumps(value, separators=(",", ":")))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+LONG = 24
+"""Of so many characters on a word may break."""
+
+
+def broken(text: str) -> list[str]:
+    """The text where a line may break in it besides at blanks: in long names, behind what is no letter or digit, else
+    before a capital letter, and anywhere in what has neither.
+    """
+    parts = [""]
+    for word in re.findall(r"\S+|\s+", text):
+        pieces = re.findall(r"[^\W_]+[\W_]*|[\W_]+", word) if len(word) > LONG else [word]
+        finer = (re.findall(r"[A-Z]*[^A-Z]+|[A-Z]+", piece) if len(piece) > LONG else [piece] for piece in pieces)
+        first, *rest = [piece[at : at + LONG] for piece in chain(*finer) for at in range(0, len(piece), LONG)]
+        parts[-1] += first
+        parts += rest
+    return parts
 
 
 def _text(name: str) -> str:

@@ -21,7 +21,7 @@ from pytest_nsys.reports.headline import cause_of, cause_words, of_session
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
-from pytest_nsys.reports.page.timeline_view import COLUMNS, timeline_views
+from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -44,7 +44,8 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
     from markupsafe import Markup
 
     chosen = chosen_windows(digest)
-    views = {picture["key"]: view for picture, view in zip(chosen, timeline_views(chosen), strict=True)}
+    drawn = timeline_views(chosen, _marks(digest, chosen))
+    views = {picture["key"]: view for picture, view in zip(chosen, drawn, strict=True)}
     return render(
         "session.html.j2",
         interactive=bool(views),
@@ -74,6 +75,15 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     own = [[one["key"] for one in pictures[name_of(record)]["windows"]] for record in red or records[:1]]
     keys = dict.fromkeys(key for key in by_turn(own) if key in handed)
     return [handed[key] for key in keys][:MOST_TIMELINES]
+
+
+def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
+    """Of each window the kernels that caused what is bad in it."""
+    shown: dict[str, list[Plain]] = {}
+    for record in filter(is_open, digest.records):
+        for one in digest.pictures[name_of(record)]["windows"] if name_of(record) in digest.pictures else ():
+            shown.setdefault(one["key"], []).append(record)
+    return {one["key"]: marks_of(shown.get(one["key"], ()), one["rank"]) for one in chosen}
 
 
 def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
@@ -123,7 +133,6 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
     return {
         "record": record,
         "state": state(record),
-        "open": is_open(record),
         "rows": _rows(record),
         "causes": [_cause(each) for each in causes.values()],
         "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),

@@ -7,17 +7,20 @@ the template draws has the names that it uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_nsys.analysis.budget_facts import Part
-from pytest_nsys.analysis.timeline import Timeline, TimelineLane
+from pytest_nsys.analysis.timeline import LONGEST_NAME, Timeline, TimelineLane
 from pytest_nsys.analysis.timeline_gaps import PARTS, TimelineGaps
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.units import NANOSECONDS
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, printable
+from pytest_nsys.reports.causes import Plain
+from pytest_nsys.reports.headline import LESS_COVER, leading
 from pytest_nsys.reports.page.beside import Frame, frame_of, later, sides_of
 from pytest_nsys.reports.page.budget_view import Sides, budget_view, css
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
@@ -30,22 +33,66 @@ HEIGHT = 20
 BODY = (4, 12)
 """Top and height of a kernel; exposed parts and barriers are as high as the lane, to be told without colour."""
 
+UNDERLINE = (17, 3)
+"""Top and height of what marks the kernels of a cause."""
+
 COLOURS = 6
 """Of the stages, used in turn."""
+
+HUES: Mapping[str, str] = {
+    **dict.fromkeys(("gemm", "convolution"), "gemm"),
+    **dict.fromkeys(("attention", "flash_attn"), "attention"),
+    **dict.fromkeys(("norm", "softmax", "reduce"), "norm"),
+    **dict.fromkeys(("memory", "index", "input_scatter_fusion"), "memory"),
+    **{family: family for family in ("elementwise", "triton", "moe", "optimizer")},
+}
+"""The colour of compute by its family; families of a kind share one. Others have that of *other*."""
+
+NAMELESS = "other"
+MOST_MARKED = 4
 
 MOST_TICKS = 6
 COLUMNS = (*texts("lane", "purpose"), *numbers("kernels", "busy", "exposed"))
 
 
-def timeline_views(pictures: Sequence[Picture]) -> list[Drawn]:
+class Mark(NamedTuple):
+    """Kernels that caused what is bad; ``stage`` None: those of all stages."""
+
+    name: str
+    stage: str | None
+
+
+Marks = Mapping[str, Collection[Mark]]
+"""What is marked, by the key of a picture."""
+
+NO_MARKS: Marks = MappingProxyType({})
+
+
+def timeline_views(pictures: Sequence[Picture], marks: Marks = NO_MARKS) -> list[Drawn]:
     """The pictures of some ranks; those of one run on one scale, each where it was beside the others."""
     frames: dict[str, Frame] = {}
     for beside, own in grouped((picture["beside"], picture) for picture in pictures).items():
         frames[beside] = frame_of(own)
-    return [_timeline_view(each, number, frames[each["beside"]]) for number, each in enumerate(pictures, 1)]
+    return [
+        _timeline_view(each, number, frames[each["beside"]], marks.get(each["key"], ()))
+        for number, each in enumerate(pictures, 1)
+    ]
 
 
-def _timeline_view(picture: Picture, number: int, frame: Frame) -> Drawn:
+def marks_of(records: Iterable[Plain], rank: int) -> list[Mark]:
+    """The kernels that lead in why rows of a rank, or of no rank, are worse: in the stage of the row those that got
+    longer, where there are none those that overlap less.
+    """
+    found: dict[bool, dict[Mark, None]] = {True: {}, False: {}}
+    for row in (row for record in records for row in record["causes"] if row["labels"].get("rank", rank) == rank):
+        for part in leading(row):
+            covers = part["kind"] in LESS_COVER
+            mark = Mark(printable(part["kernel"], LONGEST_NAME), None if covers else row["labels"].get("stage"))
+            found[covers] |= {mark: None} if mark.name else {}
+    return [*(found[False] or found[True])]
+
+
+def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collection[Mark]) -> Drawn:
     """The picture of one rank, base above head, or ``why`` there is none."""
     head = picture["head"]
     shown = [(name, one, frame.lead_ns(name, one)) for name, one in sides_of(picture)]
@@ -56,8 +103,10 @@ def _timeline_view(picture: Picture, number: int, frame: Frame) -> Drawn:
     title = f"rank {picture['rank']}{place}"
     length = max((frame.length_ns, *(start + own for start, own in windows)), default=1)
     stages = list(dict.fromkeys(one["stages"][band[2]] for _, one in named for band in one["bands"]))
-    sides = [_side(each, window, length, stages) for each, window in zip(named, windows, strict=True)]
+    sides = [_side(each, window, length, stages, marked) for each, window in zip(named, windows, strict=True)]
     lanes = [lane for _, one in named for lane in one["lanes"]]
+    drawn = {one["names"][n] for _, one in named for lane in one["lanes"] for n in lane["names"]}
+    causes = [*dict.fromkeys(mark.name for mark in marked if mark.name in drawn)]
     together = sum(one["taken_together"] for _, one in named)
     notes = [f"{together} short kernels are drawn together with their neighbours"] if together else []
     return {
@@ -67,6 +116,8 @@ def _timeline_view(picture: Picture, number: int, frame: Frame) -> Drawn:
         "length_ns": length,
         "sides": sides,
         "ticks": [*_ticks(length)],
+        "hues": _hues(one for _, one in named),
+        "causes": ", ".join(causes[:MOST_MARKED]) + (" …" if len(causes) > MOST_MARKED else ""),
         "has_barriers": any(any(lane["barriers"]) for lane in lanes),
         "has_copies": any(lane["kind"] == "copies" for lane in lanes),
         "has_gaps": any(one["gaps"] and one["gaps"]["starts"] for _, one in named),
@@ -81,7 +132,32 @@ def _timeline_view(picture: Picture, number: int, frame: Frame) -> Drawn:
     }
 
 
-def _side(named: tuple[str, Timeline], window: tuple[int, int], length: int, stages: Sequence[str]) -> Drawn:
+def _hue(family: str) -> str:
+    return f"family-{HUES.get(family, NAMELESS)}"
+
+
+def _hues(sides: Iterable[Timeline]) -> list[tuple[str, str]]:
+    """Each colour of compute that is drawn, and the families that have it."""
+    drawn = sorted(
+        {
+            (one["families"][n], int(barrier))
+            for one in sides
+            for lane in one["lanes"]
+            if lane["kind"] == "compute"
+            for n, barrier in zip(lane["names"], lane["barriers"], strict=True)
+        }
+    )
+    hues = grouped((_hue(family), family) for family, barrier in drawn if not barrier)
+    return [(hue, ", ".join(f for f in own if f in HUES) or NAMELESS) for hue, own in sorted(hues.items())]
+
+
+def _side(
+    named: tuple[str, Timeline],
+    window: tuple[int, int],
+    length: int,
+    stages: Sequence[str],
+    marked: Collection[Mark],
+) -> Drawn:
     """One window, of such a start and length; ``stages`` are those of both sides, in the order of their colours."""
     name, one = named
     start, own = window
@@ -95,7 +171,7 @@ def _side(named: tuple[str, Timeline], window: tuple[int, int], length: int, sta
         "name": name,
         "about": f"{about} ({one['measured']})",
         "gaps": _gaps(one["gaps"], outside) if one["gaps"] else None,
-        "lanes": [_lane(lane, outside) for lane in one["lanes"]],
+        "lanes": [_lane(lane, one, length, outside, marked) for lane in one["lanes"]],
         "bands": [
             *(outside if by_colour else ()),
             *((f"band{colour}", _path(spans, 0, HEIGHT)) for colour, spans in sorted(by_colour.items())),
@@ -108,13 +184,28 @@ def _side(named: tuple[str, Timeline], window: tuple[int, int], length: int, sta
     }
 
 
-def _lane(lane: TimelineLane, outside: Sequence[tuple[str, str]]) -> Drawn:
-    """One lane: the paths by class, and what it amounts to in words and in numbers."""
-    spans = list(zip(lane["starts"], lane["lengths"], lane["barriers"], strict=True))
+def _lane(
+    lane: TimelineLane, one: Timeline, length: int, outside: Sequence[tuple[str, str]], marked: Collection[Mark]
+) -> Drawn:
+    """One lane: the paths by class, and what it amounts to in words and in numbers.
+
+    ``labels`` are where a bar is that has room for a name, how wide, and the name.
+    """
+    bars = list(zip(lane["starts"], lane["lengths"], lane["barriers"], lane["names"], strict=True))
+    kernels = (
+        (one["names"][name], one["stages"][stage]) for name, stage in zip(lane["names"], lane["stages"], strict=True)
+    )
+    is_marked = [bool({Mark(name, stage), Mark(name, None)} & {*marked}) for name, stage in kernels]
+    plain = grouped(
+        (_hue(one["families"][name]) if lane["kind"] == "compute" else lane["kind"], (start, own))
+        for start, own, barrier, name in bars
+        if not barrier
+    )
     drawn = (
-        (lane["kind"], _path((s[:2] for s in spans if not s[2]), *BODY)),
-        ("barrier", _path((s[:2] for s in spans if s[2]), 0, HEIGHT)),
+        *((css, _path(spans, *BODY)) for css, spans in sorted(plain.items())),
+        ("barrier", _path((bar[:2] for bar in bars if bar[2]), 0, HEIGHT)),
         ("exposed", _path(((start, end - start) for start, end in lane["exposed"]), 0, HEIGHT)),
+        ("marked", _path((bar[:2] for bar, own in zip(bars, is_marked, strict=True) if own), *UNDERLINE)),
     )
     name, purpose, busy = lane["name"], lane["purpose"], format_value(lane["busy_ns"], "ns")
     exposed = format_value(lane["exposed_ns"], "ns") if lane["kind"] == "communication" else ""
@@ -124,6 +215,11 @@ def _lane(lane: TimelineLane, outside: Sequence[tuple[str, str]]) -> Drawn:
         "name": name,
         "kind": purpose,
         "paths": [*outside, *(each for each in drawn if each[1])],
+        "labels": [
+            (percent(Fraction(start, length)), percent(Fraction(own, length)), one["names"][name])
+            for start, own, _, name in bars
+            if own >= LEAST_LABELLED * length
+        ],
         "said": said + (f", exposed {exposed}" if exposed else ""),
         "numbers": (name, purpose, str(lane["kernels"]), busy, exposed or "–"),
     }

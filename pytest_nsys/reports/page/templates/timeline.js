@@ -3,7 +3,7 @@
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const UNITS = [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]];
-  const CLOSEST_NS = 100, NEAR_PX = 4;
+  const CLOSEST_NS = 100, NEAR_PX = 4, CHARACTER_PX = 6.6, FEWEST_CHARACTERS = 4;
 
   const trimmed = (number, decimals) => {
     const [whole, rest] = number.toFixed(decimals).split(".");
@@ -43,7 +43,10 @@
         const known = (side.gaps ? [side.gaps] : []).concat(side.lanes);
         return known.map((lane) => ({ lane, side, at: this.starts(lane) }));
       });
-      figure.querySelectorAll("svg.lane, svg.gaps").forEach((svg, i) => { this.lanes[i].svg = svg; });
+      figure.querySelectorAll("svg.lane, svg.gaps").forEach((svg, i) => {
+        this.lanes[i].svg = svg;
+        this.lanes[i].words = svg.nextElementSibling;
+      });
       this.bands = [...figure.querySelectorAll("svg.bands")];
       this.reset();
       this.listen();
@@ -67,13 +70,15 @@
         if (what === "right") this.pan(0.25);
         if (what === "reset") this.reset();
       });
-      plot.addEventListener("keydown", (event) => this.key(event));
+      figure.addEventListener("keydown", (event) => this.key(event));
       plot.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
       plot.addEventListener("pointerdown", (event) => this.grab(event));
       plot.addEventListener("pointermove", (event) => this.move(event));
       plot.addEventListener("pointerup", () => { this.held = null; });
       plot.addEventListener("pointercancel", () => { this.held = null; });
-      plot.addEventListener("pointerleave", () => { if (!this.held) this.show(null); });
+      plot.addEventListener("pointerleave", (event) => {
+        if (!this.held && event.pointerType === "mouse") this.show(null); // a finger leaves when it has tapped
+      });
       new ResizeObserver(() => this.draw()).observe(plot);
     }
 
@@ -93,12 +98,16 @@
 
     key(event) {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const { target, key } = event;
+      if (key === "Enter" && target !== this.plot) return; // buttons and folds have it
+      const box = target.closest(".scroll");
+      if (key.startsWith("Arrow") && box && box.scrollWidth > box.clientWidth) return;
       const does = {
         ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2),
         "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), Home: () => this.reset(),
         ArrowUp: () => this.step(-1, 0), ArrowDown: () => this.step(1, 0),
-        n: () => this.step(0, 1), p: () => this.step(0, -1), Escape: () => this.show(null),
-      }[event.key];
+        n: () => this.step(0, 1), p: () => this.step(0, -1), Escape: () => this.show(null), Enter: () => this.near(),
+      }[key];
       if (does) { event.preventDefault(); does(); }
     }
 
@@ -159,6 +168,15 @@
       }
     }
 
+    // The kernel that is shown as wide as half of the picture; the first one where none is.
+    near() {
+      if (!this.shown) return this.step(0, 0);
+      const { own, i } = this.shown;
+      this.span = Math.min(this.data.length, Math.max(CLOSEST_NS, 2 * own.lane.d[i]));
+      this.from = own.at[i] + (own.lane.d[i] - this.span) / 2;
+      this.draw();
+    }
+
     next(own) {
       const i = own.at.findIndex((start) => start >= this.from);
       return { own, i: i < 0 ? own.at.length - 1 : i };
@@ -166,6 +184,7 @@
 
     show(found) {
       this.shown = found;
+      this.readout.classList.toggle("on", Boolean(found));
       if (this.mark) this.mark.remove();
       this.arrow(null);
       if (!found) { this.readout.textContent = this.said; return; }
@@ -233,11 +252,27 @@
       for (const { svg } of this.lanes) svg.setAttribute("viewBox", view);
       if (this.mark) this.outline();
       if (this.arrowed) this.arrow(this.shown);
+      for (const lane of this.lanes) if (lane.words) this.write(lane);
       this.bands.forEach((svg, i) => this.label(svg, this.data.sides[i], view));
       this.ticks();
     }
 
     percent(ns) { return ((100 * (ns - this.from)) / this.span).toFixed(3) + "%"; }
+
+    // The names of the kernels that have room for one.
+    write({ lane, side, at, words }) {
+      const width = this.box.width, to = this.from + this.span, found = [];
+      for (let i = 0; i < at.length && at[i] < to; i++) {
+        const start = Math.max(at[i], this.from), end = Math.min(at[i] + lane.d[i], to);
+        const room = Math.floor((((end - start) / this.span) * width - 8) / CHARACTER_PX);
+        if (room < FEWEST_CHARACTERS) continue;
+        const name = side.names[lane.n[i]].replace(/^nccl(Dev)?Kernel_/, "");
+        if (name.length > room && room < 2 * FEWEST_CHARACTERS) continue;
+        const x = this.percent(start + (4 / width) * this.span);
+        found.push(make("text", { x, y: 14 }, name.length > room ? name.slice(0, room - 1) + "…" : name));
+      }
+      words.replaceChildren(...found);
+    }
 
     label(svg, side, view) {
       const [shapes, words] = svg.querySelectorAll("svg, g");
