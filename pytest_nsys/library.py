@@ -13,28 +13,21 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
-from pytest_nsys.analysis.capture_cache import CaptureCache, Files, check_two_runs
+from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.fitting import GENERIC, Choice
-from pytest_nsys.analysis.measurements import Measurements
-from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, measured, metric_called
-from pytest_nsys.analysis.quality import Bounds
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, metric_called
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, RUN, UsedWindow, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean, naming
+from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.model import KernelsMode, Label, Note, Span, Value
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import Workload
-from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import (
     Assertion,
-    FromBaseline,
     GateFile,
     Location,
-    Requirement,
-    Severity,
     requests_of,
 )
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
@@ -42,20 +35,19 @@ from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
-from pytest_nsys.gates.sentences import Subject, asserted, parse_sentence
+from pytest_nsys.gates.sentences import parse_sentence
 from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.reports.comparison.tables import BUILT_IN_GATE
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
-from pytest_nsys.verdicts.comparison import Comparison, Pair, compare_pairs
+from pytest_nsys.verdicts.comparison import Comparison, compare_pairs
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.pairs import TwoRuns
 from pytest_nsys.verdicts.references import OtherRun
 from pytest_nsys.verdicts.resolving import resolved
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """A capture (file, folder or glob), or several of one program."""
 
-BUILT_IN_PATH = Path(gate_file.__file__).with_name("default.nsys.yaml")
 Kind = TypeVar("Kind", bound=StrEnum)
 
 
@@ -295,86 +287,9 @@ def compare(
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
     named, written = convention_of(convention, anchor), None if gate is None else load_gate_file(Path(gate))
     with contextlib.closing(CaptureCache()) as cache:
-        if written is None:
-            usual = usual_gate(named, usual_window(cache, sides[0], named, anchor), of_trace=any(sides))
-            written = with_measured(usual, *beside)
-        return compare_pairs([pair_of(cache, written, *sides, anchor, beside)], *(sides if any(sides) else outside))
-
-
-def pair_of(
-    cache: CaptureCache,
-    gate: GateFile,
-    base: Sequence[str],
-    head: Sequence[str],
-    anchor: str | None = None,
-    measurements: tuple[Files, Files] = ((), ()),
-) -> Pair:
-    """Both runs under the convention of a gate file, which is that of base where none is named; an error names its
-    side. ``anchor`` is the pattern of one that is named, ``measurements`` stand beside base and head.
-    """
-
-    def fitting(side: str, values: Sequence[str]) -> Choice:
-        with naming(side):
-            return cache.fitting(values, Path(), anchor)
-
-    if gate.convention is None and not (base or head):  # measurements alone are read under none
-        gate = replace(gate, convention=GENERIC)
-    gate = resolved(gate, lambda: fitting("head", head).convention, lambda: fitting("base", base).convention)
-    opened = []
-    for side, values, beside in (("base", base, measurements[0]), ("head", head, measurements[1])):
-        with naming(side):
-            convention = gate.resolved_convention
-            opened.append(cache.captures(values, Path(), convention, gate.workload, requests_of(gate), beside))
-    return Pair(gate, *opened)
-
-
-def usual_gate(
-    convention: Convention | None,
-    window: str = MEDIAN,
-    span: Span | None = None,
-    kernels: KernelsMode | None = None,
-    *,
-    of_trace: bool = True,
-) -> GateFile:
-    """The built-in assertions, measured in a certain way; none where there is no trace."""
-    name = Path(BUILT_IN_GATE)
-    gate = load_gate_file(BUILT_IN_PATH, display=name)
-    measured = [replace(a, window=window, span=span, kernels=kernels) for a in gate.assertions if of_trace]
-    # A look at two runs that somebody has: what they lack is a warning, as in every command.
-    quality = Bounds(missing_ranks=None, anchors=None)
-    return GateFile(name, tuple(measured), convention, quality=quality, window=window, span=span, kernels=kernels)
-
-
-def usual_window(
-    cache: CaptureCache, base: Sequence[str], convention: Convention | None, anchor: str | None = None
-) -> str:
-    """The window where none is stated one: the whole run, where the convention is found and no range repeats."""
-    if convention is not None:
-        return MEDIAN
-    with naming("base"):
-        return MEDIAN if cache.fitting(base, Path(), anchor).anchored else RUN
-
-
-def with_measured(gate: GateFile, base: Files, head: Files) -> GateFile:
-    """The built-in assertions, and one for each name that both sides measured, within the built-in tolerance.
-
-    What is better neither higher nor lower is told where it moves, and not worse by that. Raises TraceError.
-    """
-    if not base or not head:
-        return gate
-    before, now = Measurements(base[0]), Measurements(head[0])
-    tolerance = load_gate_file(BUILT_IN_PATH).tolerance
-    require = Requirement(None, FromBaseline(tolerance), "within the built-in tolerance of baseline")
-    place = Location(gate.path, 1, 1)
-    held = [
-        replace(
-            asserted(Subject(measured(name)), require, measured(name).name, place, gate),
-            severity=Severity.FAIL if now.kind(name).better else Severity.WARN,
-        )
-        for name in now.names
-        if name in before.names
-    ]
-    return replace(gate, assertions=(*gate.assertions, *held))
+        runs = TwoRuns(cache, *sides, beside, anchor)
+        pair = runs.under(runs.usual_gate(named) if written is None else written)
+        return compare_pairs([pair], *(sides if any(sides) else outside))
 
 
 def metric_of(name: str) -> Metric:

@@ -21,11 +21,11 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.verdict import Verdict
-from pytest_nsys.library import pair_of, usual_gate, usual_window, with_measured
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
 from pytest_nsys.verdicts.comparison import Pair, Result, compare_pairs
+from pytest_nsys.verdicts.pairs import TwoRuns
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture
@@ -114,13 +114,11 @@ def compare(
     if artifacts is not None:
         _check_artifacts(artifacts, [path for side in traces for path in side])
     with reading(asked.executor, written) as library:
-        if not files:
-            window = asked.window or usual_window(library, sides[0], asked.named, asked.anchor)
-            usual = usual_gate(asked.named, window, asked.span, asked.kernels, of_trace=any(sides))
-            files = [with_measured(usual, *beside)]
+        runs = TwoRuns(library, *sides, beside, asked.anchor)
+        files = files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]
         if comparable_on:
             files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
-        pairs = {str(gate.path): pair_of(library, gate, *sides, asked.anchor, beside) for gate in files}
+        pairs = {str(gate.path): runs.under(gate) for gate in files}
         found = compare_pairs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
         judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]

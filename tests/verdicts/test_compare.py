@@ -14,8 +14,8 @@ from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
-from pytest_nsys.library import BUILT_IN_PATH
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.verdicts.pairs import BUILT_IN_PATH
 from tests.support import commands
 from tests.support.gates import Edit, Project, watch_openings
 from tests.support.reference_data import DUALPIPE

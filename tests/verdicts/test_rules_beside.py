@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_nsys.analysis import captures as evaluation
+from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.circumstances import Key, key_of
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.structure import ContentKind, Item, SharedStream
@@ -27,13 +28,13 @@ from pytest_nsys.gates.comparability import differences, shown
 from pytest_nsys.gates.judgement import Judgement, amounting
 from pytest_nsys.gates.limits import impossible
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.library import usual_gate
 from pytest_nsys.stored.baselines.baseline_file import Baseline, Series, SeriesId
 from pytest_nsys.stored.baselines.changes import changes
 from pytest_nsys.stored.baselines.store import BaselineStore, orphans
 from pytest_nsys.tools import git
 from pytest_nsys.verdicts.comparison import Thing, _badness, _only_in
 from pytest_nsys.verdicts.evaluate import _of_earlier_runs, _pipeline_message
+from pytest_nsys.verdicts.pairs import TwoRuns
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Refusal, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
@@ -228,7 +229,8 @@ def test_of_a_rank_that_the_other_side_lacks_only_the_rank_is_told() -> None:
 
 
 def test_a_gate_is_measured_in_another_way_in_all_of_its_parts() -> None:
-    found = usual_gate(BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
+    runs = TwoRuns(CaptureCache(), ["base.sqlite"], ["head.sqlite"])
+    found = runs.usual_gate(BUILT_IN["pithtrain"], "run", Span.RANGE, KernelsMode.CLIPPED)
     assert found.convention is BUILT_IN["pithtrain"]
     ways = {(found.window, found.span, found.kernels), *((a.window, a.span, a.kernels) for a in found.assertions)}
     assert ways == {("run", Span.RANGE, KernelsMode.CLIPPED)}

@@ -29,6 +29,7 @@ from pytest_nsys.reports.text import (
     window_lines,
 )
 from pytest_nsys.verdicts.comparison import ComparedRow, Comparison, OnHead, Result, Side, Thing
+from pytest_nsys.verdicts.pairs import BUILT_IN_GATE
 
 if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Picture
@@ -38,9 +39,6 @@ FOLDED = 5
 """From so many rows on, a table that may be folded away is, in Markdown."""
 
 LONGEST_NOTE = 400
-BUILT_IN_GATE = "built-in gate"
-"""What stands for the name of the gate file that the package brings along."""
-
 UNDECIDED = {Outcome.NO_DATA: "no data", Outcome.INCONCLUSIVE: "inconclusive"}
 
 
