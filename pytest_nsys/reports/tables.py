@@ -245,9 +245,9 @@ def json_value(cell: Cell, kind: CellKind = CellKind.NUMBER) -> object:
     return cell if isinstance(cell, int) and kind not in (CellKind.RATIO, CellKind.PERCENT) else float(cell)
 
 
-def escape_markdown(text: str) -> str:
-    """``text`` as itself in a cell of a Markdown table."""
-    return html.escape(_MARKUP.sub(r"\\\g<0>", printable(text)), quote=False)
+def escape_markdown(text: str, longest: int = 200) -> str:
+    """``text`` as itself in Markdown, also in a cell of a table: no markup, and nobody is mentioned."""
+    return html.escape(_MARKUP.sub(r"\\\g<0>", printable(text, longest)), quote=False).replace("@", "@<!-- -->")
 
 
 def _for_people(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[list[Column], list[list[Cell]]]:

@@ -140,7 +140,7 @@ def test_green(runner: Runner) -> None:
     assert runner.summary == runner.uploaded["summary.md"]
     assert runner.uploaded["report.html"].startswith("<!doctype html>")
     assert Path(runner.outputs["html"]).name == "report.html"
-    assert runner.summary.startswith("## Performance gate: passed\n")
+    assert runner.summary.split("\n")[2].startswith("Performance gate: passed. ")
     assert checked(Path(runner.outputs["json"]))["gate_files"][0]["file"] == "perf/gate.nsys.yaml"
     assert all(Path(runner.outputs[name]).is_file() for name in ("json", "junit", "summary"))
     assert "::error" not in runner.log
@@ -222,7 +222,7 @@ BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a mistake in a gate file": ({"gate_files": "mistake"}, "error", "2", "unknown metric 'overlp'"),
     "the other ending of YAML": ({"gate_files": "ending"}, "error", "2", "end it in .nsys.yaml"),
     "a link that leads nowhere": ({"gate_files": "linked"}, "error", "4", "gone.nsys.yaml"),
-    "no tests": ({"args": "-k\nnothing_of_this_name"}, "nothing judged", "5", "## Performance gate: nothing judged"),
+    "no tests": ({"args": "-k\nnothing_of_this_name"}, "nothing judged", "5", "\nPerformance gate: nothing judged. "),
     "a missing trace": ({"traces": "absent.sqlite"}, "error", "4", "absent.sqlite"),
     "no such gate file": ({"gate_files": "no.nsys.yaml"}, "error", "", "no such gate file or folder: no.nsys.yaml"),
     "no gate file": ({"gate_files": "empty"}, "error", "", "no gate file (*.nsys.yaml) under empty"),

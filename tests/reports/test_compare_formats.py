@@ -20,7 +20,7 @@ FORMATS = ("text", "markdown", "json", "html")
 SCHEMA: dict[str, Any] = json.loads(
     Path(comparison_json.__file__).with_name("comparison.schema.json").read_text(encoding="utf-8")
 )
-EVIL = '<script>alert("1")</script>&|`*_\x1b[31m\x07</td>'
+EVIL = '<script>alert("1")</script>@all&|`*_\x1b[31m\x07</td>'
 
 
 def report(*arguments: str, code: int = 1) -> str:
@@ -104,6 +104,7 @@ def test_markdown_has_whole_tables_and_no_markup_of_others(project: Project) -> 
     said = report(*regression(project), *AS_ONE, "--format=markdown", "-v")
     assert "<script" not in said
     assert "</td>" not in said
+    assert "@all" not in said  # which would tell everybody
     assert said.count("<details>") == said.count("</details>") > 0
     widths: list[int] = []
     for line in said.splitlines():

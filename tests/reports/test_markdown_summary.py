@@ -51,7 +51,9 @@ def test_a_green_summary(project: Project) -> None:
     project.trace()
     project.refresh("--nsys-trace=run.sqlite")
     text = summary_of(project, "--nsys-trace=run.sqlite", code=0)
-    assert text.startswith("## Performance gate: passed\n\n2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n")
+    head = "## Both assertions passed; least headroom 50 us: exposed\\_ns 200 us, limit 250 us, rank 0 stage2\\_f\n\n"
+    head += "Performance gate: passed. 2 assertions: 2 passed.\n\n### `gate.nsys.yaml`\n\n"
+    assert text.startswith(head)
     found = "pithtrain (found in the baseline)"
     assert f"run `run.sqlite (2 ranks, pp=2 dp=1 cp=1 ep=1, NVIDIA H100 80GB HBM3, {found})`; against `base" in text
     (table,) = tables(text)
@@ -71,7 +73,9 @@ def test_a_red_summary(project: Project) -> None:
     project.refresh("--nsys-trace=base.sqlite")
     project.trace(exposed_us={(1, "stage4_f"): 401})
     text = summary_of(project, "--nsys-trace=run.sqlite", code=1)
-    assert text.startswith("## Performance gate: failed\n\n2 assertions: 2 failed.\n")
+    head, about, *_ = text.split("\n\n")
+    assert head == "## exposed\\_ns +100.5% (200 → 401 us), rank 1 stage4\\_f: less overlap with gemm"
+    assert about == "Performance gate: failed. 2 assertions: 2 failed."
     every, constant, baseline, why = tables(text)
     assert [line[0] for line in every[2:]] == ["**failed**", "**failed**"]
     assert constant == [
@@ -93,11 +97,12 @@ def test_a_red_summary(project: Project) -> None:
 
 def test_a_mistake_and_nothing_judged() -> None:
     text = summary(digest(mistakes=(Mistake("gate.nsys.yaml", "unknown metric 'overlp'", 3, 3),), exit_status=2))
-    head = "## Performance gate: error\n\n1 mistake kept files from being judged.\n\n### Not judged\n\n"
+    head = "## Not judged: gate.nsys.yaml:3:3: unknown metric 'overlp'\n\nPerformance gate: error. "
+    head += "1 mistake kept files from being judged.\n\n### Not judged\n\n"
     assert text.startswith(f"{head}- `gate.nsys.yaml:3:3`: unknown metric 'overlp'\n")
     text = summary(digest(exit_status=5))
     assert text.startswith(
-        "## Performance gate: nothing judged\n\nno assertion of a gate file was judged; pytest ended"
+        "## pytest ended with exit status 5 (no tests)\n\nPerformance gate: nothing judged. no assertion"
     )
 
 
@@ -109,7 +114,7 @@ def test_it_is_appended(project: Project) -> None:
         project.pytest("--nsys-trace=run.sqlite", "--nsys-summary=summary.md", code=0)
     text = (project.root / "summary.md").read_text()
     assert text.startswith("# What others said\n")
-    assert text.count("## Performance gate: passed") == 2
+    assert text.count("\nPerformance gate: passed. ") == 2
 
 
 def test_what_others_wrote_counts(project: Project) -> None:
@@ -224,6 +229,10 @@ def test_code_holds_any_backtick(text: str, shown: str) -> None:
     assert code(text) == shown
 
 
+def test_a_sentence_is_as_long_as_it_is() -> None:
+    assert prose("long " * 300) == "long " * 300
+
+
 def test_a_bar_in_a_cell() -> None:
     assert (code("a|b"), cell("a|b"), prose("a|b")) == ("`a|b`", "`a\\|b`", "a\\|b")
 
@@ -234,7 +243,7 @@ def test_it_is_never_too_long(letter: str) -> None:
     text = summary(digest(*many))
     assert len(text.encode()) <= AT_MOST_BYTES < 2**20
     assert len(text.encode()) > AT_MOST_BYTES - 20_000
-    assert text.startswith("## Performance gate: failed\n\n2000 assertions: 2000 failed.\n")
+    assert "\n\nPerformance gate: failed. 2000 assertions: 2000 failed.\n" in text
     assert text.endswith("more lines; the JSON report holds everything.\n")
     assert "**Cut here: too long for GitHub.**" in text
 

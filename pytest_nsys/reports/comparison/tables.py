@@ -16,6 +16,7 @@ from pytest_nsys.gates.before_after import FEWEST_FOR_A_TEST, FEWEST_FOR_SEPARAT
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import labels_words, part_cells, plain_causes
+from pytest_nsys.reports.headline import of_comparison
 from pytest_nsys.reports.tables import Column, Table, Told, as_markdown, escape_markdown, number, table_by, table_of
 from pytest_nsys.reports.text import (
     apart,
@@ -86,7 +87,9 @@ def as_text(shown: Shown) -> str:
 def as_markdown_report(shown: Shown) -> str:
     """The same in GitHub's Markdown, every name escaped."""
     comparison = shown.comparison
-    parts = [f"## pytest-nsys compare: {escape_markdown(headline(comparison))}\n"]
+    result = headline(comparison)
+    parts = [f"## {escape_markdown(of_comparison(comparison, result), 2000)}\n"]
+    parts.append(f"pytest-nsys compare: {escape_markdown(result)}\n")
     if not comparison.incomparable:
         parts.append(f"{escape_markdown(significance(comparison))}\n")
     found = sections(comparison, verbose=shown.verbose)

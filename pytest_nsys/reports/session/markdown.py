@@ -13,6 +13,7 @@ from pytest_nsys.core.numbers import format_signed
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import Plain, by_cause, labels_words, part_cells, shared_words
+from pytest_nsys.reports.headline import of_session
 from pytest_nsys.reports.session.digest import (
     Digest,
     FileRecords,
@@ -60,9 +61,8 @@ def cell(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A sentence of ours that may hold somebody else's names: no markup, and nobody is mentioned."""
-    escaped = re.sub(r"([_$#])", r"\\\1", escape_markdown(printable(text, 2000)))
-    return escaped.replace("@", "@<!-- -->")
+    """A sentence of ours that may hold somebody else's names."""
+    return re.sub(r"([_$#])", r"\\\1", escape_markdown(text, 2000))
 
 
 def summary(digest: Digest, at_most_bytes: int = AT_MOST_BYTES) -> str:
@@ -88,7 +88,8 @@ def cut(parts: Sequence[str], at_most_bytes: int) -> str:
 
 
 def _parts(digest: Digest) -> Iterator[str]:
-    yield from (f"## Performance gate: {digest.verdict}", "", f"{prose(digest.headline)}.", "")
+    yield from (f"## {prose(of_session(digest))}", "")
+    yield from (f"Performance gate: {digest.verdict}. {prose(digest.headline)}.", "")
     if digest.gate_changes is not None:
         yield from _gate_changes(digest.gate_changes)
     if digest.mistakes:
