@@ -178,7 +178,7 @@ class CommonClock:
 @kept
 def common_clock(group: WindowGroup) -> CommonClock:
     """The clocks of all ranks as one: by the collectives in the windows, where these are too few of the whole run."""
-    own = _by_collectives_of(group)
+    own = by_collectives_of(group)
     if own.too_few and not group.spec.whole_run:
         if (placed := _placed_by_file(group.run, own)) is not None:
             return replace(own, placed=placed, too_few=False)
@@ -196,7 +196,8 @@ def _placed_by_file(run: Run, own: CommonClock) -> Mapping[Clock, Placed] | None
     return {clock: Placed(Clock(0, tie.root), tie.ahead_ns, tie.error_ns) for clock, tie in told.items()}
 
 
-def _by_collectives_of(group: WindowGroup) -> CommonClock:
+def by_collectives_of(group: WindowGroup) -> CommonClock:
+    """The clocks as the collectives in the windows alone tie them; of whole runs there is nothing else."""
     ranks = {window.rank.number: window.rank for window in group}
     order = list(dict.fromkeys(ranks[number].process.clock for number in sorted(ranks)))
     zeros = zeros_of(group.run)

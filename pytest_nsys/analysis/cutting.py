@@ -2,18 +2,29 @@
 
 Their kernels, what ran meanwhile and until compute came next, for what streams waited, the ranges and the calls of the
 API around these and around their launches, and the anchors elsewhere in the run: by their number and lengths the same
-window is picked again, and the steady metrics are what they were.
+window is picked again, and the steady metrics are what they were. Windows that are picked in several ways leave
+together; what several of them hold is there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS
-from pytest_nsys.analysis.common_clock import ALONE, CommonClock, Standing, common_clock, zeros_of
+from pytest_nsys.analysis.common_clock import (
+    ALONE,
+    CommonClock,
+    Standing,
+    by_collectives_of,
+    common_clock,
+    zeros_of,
+)
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
@@ -45,8 +56,11 @@ from pytest_nsys.traces.copies_as_kernels import merged
 EVERY_CALL = ("*",)
 
 
-class Others(NamedTuple):
-    """Kernels that are in no window and belong to what is measured again, by their ``positions`` in ``kernels``."""
+T = TypeVar("T", bound=Hashable)
+
+
+class Some(NamedTuple):
+    """Some of the ``kernels``, by their ``positions``, and what launched each of all."""
 
     kernels: Kernels
     calls: LaunchCalls
@@ -54,40 +68,72 @@ class Others(NamedTuple):
 
 
 @dataclass(frozen=True)
+class View:
+    """The windows of one rank as one spec picks them.
+
+    ``others`` are in no window and belong to what is measured again. ``on_gpu_ns``: all kernels of that time are here,
+    where that is not the windows' own. ``transfers`` are the copies and memsets that ran in the windows and until
+    compute came next; None where the trace has no record of any.
+    """
+
+    windows: Sequence[RankWindow]
+    others: Sequence[Some]
+    on_gpu_ns: Interval | None
+    transfers: Some | None
+
+
+@dataclass(frozen=True)
 class RankCut:
     """The windows of one rank, and ``span_ns`` around all that is shown of it.
 
-    ``on_gpu_ns``: all kernels of that time are here, where that is not the windows' own. ``ranges`` touch the span,
-    ``anchors`` do not. ``calls``, ``copies``, ``transfers``, the copies and memsets that ran in the windows and until
-    compute came next, ``waits`` of streams in the whole run, ``memory`` and ``sm_clocks`` are None where the trace has
-    no record of any.
+    ``ranges`` touch the span of one of the views, ``anchors`` do not. ``calls``, ``copies``, ``waits`` of streams in
+    the whole run, ``memory`` and ``sm_clocks`` are None where the trace has no record of any. ``last_ns`` is when the
+    last kernel of the run ends, None where that is after the last anchor began.
     """
 
     rank: Rank
-    windows: Sequence[RankWindow]
-    others: Sequence[Others]
-    on_gpu_ns: Interval | None
+    views: Sequence[View]
     ranges: Sequence[Range]
     anchors: Sequence[Range]
     calls: Sequence[Api] | None
     copies: Sequence[Copy] | None
-    transfers: Kernels | None
-    transfer_calls: LaunchCalls
     waits: Sequence[StreamWait] | None
     memory: Memory | None
     sm_clocks: Series | None
     facts: TraceFacts
     span_ns: Interval
+    last_ns: int | None = None
+
+    @property
+    def windows(self) -> list[RankWindow]:
+        """Those of all views."""
+        return [window for view in self.views for window in view.windows]
 
 
 @dataclass(frozen=True)
 class RunCut:
-    """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty."""
+    """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty.
+
+    ``named`` are patterns of ranges that are here wherever in the run they are.
+    """
 
     run: Run
-    spec: WindowSpec
+    specs: Sequence[WindowSpec]
     ranks: Sequence[RankCut]
     side: str = ""
+    named: Sequence[str] = ()
+
+    @property
+    def measured(self) -> str:
+        """How the windows were picked, in words."""
+        return "; ".join(map(str, self.specs))
+
+    @property
+    def patterns(self) -> list[str]:
+        """Of which ranges all are here."""
+        convention = self.run.convention
+        own = (convention.anchor, convention.setup_pattern, *(spec.anchor for spec in self.specs), *self.named)
+        return sorted({pattern for pattern in own if pattern is not None})
 
     @property
     def clocks(self) -> list[Clock]:
@@ -96,7 +142,12 @@ class RunCut:
 
     @cached_property
     def _common(self) -> CommonClock | None:
-        return common_clock(self.run.measured(self.spec)) if len(self.clocks) > 1 else None
+        """That of windows whose own collectives are too few, if there are such: the others tie clocks themselves."""
+        if len(self.clocks) < 2:
+            return None
+        first, *others = (self.run.measured(spec) for spec in self.specs)
+        few = (group for group in (first, *others) if by_collectives_of(group).too_few) if others else ()
+        return common_clock(next(iter(few), first))
 
     def standing(self, one: RankCut) -> Standing:
         """How the times of a rank are shown beside those of the others."""
@@ -124,17 +175,32 @@ class RunCut:
         return zeros_of(self.run)
 
 
-def cut(run: Run, spec: WindowSpec, ranks: Collection[int] | None = None, side: str = "") -> RunCut:
-    """The windows of all ranks, or of some. Raises NothingMeasured where one of them has none, or an empty one."""
+def cut(
+    run: Run,
+    specs: Sequence[WindowSpec],
+    ranks: Collection[int] | None = None,
+    side: str = "",
+    named: Sequence[str] = (),
+) -> RunCut:
+    """The windows of all ranks, or of some, as each spec picks them; with all ranges ``named`` by a pattern.
+
+    Raises NothingMeasured where one of the ranks has none, or an empty one.
+    """
+    pieces = [piece for spec in specs for piece in _as_picked(run, spec, ranks)]
+    each = grouped((piece.rank.number, piece) for piece in pieces)
+    found = [_whole(run, specs, tuple(named), _together(own)) for _, own in sorted(each.items())]
+    return RunCut(run, specs, found, side, named)
+
+
+def _as_picked(run: Run, spec: WindowSpec, ranks: Collection[int] | None) -> Iterator[RankCut]:
+    """The ranks with the windows of one spec, and what is around these."""
     filled = list(run.measured(spec).filled(ranks).values())
-    found: list[RankCut] = []
     for number, trace in enumerate(run.traces):
         own = [windows for windows in filled if windows[0].rank.process.trace == number]
-        found += _of_a_trace(run, trace, spec, own) if own else ()
-    return RunCut(run, spec, sorted(found, key=lambda one: one.rank.number), side)
+        yield from _of_a_trace(run, trace, own) if own else ()
 
 
-def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
+def _of_a_trace(run: Run, trace: Trace, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
@@ -160,28 +226,82 @@ def _of_a_trace(run: Run, trace: Trace, spec: WindowSpec, ranks: Sequence[Sequen
         memory, clocks = _memory(windows), _sm_clocks(windows)
         events += [*(memory.levels.at_ns[1:] if memory else ()), *(clocks.at_ns if clocks else ())]
         low, high = span = _hull([*_touched(windows, beside), *events])
-        ranges = around.get(pid, ())
-        touching = [r for r in ranges if r.start_ns <= high and r.end_ns >= low]
-        shown = set(touching)
-        elsewhere = [anchor for anchor in _anchors(run, rank, spec) if anchor not in shown]
-        facts = run.facts[rank.process.trace]
-        yield RankCut(
-            rank=rank,
+        view = View(
             windows=windows,
             others=beside,
             on_gpu_ns=_on_gpu(windows) if _launched(windows) else None,
-            ranges=touching,
-            anchors=elsewhere,
+            transfers=None if moved is None else Some(moved, transfer_calls.get(lane, NO_CALLS), range(len(moved))),
+        )
+        yield RankCut(
+            rank=rank,
+            views=[view],
+            ranges=[r for r in around.get(pid, ()) if r.start_ns <= high and r.end_ns >= low],
+            anchors=(),
             calls=called,
             copies=copied,
-            transfers=moved,
-            transfer_calls=transfer_calls.get(lane, NO_CALLS),
             waits=None if waited is None else [w for w in waited if rank.device in (None, w.stream.device)],
             memory=memory,
             sm_clocks=clocks,
-            facts=facts,
+            facts=run.facts[rank.process.trace],
             span_ns=span,
         )
+
+
+def _together(pieces: Sequence[RankCut]) -> RankCut:
+    """The windows of one rank as several specs pick them."""
+    first, *others = pieces
+    if not others:
+        return first
+    samples = [list(zip(*piece.sm_clocks, strict=True)) for piece in pieces if piece.sm_clocks is not None]
+    return replace(
+        first,
+        views=[view for piece in pieces for view in piece.views],
+        ranges=_once(piece.ranges for piece in pieces),
+        calls=None if first.calls is None else _once(piece.calls or () for piece in pieces),
+        copies=None if first.copies is None else _once(piece.copies or () for piece in pieces),
+        memory=first.memory and first.memory._replace(levels=_levels(pieces)),
+        sm_clocks=Series.of(sorted(_once(samples))) if samples else None,
+        span_ns=_hull([*chain.from_iterable(piece.span_ns for piece in pieces)]),
+    )
+
+
+def _once(parts: Iterable[Iterable[T]]) -> list[T]:
+    """What is in any of the parts, as often as in the one that has it most often."""
+    found: Counter[T] = Counter()
+    for part in parts:
+        found |= Counter(part)
+    return list(found.elements())
+
+
+def _levels(pieces: Sequence[RankCut]) -> Series:
+    """What was allocated in the windows of all pieces, which are parts of one series."""
+    found: list[tuple[int, int]] = []
+    for levels in sorted(
+        (piece.memory.levels for piece in pieces if piece.memory), key=lambda levels: levels.at_ns[:1]
+    ):
+        known = found[-1][0] if found else None
+        found += [level for level in zip(*levels, strict=True) if known is None or level[0] > known]
+    return Series.of(found)
+
+
+def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
+    """The same with what is told of the rest of the run: its anchors, the ranges that are named, its last kernel."""
+    rank, shown = one.rank, set(one.ranges)
+    patterns = dict.fromkeys([None, *(spec.anchor for spec in specs)])
+    anchors = _once(run.anchors(rank, pattern) for pattern in patterns)
+    last = _last_ns(run.traces[rank.process.trace], rank.lane, anchors)
+    everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
+    return replace(one, anchors=[each for each in everywhere if each not in shown], last_ns=last)
+
+
+def _last_ns(trace: Trace, lane: Lane, anchors: Sequence[Range]) -> int | None:
+    """When the last kernel of a lane ends, where that is not after the last anchor began: then anchors are empty."""
+    begins = max((anchor.start_ns for anchor in anchors), default=None)
+    if begins is None or lane in trace.work_after({lane: begins}):
+        return None
+    first = min(anchor.start_ns for anchor in anchors)
+    moments = range(first, begins + 1)
+    return moments[bisect_left(moments, True, key=lambda moment: lane not in trace.work_after({lane: moment}))]
 
 
 def _memory(windows: Sequence[RankWindow]) -> Memory | None:
@@ -196,13 +316,6 @@ def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:
     """The samples from the start of the first window to the end of the last."""
     found = windows[0].track.on_gpu.sm_clocks
     return None if found is None else found.between(*_on_gpu(windows))
-
-
-def _anchors(run: Run, rank: Rank, spec: WindowSpec) -> list[Range]:
-    """Those of the convention, and those of a window that is given by name."""
-    own = run.anchors(rank)
-    known = set(own)
-    return [*own, *(anchor for anchor in run.anchors(rank, spec.anchor) if anchor not in known)]
 
 
 def _calls(trace: Trace, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
@@ -224,20 +337,20 @@ def _transfers(windows: Sequence[RankWindow]) -> Kernels | None:
     return merged([some for some in (track.transfers, after) if len(some)]) or NO_KERNELS
 
 
-def _others(windows: Sequence[RankWindow]) -> Iterator[Others]:
+def _others(windows: Sequence[RankWindow]) -> Iterator[Some]:
     """What ran on the GPU between the edges of the windows and is in none, so that all ways to count find what they
     need; and what followed until compute did, where no compute covers the end.
     """
     track = windows[0].track.on_gpu
     if _launched(windows):
-        own = {_identity(w.track.kernels, i) for w in windows for i in w.positions}
-        others = [i for i in range(len(track.kernels)) if _identity(track.kernels, i) not in own]
+        own = {identity(w.track.kernels, i) for w in windows for i in w.positions}
+        others = [i for i in range(len(track.kernels)) if identity(track.kernels, i) not in own]
     else:
         others = sorted({*range(len(track.kernels))}.difference(*(w.positions for w in windows)))
-    yield Others(track.kernels, track.launch_calls, others)
+    yield Some(track.kernels, track.launch_calls, others)
     after = track.after.kernels.get(track.rank.lane) if goes_on(track) else None
     if after is not None:
-        yield Others(after, track.after.launch_calls[track.rank.lane], range(len(after)))
+        yield Some(after, track.after.launch_calls[track.rank.lane], range(len(after)))
 
 
 def _launched(windows: Sequence[RankWindow]) -> bool:
@@ -251,11 +364,12 @@ def _on_gpu(windows: Sequence[RankWindow]) -> Interval:
     return _hull([t for w in windows for t in (w.start_ns, w.end_ns)])
 
 
-def _identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
+def identity(kernels: Kernels, i: int) -> tuple[int, int, int, Stream]:
+    """By what a kernel is the same one, whichever window it was read for."""
     return kernels.start_ns[i], kernels.end_ns[i], kernels.correlation[i], kernels.streams[kernels.stream[i]]
 
 
-def _touched(windows: Sequence[RankWindow], others: Iterable[Others]) -> Iterator[int]:
+def _touched(windows: Sequence[RankWindow], others: Iterable[Some]) -> Iterator[int]:
     """When kernels and launches are, and where the windows begin and end that are anchors: a span that was given may be
     as long as it likes.
     """

@@ -356,7 +356,9 @@ class WindowGroup:
         for track in self.tracks.values():
             starts = track.kernels.start_ns
             found += bisect_left(starts, 0)
-            session = self.run.facts[track.rank.process.trace].session_ns
+            process = track.rank.process
+            facts = self.run.facts[process.trace]
+            session = facts.sessions_ns.get(process.global_pid, facts.session_ns)
             if session is not None and len(starts) and starts[0] <= session:  # else its times count from elsewhere
                 found += len(starts) - bisect_right(starts, session)
         return found

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from pytest_nsys.analysis.cutting import RunCut
 from pytest_nsys.analysis.cutting import cut as cut_out
+from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.analysis.preflight import about_uncounted
-from pytest_nsys.cli.options import MeasureOptions, measuring
+from pytest_nsys.cli.asking import stores
+from pytest_nsys.cli.options import MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import UsageMistake, one_line
 from pytest_nsys.core.model import Note
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
+from pytest_nsys.gates.assertion import GateFile, requests_of
 from pytest_nsys.gates.convention_keys import check_named
+from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
 from pytest_nsys.traces.opening import JSON, find_traces, given_twice
+from pytest_nsys.verdicts.evaluate import GateContext
+from pytest_nsys.verdicts.gate_windows import gate_windows, unheld
+from pytest_nsys.verdicts.resolving import resolved
 
 VIEWER = "https://ui.perfetto.dev"
 
@@ -26,25 +36,76 @@ VIEWER = "https://ui.perfetto.dev"
 @click.command()
 @click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write: NAME.json.gz or NAME.json.")
+@click.option("--gate", metavar="FILE", help="Write every window that this gate file judges, of every rank.")
 @measuring(without=["format", "executor"])
-def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str) -> None:
+def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str, gate: str | None) -> None:
     """Write the measured window of a run as a small trace.
 
     TRACE: files, folders or globs of one run. The cut opens in Perfetto and chrome://tracing. Commands and gates
-    read it as a trace, and with the same options measure the same values.
+    read it as a trace, and with the same options measure the same values. With --gate the gate file passes or fails
+    on the cut as it does on TRACE.
     """
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])
+    if gate is not None:
+        _cut_for_gate(gate, asked, traces, output, target)
+        return
     with asked.one_run(traces) as (captures, spec):
         (run,) = captures.runs
-        found = cut_out(run, spec, frozenset(asked.chosen(run.ranks)))
+        found = cut_out(run, [spec], frozenset(asked.chosen(run.ranks)))
         _write(output, target, packed(chrome_trace([found]), target))
-        clocks = map(Note, found.clock_lines())
-        doubts = note_lines([*asked.notes, *about_uncounted(run.measured(spec)), *clocks])
+        doubts = [*asked.notes, *about_uncounted(run.measured(spec)), *map(Note, found.clock_lines())]
     launched = sum(len(w) for one in found.ranks for w in one.windows)
     what = f"{counted(len(found.ranks), 'rank')}, {counted(launched, 'kernel')}, {spec}"
     click.echo(f"wrote {printable(output)}: {what}; open it in {VIEWER}")
-    print_notes(doubts)
+    print_notes(note_lines(doubts))
+
+
+def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], output: str, target: Path) -> None:
+    """Write what a gate file judges, and say of each assertion that cannot be judged on it as on the traces."""
+    said = {"window": asked.window, "span": asked.span, "kernels": asked.kernels, "rank": asked.ranks}
+    said |= {"convention": asked.convention, "anchor": asked.anchor}
+    for name in (name for name, value in said.items() if value):
+        raise UsageMistake(f"--gate says what is measured, of every rank: leave --{name} out")
+    if not Path(gate_file).is_file():
+        raise UsageMistake(f"--gate {printable(gate_file)}: is no file: give one gate file")
+    gate = load_gate_file(Path(gate_file))
+    with reading(None, "") as library:
+        fitting = library.fitting(traces, Path(), one_run=True) if gate.convention is None else None
+        if fitting is not None:
+            ((_, place),) = stores([gate_file], None)
+            gate = resolved(gate, lambda: fitting.convention, store=place.store)
+        convention, requests = gate.resolved_convention, requests_of(gate)
+        captures = library.one_run(traces, Path(), convention, gate.workload, requests)
+        found = gate_windows(gate, captures.runs[0])
+        content = packed(chrome_trace([found]), target)
+        with tempfile.TemporaryDirectory() as draft:
+            small = Path(draft, target.name)
+            small.write_bytes(content)
+            again = library.one_run([str(small)], Path(), convention, gate.workload)
+            lacking = list(unheld(GateContext(captures, gate), GateContext(again, gate)))
+        _write(output, target, content)
+    size = format_value(len(content), Unit.BYTES)
+    click.echo(f"wrote {printable(output)} ({size}): {_held(found)}; open it in {VIEWER}")
+    click.echo(_judged(gate, gate_file, len(lacking)))
+    notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]
+    notes += [
+        Note(f"{gate_file}:{a.location.line}: '{a.name}' cannot be judged on the cut: it {why}", True)
+        for a, why in lacking
+    ]
+    print_notes(note_lines(notes))
+
+
+def _held(found: RunCut) -> str:
+    kernels = [sum(len(w) for one in found.ranks for w in one.views[n].windows) for n in range(len(found.specs))]
+    each = (f"{counted(own, 'kernel')} ({spec})" for own, spec in zip(kernels, found.specs, strict=True))
+    return ", ".join([counted(len(found.ranks), "rank"), *each])
+
+
+def _judged(gate: GateFile, gate_file: str, unlike: int) -> str:
+    own = sum(assertion.outside is None for assertion in gate.assertions)
+    held = f"{own - unlike} of {own} assertions" if unlike else f"all {own} assertions" if own > 1 else "the assertion"
+    return f"{held} of {printable(gate_file)} judge{'s' * (own == 1)} the cut like the trace"
 
 
 def _files(values: Sequence[str]) -> list[Path]:

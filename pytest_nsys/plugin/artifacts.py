@@ -121,12 +121,12 @@ def windows_of(verdict: Verdict, head: Captures, base: Captures | None = None) -
     ranks = None if rank is None else frozenset([rank])
     spec = spec_for(head.convention, verdict.assertion)
     if base is None:
-        return [cut(head.runs[0], spec, ranks)]
+        return [cut(head.runs[0], [spec], ranks)]
     before = base.runs[0]
     known = {each.number for each in before.ranks}
     if ranks is not None and not ranks <= known:
-        return [cut(head.runs[0], spec, ranks, HEAD)]
-    return [cut(before, spec, ranks, BASE), cut(head.runs[0], spec, ranks, HEAD)]
+        return [cut(head.runs[0], [spec], ranks, HEAD)]
+    return [cut(before, [spec], ranks, BASE), cut(head.runs[0], [spec], ranks, HEAD)]
 
 
 def check_folder(shown: str, folder: Path, traces: Iterable[Path]) -> None:

@@ -16,12 +16,14 @@ import contextlib
 import gzip
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.cutting import Others, RankCut, RunCut
+from pytest_nsys.analysis.cutting import RankCut, RunCut, Some, identity
+from pytest_nsys.analysis.rank_window import StreamUse
 from pytest_nsys.analysis.timeline import exposed_parts, in_order
 from pytest_nsys.analysis.timeline_gaps import parts_of_gaps
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, NO_STAGE
@@ -37,7 +39,7 @@ from pytest_nsys.core.model import (
     Rank,
     Stream,
 )
-from pytest_nsys.core.operations import LaunchCalls
+from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
 from pytest_nsys.core.spelled_convention import spelled_convention
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
@@ -91,19 +93,23 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     convention = first.run.convention
     # Of the whole run: they tell its convention from that of runs without known libraries.
     libraries = sorted({pair for trace in first.run.traces for pair in trace.library_kernels()})
+    traces = list({one.rank.process.trace: one.facts for one in first.ranks}.values())
     cut: Json = {
         "format": FORMAT,
-        "measured": str(first.spec),
-        "whole_run": first.spec.whole_run,
-        "launched": first.spec.kernels is KernelsMode.LAUNCHED,
+        "measured": first.measured,
+        "views": [
+            {"measured": str(spec), "whole_run": spec.whole_run, "launched": spec.kernels is KernelsMode.LAUNCHED}
+            for spec in first.specs
+        ],
         "convention": convention.name,
         "fingerprint": convention.fingerprint(),
         **({} if convention == BUILT_IN.get(convention.name) else {"mapping": spelled_convention(convention)}),
         **({"copies": list(convention.copies)} if convention.copies else {}),
         **({"libraries": libraries} if libraries else {}),
-        "ranges": sorted(
-            {p for p in (convention.anchor, convention.setup_pattern, first.spec.anchor) if p is not None}
-        ),
+        "ranges": first.patterns,
+        "diagnostics": [each.told for facts in traces for each in facts.diagnostics],
+        "to_see": (traces[0].to_see_sizes, traces[0].to_see_memory, traces[0].to_see_clocks),
+        "counts_gpus": all(facts.counts_gpus for facts in traces),
         "files": len({one.rank.process.trace for one in first.ranks}),
         "processes": about,
     }
@@ -143,7 +149,8 @@ def _bases(sides: Sequence[RunCut]) -> list[int]:
 def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
     """The number of each process by place of its side and rank: head's own, and another one where two ranks share it.
 
-    A viewer takes 0 for no process.
+    A viewer takes 0 for no process. Ranks that only their order numbers have ascending ones, by which they are read
+    again in that order.
     """
     own = {(place, one.rank.number): one.rank.pid for place, side in enumerate(sides) for one in side.ranks}
     taken = {0, *own.values()}
@@ -151,6 +158,11 @@ def _process_ids(sides: Sequence[RunCut]) -> dict[tuple[int, int], int]:
     found: dict[tuple[int, int], int] = {}
     for place, pid in sorted(own.items(), key=lambda item: (-item[0][0], item[0][1])):
         found[place] = next(free) if pid in (0, *found.values()) else pid
+    read = sides[-1]
+    ordered = {(len(sides) - 1, one.rank.number): read.clocks.index(one.rank.process.clock) for one in read.ranks}
+    placed = [(clock, found[place]) for place, clock in ordered.items()]
+    if placed != sorted(placed) and all(one.rank.setup is None for one in read.ranks):
+        found |= {place: next(free) for place in ordered}
     return found
 
 
@@ -177,16 +189,19 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
         "whole_graphs": facts.whole_graphs,
         "calls": one.calls is not None,
         "copies": one.copies is not None,
-        "transfers": one.transfers is not None,
+        "transfers": any(view.transfers is not None for view in one.views),
         "memory": one.memory is not None,
         "earlier": one.memory.earlier if one.memory else 0,
         "clocks": one.sm_clocks is not None,
         "collectives": any(w.track.collectives is not None for w in one.windows),
         "threads": {str(tid): lane.thread for tid, lane in lanes if lane.thread is not None},
-        "on_gpu": one.on_gpu_ns,
-        "budget": True,
         "waits": one.waits,
-        "windows": [(w.window.start_ns, w.window.end_ns) for w in one.windows],
+        "views": [
+            {"windows": [(w.window.start_ns, w.window.end_ns) for w in view.windows], "on_gpu": view.on_gpu_ns}
+            for view in one.views
+        ],
+        "session_ns": facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
+        "last_ns": one.last_ns,
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
 
@@ -304,8 +319,8 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
     """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
     shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _windows(one), True),
-        ("exposed communication", None, _exposed(one), False),
-        ("without compute", None, _gaps(one), False),
+        ("exposed communication", None, _once(_exposed(one)), False),
+        ("without compute", None, _once(_gaps(one)), False),
         *((name, None, spans, False) for name, spans in _streams(one)),
         ("copies and memsets", None, _transfers(one), False),
         ("copies (their starts)", None, _copies(one), True),
@@ -315,6 +330,11 @@ def lanes_of(one: RankCut) -> Iterator[Lane]:
     for name, thread, spans, nested in shown:
         for lane in without_crossings(spans, nested=nested):
             yield Lane(name, lane, thread)
+
+
+def _once(spans: Iterable[Slice]) -> Iterator[Slice]:
+    """Each of the spans once: windows that are picked in two ways may be the same."""
+    return iter({(*span[:4], *span.args.items()): span for span in spans}.values())
 
 
 def _windows(one: RankCut) -> Iterator[Slice]:
@@ -362,28 +382,44 @@ def _streams(one: RankCut) -> Iterator[tuple[str, list[Slice]]]:
     """The kernels of each stream, compute first; a kernel of two windows is shown once."""
     uses = {use.stream: use for w in reversed(one.windows) for use in w.streams}
     found: dict[Stream, list[Slice]] = {stream: [] for stream in uses}
-    seen: set[int] = set()
-    for w in one.windows:
-        for i, position in enumerate(w.positions):
-            if position not in seen:
-                seen.add(position)
-                stream = w.kernels.streams[w.kernels.stream[i]]
-                facts = {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
-                recorded = (w.track.collectives or {}).get(position)
-                span = _kernel(w.track.kernels, position, w.track.launch_calls, recorded, facts)
-                found[stream].append(span)
-    track = one.windows[0].track
-    for kernels, calls, positions in one.others:
-        collectives = track.collectives if kernels is track.kernels else None
-        for position in positions:
-            recorded = (collectives or {}).get(position)
-            span = _kernel(kernels, position, calls, recorded, {"measured": False})
-            found.setdefault(kernels.streams[kernels.stream[position]], []).append(span)
+    recorded = {id(w.track.kernels): w.track.collectives or {} for w in one.windows}
+    for some, position, facts in _kernels_once(one, uses):
+        kernels = some.kernels
+        collective = recorded.get(id(kernels), {}).get(position)
+        span = _kernel(kernels, position, some.calls, collective, facts)
+        found.setdefault(kernels.streams[kernels.stream[position]], []).append(span)
     for name, use in in_order(uses.values()):
         kind = COMPUTE if use.purpose == COMPUTE else f"communication, {use.purpose}"
         yield f"{name}, {kind}", _by_time(found.pop(use.stream))
     for stream, spans in sorted(found.items()):
         yield f"stream {stream.number}, not measured", _by_time(spans)
+
+
+def _kernels_once(one: RankCut, uses: Mapping[Stream, StreamUse]) -> Iterator[tuple[Some, int, Mapping[str, Json]]]:
+    """The kernels of all windows with what they are in them, then all others, each by its place among some."""
+    shown: Counter[object] = Counter()
+    each: list[Counter[object]] = [Counter() for _ in one.views]
+    for view, own in zip(one.views, each, strict=True):
+        seen: set[int] = set()
+        for w in view.windows:
+            some = Some(w.track.kernels, w.track.launch_calls, w.positions)
+            for i, position in enumerate(w.positions):
+                if position not in seen and _is_new(identity(w.track.kernels, position), own, shown):
+                    stream = w.kernels.streams[w.kernels.stream[i]]
+                    yield some, position, {"stage": w.context(i)[0], "purpose": uses[stream].purpose}
+                seen.add(position)
+    for view, own in zip(one.views, each, strict=True):
+        for some in view.others:
+            for position in some.positions:
+                if _is_new(identity(some.kernels, position), own, shown):
+                    yield some, position, {"measured": False}
+
+
+def _is_new(what: object, own: Counter[object], shown: Counter[object]) -> bool:
+    """Whether a view has it once more than was shown of any view before."""
+    own[what] += 1
+    shown[what] = max(own[what], before := shown[what])
+    return shown[what] > before
 
 
 def _by_time(spans: Iterable[Slice]) -> list[Slice]:
@@ -422,9 +458,9 @@ def _name(kernels: Kernels, i: int) -> str:
 
 def _calls(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
     """The calls of each thread; those that launched kernels by their time."""
-    shown = [Others(w.track.kernels, w.track.launch_calls, w.positions) for w in one.windows]
+    shown = [Some(w.track.kernels, w.track.launch_calls, w.positions) for w in one.windows]
     waiting: dict[int, tuple[int, int, int]] = {}
-    for kernels, launch, positions in (*shown, *one.others):
+    for kernels, launch, positions in (*shown, *(some for view in one.views for some in view.others)):
         for i in positions:
             waiting.setdefault(launch.start_ns[i], (kernels.correlation[i], launch.end_ns[i], launch.thread[i]))
     waiting.pop(NO_LAUNCH, None)
@@ -451,13 +487,18 @@ def _copies(one: RankCut) -> Iterator[Slice]:
 
 def _transfers(one: RankCut) -> Iterator[Slice]:
     """The copies and memsets that ran in the windows, in their whole length."""
-    some = NO_KERNELS if one.transfers is None else one.transfers
-    for i in range(len(some)):
-        place, correlation = some.streams[some.stream[i]], some.correlation[i]
-        args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
-        args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
-        args |= _launch(one.transfer_calls, i)
-        yield Slice(some.start_ns[i], some.end_ns[i], TRANSFER, _name(some, i), args)
+    shown: Counter[object] = Counter()
+    for view in one.views:
+        own: Counter[object] = Counter()
+        some, calls, positions = view.transfers or Some(NO_KERNELS, NO_CALLS, ())
+        for i in positions:
+            if not _is_new((identity(some, i), _name(some, i)), own, shown):
+                continue
+            place, correlation = some.streams[some.stream[i]], some.correlation[i]
+            args: dict[str, Json] = {"device": place.device, "context": place.context, "stream": place.number}
+            args |= {"correlation": correlation} if correlation != NO_LAUNCH else {}
+            args |= _launch(calls, i)
+            yield Slice(some.start_ns[i], some.end_ns[i], TRANSFER, _name(some, i), args)
 
 
 def _threads(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:

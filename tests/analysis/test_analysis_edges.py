@@ -22,7 +22,7 @@ from pytest_nsys.analysis.timeline import _Bar, _together
 from pytest_nsys.core.model import NO_KERNELS, NO_LAUNCH, Range, Row
 from pytest_nsys.core.workload import Parallel, TwoStages, Workload
 from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.traces.chrome.cut_process import CutRank
+from pytest_nsys.traces.chrome.cut_process import RankView
 from tests.support.commands import run
 from tests.support.measure import STEP
 from tests.support.windows import track_of
@@ -149,9 +149,9 @@ def test_a_pattern_that_matches_ranges_of_another_shape_is_left_out() -> None:
 
 
 def test_a_cut_holds_what_lies_in_windows_that_touch_or_all_of_them() -> None:
-    some: Any = SimpleNamespace(about=SimpleNamespace(windows=[(20, 30), (0, 10), (10, 15), (2, 5)]))
+    some = RankView([(20, 30), (0, 10), (10, 15), (2, 5)], None)
     inside, outside = ((0, 15), (3, 12), (20, 30), (22, 25), (0, 30)), ((0, 16), (14, 21), (0, 29), (19, 30), (20, 31))
-    assert [CutRank.holds(some, span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
+    assert [some.holds(span) for span in (*inside, *outside)] == [True] * 5 + [False] * 5
 
 
 @pytest.mark.parametrize(

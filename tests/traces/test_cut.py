@@ -276,28 +276,6 @@ def test_it_says_that_a_wait_leads_out_of_it(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cut_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
-    trace = nsys(tmp_path)
-    known = measured(trace, "pithtrain")[0]
-    found = measured(changed(cut(trace), _as_before_the_budget), "pithtrain")[0]
-    lacking = {name for name, rows in found.items() if rows != known[name]}
-    assert lacking == {"held back", *_STANDS_ON_LAUNCHES}
-    assert {found[name] for name in _STANDS_ON_LAUNCHES} == {
-        "is a cut (window median, kernels contained) that an earlier version wrote, without the ends of launches, the "
-        "waits of streams and what followed its window: cut it again from its trace"
-    }
-
-
-_STANDS_ON_LAUNCHES = {
-    *("launch_starved_ns", "blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
-}
-
-
-def _as_before_the_budget(root: dict[str, Any]) -> None:
-    for process in _processes(root):
-        del process["budget"], process["waits"]
-
-
 # What a viewer shows
 
 
@@ -747,7 +725,7 @@ def test_a_cut_that_was_changed_is_one_line(edit: Callable[[dict[str, Any]], obj
 
 
 def test_a_cut_of_another_format_is_one_line(tmp_path: Path) -> None:
-    window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=3))
+    window = changed(cut(write_trace(tmp_path / "run.sqlite")), lambda root: root["pytestNsysCut"].update(format=2))
     assert "was cut by another version of pytest-nsys" in run("overlap", window).stderr
 
 

@@ -1,4 +1,4 @@
-"""Reading a window that ``pytest-nsys cut`` wrote: ranks, kernels, launches, ranges and calls are those of its trace.
+"""Reading windows that ``pytest-nsys cut`` wrote: ranks, kernels, launches, ranges and calls are those of its trace.
 
 The file is Chrome's JSON of some megabytes, one process for each rank. What no event shows stands under ``CUT``: who
 the ranks are, the anchors elsewhere in the run, the clock. Where it holds a base and a head, head is read.
@@ -21,6 +21,7 @@ from pytest_nsys.core.model import (
     Api,
     Collective,
     Copy,
+    Diagnostic,
     Interval,
     Kernels,
     Lane,
@@ -32,13 +33,13 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
 from pytest_nsys.core.words import counted, printable
-from pytest_nsys.traces.chrome.cut_process import About, CutEvent, CutRank
+from pytest_nsys.traces.chrome.cut_process import About, AboutView, CutEvent, CutRank, RankView
 from pytest_nsys.traces.chrome.json_stream import EventStream
 
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 2
+FORMAT = 3
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
@@ -89,19 +90,25 @@ class CutTrace:
     def facts(self) -> TraceFacts:
         """What the trace said of its profiler and GPUs, and that this is no whole trace."""
         about, told = self.about, [rank.about for rank in self._ranks.values()]
+        sizes, memory, clocks = about.to_see
         both = "; it holds base and head, and head is read" if {p.side for p in about.processes} > {HEAD} else ""
         return TraceFacts(
             profiler_version=next((p.profiler for p in told if p.profiler is not None), None),
             gpus={(p.pid, device): model for p in told for device, model in p.gpus.items()},
             models=sorted({model for p in told for model in p.models}),
             whole_graphs=max((p.whole_graphs for p in told), default=0),
-            diagnostics=(),
+            diagnostics=[Diagnostic(text, text) for text in about.diagnostics],
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
+            counts_gpus=about.counts_gpus,
+            sessions_ns={pid: s for pid, r in self._ranks.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
             zeros_ns={p.clock: p.zero_ns for p in told if p.zero_ns is not None and p.zero_ns in SINCE_1970},
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
+            to_see_sizes=sizes,
+            to_see_memory=memory,
+            to_see_clocks=clocks,
         )
 
     def _lost(self) -> Iterator[str]:
@@ -122,7 +129,10 @@ class CutTrace:
         return any(getattr(rank.about, what) for rank in self._ranks.values())
 
     def setups(self) -> Mapping[int, Setup]:
-        """Every rank by its number, also where the trace had none."""
+        """Every rank by its number, also where the trace had none; nothing where their order alone says as much."""
+        ranks = [self._ranks[lane.global_pid].about for lane in self.lanes()]
+        if all(rank.setup is None for rank in ranks) and [rank.rank for rank in ranks] == [*range(len(self._ranks))]:
+            return {}
         return self._of_all(lambda rank: rank.setups())
 
     def has_kernels(self) -> bool:
@@ -142,8 +152,9 @@ class CutTrace:
         return frozenset()
 
     def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """All of them: a cut keeps the kernels of its window alone, and says nothing of later ones."""
-        return set(moments)
+        """All of them, but where the last kernel of the run is known: a cut keeps those of its windows alone."""
+        last = {lane: self._ranks[lane.global_pid].about.last_ns for lane in moments}
+        return {lane for lane, moment in moments.items() if (end := last[lane]) is None or end > moment}
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
         """The anchors and setup labels of the run.
@@ -172,7 +183,7 @@ class CutTrace:
         Raises NothingMeasured where more is asked for than the file holds: that would be another number.
         """
         about = self.about
-        if None in spans.values() and not about.whole_run:
+        if None in spans.values() and not self._whole_run:
             raise NothingMeasured(
                 f"{self.path}: is a cut ({about.measured}), and this needs the whole run: measure it on the trace"
             )
@@ -184,20 +195,17 @@ class CutTrace:
         self._check_held(spans, launched=True)
         return self._of_all(lambda rank: rank.kernels_launched(spans))
 
+    @property
+    def _whole_run(self) -> bool:
+        return any(view.whole_run for view in self.about.views)
+
     def _check_held(self, spans: Mapping[Lane, Interval | None], *, launched: bool) -> None:
-        """Of windows of launches also the kernels are here that ran while theirs did."""
-        about = self.about
-        if about.whole_run:
-            return
-        for lane, span in spans.items():
+        for lane, span in spans.items() if not self._whole_run else ():
             rank = self._ranks.get(lane.global_pid)
-            if rank is None or span is None or (about.launched and not launched and span == rank.about.on_gpu):
-                continue
-            if not launched and rank.follows(span):
-                continue
-            if about.launched is not launched or not rank.holds(span):
+            views = () if rank is None else zip(self.about.views, rank.about.views, strict=True)
+            if span is None or not any(_holds(how, view, span, launched=launched) for how, view in views):
                 raise NothingMeasured(
-                    f"{self.path}: is a cut ({about.measured}), and does not hold all kernels of this window: "
+                    f"{self.path}: is a cut ({self.about.measured}), and does not hold all kernels of this window: "
                     "measure the same window, span and kernels, or measure on the trace"
                 )
 
@@ -207,12 +215,7 @@ class CutTrace:
         return {lane: launches for found in each for lane, launches in found.items()}
 
     def launch_calls(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, LaunchCalls]:
-        """The call that launched each kernel. Raises NothingMeasured where the cut has only their starts."""
-        if not all(self._ranks[lane.global_pid].about.budget for lane in kernels):
-            raise NothingMeasured(
-                f"{self.path}: is a cut ({self.about.measured}) that an earlier version wrote, without the ends of "
-                f"launches, the waits of streams and what followed its window: {AGAIN}"
-            )
+        """The call that launched each kernel."""
         each = [self._ranks[lane.global_pid].launch_calls({lane: some}) for lane, some in kernels.items()]
         return {lane: calls for found in each for lane, calls in found.items()}
 
@@ -258,3 +261,10 @@ class CutTrace:
     def collectives(self, kernels: Mapping[Lane, Kernels]) -> Mapping[Lane, Sequence[Collective | None]] | None:
         """For each kernel what its trace recorded of it as a collective; None where that records no sizes."""
         return self._of_all(lambda rank: rank.collectives(kernels)) if self._recorded("collectives") else None
+
+
+def _holds(how: AboutView, view: RankView, span: Interval, *, launched: bool) -> bool:
+    """Whether all kernels of a span are here: of windows of launches also those that ran while theirs did."""
+    if how.launched and not launched and span == view.on_gpu:
+        return True
+    return (not launched and view.follows(span)) or (how.launched is launched and view.holds(span))

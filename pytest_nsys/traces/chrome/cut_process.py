@@ -102,8 +102,33 @@ class SaidSetup(msgspec.Struct, frozen=True):
     sequence_length: int | None
 
 
+class AboutView(msgspec.Struct, frozen=True):
+    """How windows were picked, in words. ``launched``: their kernels by their launches."""
+
+    measured: str
+    whole_run: bool
+    launched: bool
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """The windows of one rank that were picked in one way. ``on_gpu``: all kernels of that time are here, too."""
+
+    windows: list[Interval]
+    on_gpu: Interval | None
+
+    def holds(self, span: Interval) -> bool:
+        """Whether all picked of the span is here: it lies in the windows, or goes from the first to the last."""
+        merged = united(self.windows)
+        hull = merged[0][0], merged[-1][1]
+        return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
+
+    def follows(self, span: Interval) -> bool:
+        """Whether the span begins where the windows end: what is here of it is what a window needs."""
+        return span[0] == (self.on_gpu[1] if self.on_gpu is not None else max(end for _, end in self.windows))
+
+
 class AboutRank(msgspec.Struct, frozen=True):
-    """What the file says of one rank."""
+    """What the file says of one rank. ``views`` are in the order of those of the file."""
 
     pid: int
     side: str
@@ -119,31 +144,34 @@ class AboutRank(msgspec.Struct, frozen=True):
     copies: bool
     collectives: bool
     threads: dict[int, int]
-    on_gpu: Interval | None
-    windows: list[Interval]
+    views: list[RankView]
     anchors: list[tuple[int, int | None, int, str]]
-    transfers: bool = False
-    memory: bool = False
-    earlier: int = 0
-    clocks: bool = False
-    budget: bool = False
-    """Whether ends of launches, waits, and what ran until compute came next are here."""
-    waits: list[StreamWait] | None = None
-    zero_ns: int | None = None
-    tie: Tie | None = None
+    transfers: bool
+    memory: bool
+    earlier: int
+    clocks: bool
+    waits: list[StreamWait] | None
+    zero_ns: int | None
+    tie: Tie | None
+    session_ns: int | None
+    last_ns: int | None
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the file says of itself."""
+    """What the file says of itself. ``diagnostics`` are what the profiler told, ``to_see`` how to capture the sizes of
+    collectives, what is allocated, the clock of the SMs.
+    """
 
     measured: str
-    whole_run: bool
-    launched: bool
+    views: list[AboutView]
     convention: str
     fingerprint: str
     ranges: list[str]
     files: int
     processes: list[AboutRank]
+    diagnostics: list[str]
+    counts_gpus: bool
+    to_see: tuple[str, str, str]
     copies: list[str] = []
     libraries: list[tuple[str, str]] = []
     mapping: dict[str, Any] | None = None
@@ -275,7 +303,7 @@ class CutRank(Kineto):
     def memory(self) -> Mapping[Lane, Memory]:
         """What the rank had allocated in the windows."""
         levels = Series.of(self.content.counters[MEMORY])
-        return {Lane(self.content.global_pid, None): Memory(levels, self.about.earlier)}
+        return {lane: Memory(levels, self.about.earlier) for lane in self.lanes()[:1]}
 
     def sm_clocks(self, spans: Mapping[Lane, Interval | None]) -> Mapping[Lane, Series]:
         """Samples of the SM clock in the windows."""
@@ -293,17 +321,6 @@ class CutRank(Kineto):
             for lane, some in kernels.items()
             if lane.global_pid == self.content.global_pid
         }
-
-    def holds(self, span: Interval) -> bool:
-        """Whether all kernels of the span are here: it lies in the windows, or goes from the first to the last."""
-        merged = united(self.about.windows)
-        hull = merged[0][0], merged[-1][1]
-        return span == hull or any(start <= span[0] and span[1] <= end for start, end in merged)
-
-    def follows(self, span: Interval) -> bool:
-        """Whether the span begins where the windows end: what is here of it is what a window needs."""
-        ends = self.about.on_gpu[1] if self.about.on_gpu is not None else max(end for _, end in self.about.windows)
-        return self.about.budget and span[0] == ends
 
 
 def _named(kernels: Kernels, name: int) -> Kernels:

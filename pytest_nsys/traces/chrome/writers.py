@@ -65,7 +65,8 @@ def _of_a_cut(path: Path) -> Usual:
             f"{path}: is a cut under a convention that is not built in ('{printable(cut.convention, 60)}'): name the "
             "file that has it, --convention FILE"
         )
-    return Usual(convention, certain=True, whole_run=cut.whole_run and not any(one.anchors for one in cut.processes))
+    whole_run = all(view.whole_run for view in cut.views) and not any(one.anchors for one in cut.processes)
+    return Usual(convention, certain=True, whole_run=whole_run)
 
 
 def _kept(mapping: object) -> Convention | None:

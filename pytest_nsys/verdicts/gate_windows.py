@@ -1,0 +1,70 @@
+"""Which windows does a gate file look at? All of them, of every rank, as one cut that is judged as the trace is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pytest_nsys.analysis.cutting import RunCut, cut
+from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
+from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
+from pytest_nsys.verdicts.evaluate import GateContext
+
+
+def gate_windows(gate: GateFile, run: Run) -> RunCut:
+    """The windows of all ranks for the assertions of a gate file; of a spec that has none in the run there are none.
+
+    Raises NothingMeasured where that leaves nothing, UsageMistake where nothing is judged on a trace.
+    """
+    held: dict[WindowSpec, None] = {}
+    lost: NothingMeasured | None = None
+    for spec in dict.fromkeys(spec_for(gate.resolved_convention, a) for a in gate.assertions if a.outside is None):
+        try:
+            run.measured(spec).filled()
+            held[spec] = None
+        except NothingMeasured as error:
+            lost = lost or error
+    if not held:
+        raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so that there is nothing to cut")
+    stages = gate.workload.pipeline
+    named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
+    return cut(run, list(held), named=named)
+
+
+class Unheld(NamedTuple):
+    """An assertion that has rows in a trace and none in its cut, and why."""
+
+    assertion: Assertion
+    why: str
+
+
+def unheld(trace: GateContext, small: GateContext) -> Iterator[Unheld]:
+    """The assertions that cannot be judged on a cut, though they can on its trace.
+
+    Raises TraceError where one would be judged by other rows.
+    """
+    for assertion in trace.gate.assertions:
+        if assertion.outside is not None:
+            continue
+        there, here = _rows(assertion, trace), _rows(assertion, small)
+        if isinstance(there, Table) and isinstance(here, NsysError):
+            yield Unheld(assertion, str(here).removeprefix(f"{small.captures.runs[0].path}: "))
+        elif _told(there) != _told(here):
+            raise TraceError(
+                f"{assertion.location.at_line}: '{assertion.name}' has other rows in a cut of these traces, where GPUs "
+                "of one process are apart: judge it on the traces"
+            )
+
+
+def _rows(assertion: Assertion, context: GateContext) -> Table | NsysError:
+    try:
+        return context.measure(assertion)
+    except NsysError as error:
+        return error
+
+
+def _told(found: Table | NsysError) -> object:
+    return type(found) if isinstance(found, NsysError) else (found.rows, found.missing, found.unseen)

@@ -1,0 +1,285 @@
+"""Is a gate file judged on the cut of its windows as on the trace, whatever it says, and is what cannot be told so?"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pytest_nsys.analysis.capture_cache import CaptureCache
+from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.model import KernelsMode, Span
+from pytest_nsys.gates.assertion import GateFile
+from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.verdicts.evaluate import GateContext, evaluate
+from pytest_nsys.verdicts.references import OtherRun
+from tests.analysis.test_quality import session
+from tests.support.chrome import chrome
+from tests.support.commands import run
+from tests.support.gates import ANCHOR, MS, Project
+from tests.support.samples.formats import write_step
+from tests.support.samples.odd_rows import diagnostic
+from tests.traces.test_cut import OF_THE_RUN, jax, kineto, measured, nsys
+from tests.verdicts.test_parity import CONVENTION, SHAPE, SLOWER, STATED
+
+WINDOWS = ("median", "first", "last", "0", "4", "steady", "run", "layer00.stage%", "%stage2_f")
+HOW = {"span": Span, "kernels": KernelsMode}
+AMOUNTS = {
+    Unit.NS: "200us",
+    Unit.RATIO: "70%",
+    Unit.COUNT: "3",
+    Unit.NUMBER: "0.5",
+    Unit.BYTES: "1MB",
+    Unit.MEMORY: "1GiB",
+    Unit.GB_PER_S: "1GB/s",
+    Unit.MHZ: "1500MHz",
+}
+
+
+def sentence(random: Random, number: int) -> str:
+    """An assertion of any metric that is held, on any window."""
+    metric = METRICS[random.choice([name for name in METRICS if name not in OF_THE_RUN])]
+    said: dict[str, Any] = {"id": f"s{number}", "metric": metric.name, "window": random.choice(WINDOWS)}
+    said |= {name: str(random.choice([*kind])) for name, kind in HOW.items() if random.random() < 0.5}
+    if metric.unit is Unit.HASH:
+        return json.dumps({**said, "require": "== baseline"})
+    if metric.dimensions and random.random() < 0.3:
+        said |= {"across": {random.choice(metric.dimensions): random.choice(["max", "median", "p90", "sum"])}}
+    amount = AMOUNTS.get(Unit(metric.unit), f"1 {metric.unit}")
+    higher, lower = (metric.better != other for other in ("lower", "higher"))
+    limits = [f">= {amount}", ">= baseline - 2%"] * higher + [f"<= {amount}", "<= baseline + 5%"] * lower
+    return json.dumps({**said, "require": random.choice(limits)})
+
+
+def told(gate: GateFile, now: Path, base: Path) -> dict[str, Any]:
+    """What is decided of each assertion, and why; the key of the run. Paths are left out."""
+    found: dict[str, Any] = {}
+    with closing(CaptureCache()) as cache:
+        convention = gate.resolved_convention
+        runs = [cache.captures([str(path)], Path(), convention, gate.workload) for path in (now, base)]
+        context = GateContext(runs[0], gate, OtherRun(runs[0], gate, runs[1]))
+        for each in gate.assertions:
+            try:
+                verdict = evaluate(each, context)
+            except NsysError as error:
+                found[each.name] = type(error)
+                continue
+            found[each.name] = (
+                *(verdict.outcome, re.sub(r"/\S+", "", verdict.message), verdict.rows, verdict.measured_as),
+                *([used.window for used in verdict.windows], verdict.causes, verdict.restated, verdict.cautions),
+            )
+        found["the run"] = runs[0].identity(gate.run)
+    return found
+
+
+def small(gate: Path, trace: Path, name: str) -> Path:
+    target = gate.parent / f"{name}.json.gz"
+    said = run("cut", trace, "--gate", gate, "-o", target, code=0).output
+    assert "warning: " not in said
+    return target
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One step, good and with a regression, as files of four ranks by nsys and by torch.profiler."""
+    folder = tmp_path_factory.mktemp("steps")
+    for form in ("nsys", "kineto"):
+        write_step(folder / form, form, SHAPE)
+        write_step(folder / f"slower-{form}", form, SHAPE, SLOWER)
+    return folder
+
+
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: Path) -> None:
+    random = Random(seed)
+    sentences = [sentence(random, number) for number in range(10)]
+    path = tmp_path / "any.nsys.yaml"
+    path.write_text("version: 1\n" + CONVENTION + STATED + "assertions:\n  - " + "\n  - ".join(sentences) + "\n")
+    gate = load_gate_file(path)
+    now, base = small(path, steps / f"slower-{form}", "now"), small(path, steps / form, "base")
+    assert told(gate, now, base) == told(gate, steps / f"slower-{form}", steps / form)
+
+
+# -- every metric, in windows that are picked in every way at once
+
+FORMATS = {"pithtrain": nsys, "kineto": kineto, "jax": jax}
+WAYS: tuple[dict[str, str], ...] = (
+    {},
+    {"kernels": "launched"},
+    {"window": "first", "kernels": "clipped"},
+    {"window": "5", "kernels": "contained"},
+    {"span": "period", "kernels": "contained"},
+    {"window": "layer00.stage%", "kernels": "launched"},
+    {"window": "steady"},
+)
+
+
+@pytest.mark.parametrize("convention", FORMATS)
+def test_every_metric_of_every_window(convention: str, tmp_path: Path) -> None:
+    """Memory, clocks, copies, ranges of several threads, and times that no float holds are in these."""
+    trace = FORMATS[convention](tmp_path)
+    each = [json.dumps({"id": f"n{n}", **how, "assert": "busy_ns > 0ns"}) for n, how in enumerate(WAYS)]
+    path = tmp_path / "gate.nsys.yaml"
+    path.write_text(f"version: 1\nconvention: {convention}\nassertions:\n  - " + "\n  - ".join(each) + "\n")
+    window = small(path, trace, "windows")
+    for how in WAYS:
+        assert measured(window, convention, **how) == measured(trace, convention, **how), how
+    chrome(window)
+    assert "does not hold all kernels" in run("overlap", window, "--window=last", code=3).stderr
+    again = tmp_path / "again" / "windows.json.gz"
+    again.parent.mkdir()
+    run("cut", window, "--gate", path, "-o", again, code=0)
+    one, other = (json.loads(gzip.decompress(path.read_bytes())) for path in (window, again))
+    assert other["traceEvents"] == one["traceEvents"]
+
+
+# -- what is wrong with the trace, and what a cut cannot hold
+
+
+def verdicts(project: Project, *traces: str) -> list[dict[str, tuple[str, str]]]:
+    """By trace, of each assertion its outcome and its text without paths and notes."""
+    each = [project.judged(trace).items() for trace in traces]
+    return [{name: (c.state, re.sub(r"\n  note: .*|\S*[/.]\S*", "", c.text)) for name, c in own} for own in each]
+
+
+def test_doubts_of_the_run_survive(project: Project) -> None:
+    """Events that were lost anywhere, kernels that end before the anchors do: green on neither."""
+
+    def lost(trace: TraceBuilder, _: list[Process]) -> None:
+        diagnostic(trace, 2, "10 CUDA events were dropped at host.local")
+
+    def idle(_: TraceBuilder, processes: list[Process]) -> None:
+        for process, number in product(processes, range(5, 12)):
+            process.range(ANCHOR.format(number), 20 * MS * number, 20 * MS * number + 15 * MS)
+
+    project.trace("lost.sqlite", edit=lost)
+    project.trace("idle.sqlite", edit=idle)
+    gate = project.gate("convention: pithtrain\nwindow: first\nassertions:\n  - exposed_ns <= 300us")
+    for name, why in (("lost", "events were dropped"), ("idle", "anchors begin after its last kernel")):
+        run("cut", project.root / f"{name}.sqlite", "--gate", gate, "-o", project.root / f"{name}.json.gz", code=0)
+        there, here = verdicts(project, f"{name}.sqlite", f"{name}.json.gz")
+        assert here == there
+        assert why in here["exposed_ns <= 300us"][1]
+    assert b"host.local" not in gzip.decompress((project.root / "lost.json.gz").read_bytes())
+
+
+def test_kernels_outside_of_the_session_of_their_file(project: Project) -> None:
+    """Of two files, each with a session of its own, one ends before its kernels do."""
+    for rank, length_ms in enumerate((200, 45)):
+        label = f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048"
+        project.trace(f"run/{rank}.sqlite", ranks=1, label=label, edit=session(length_ms * MS))
+    gate = project.gate("convention: pithtrain\nassertions:\n  - exposed_ns <= 300us")
+    run("cut", project.root / "run", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    there, here = verdicts(project, "run", "windows.json.gz")
+    assert here == there
+    assert "2 kernels around the windows start outside the profiler's session" in here["exposed_ns <= 300us"][1]
+
+
+def test_gpus_that_no_trace_holds(project: Project) -> None:
+    """Nothing in a trace of JAX names a rank: the gate file states how many there are."""
+    jax(project.root)
+    gate = project.gate("convention: jax\nrun: {world: 4}\nassertions:\n  - busy_ns > 0ns")
+    run("cut", project.root / "host.trace.json.gz", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    there, here = verdicts(project, "host.trace.json.gz", "windows.json.gz")
+    assert here == there
+    assert "2 of 4 GPUs are missing" in here["busy_ns > 0ns"][1]
+
+
+def test_what_needs_the_whole_run_is_told_and_is_an_error(project: Project) -> None:
+    project.trace()
+    gate = project.gate("- exposed_ns <= 300us\n- overlap_tax_ns <= 1ms\n- {id: tax of all, assert: busy_ns > 1ns}")
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    assert said.stdout.splitlines()[1] == f"2 of 3 assertions of {gate} judge the cut like the trace"
+    (line,) = [line for line in said.stderr.splitlines() if line.startswith("warning: ")]
+    assert line == (
+        f"warning: {gate}:4: 'overlap_tax_ns <= 1ms' cannot be judged on the cut: it is a cut (window median, kernels "
+        "contained), and this needs the whole run: measure it on the trace"
+    )
+    assert [case.state for case in project.judged("windows.json.gz").values()] == ["passed", "error", "passed"]
+    gate.write_text(gate.read_text() + "- {id: all, assert: busy_ns > 1ns, window: run}\n")
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    assert "warning: " not in said.stderr  # now it holds the whole run
+    assert verdicts(project, "windows.json.gz") == verdicts(project, "run.sqlite")
+
+
+def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> None:
+    project.trace()
+    gate = project.gate("- exposed_ns <= 300us\n- {id: far, assert: exposed_ns <= 300us, window: '99'}")
+    run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "windows.json.gz", code=0)
+    there, here = verdicts(project, "run.sqlite", "windows.json.gz")
+    assert here == there
+    assert here["far"][0] == "error"
+    gate.write_text("version: 1\nassertions:\n  - {id: far, assert: exposed_ns <= 300us, window: '99'}\n")
+    said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "other.json.gz", code=3)
+    assert said.stderr.endswith("there is no anchor 99: 5 anchors, from 0 on\n")
+    assert not (project.root / "other.json.gz").exists()
+
+
+def test_what_would_have_other_rows_is_not_cut(tmp_path: Path) -> None:
+    """A kernel of one GPU held back another GPU of its process, and each GPU of a cut is a process of its own."""
+    trace = TraceBuilder()
+    gpu = trace.process()
+    gpu.range("step", 0, 9_000)
+    for device in range(2):
+        gpu.kernel("gemm", 1_000, 2_000 + 900 * device, device=device, context=1 + device, launch_ns=100 + device)
+    gpu.stream_wait(300, gpu.event_record(200, context=2), context=1)
+    gpu.kernel("gelu", 3_000, 4_000, device=0, context=1, launch_ns=400)
+    gate = tmp_path / "gate.nsys.yaml"
+    gate.write_text(
+        "version: 1\nconvention: {extends: generic, anchor: step, kernels: clipped}\nquality: {anchors: off}\n"
+        "assertions:\n  - busy_ns > 0ns\n  - blocking_ns <= 1ms\n"
+    )
+    target = tmp_path / "cut" / "windows.json.gz"
+    target.parent.mkdir()
+    said = run("cut", trace.write(tmp_path / "run.sqlite"), "--gate", gate, "-o", target, code=2).output
+    assert f"{gate}:6: 'blocking_ns <= 1ms' has other rows in a cut of these traces" in said
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--gate", "gate.nsys.yaml", "--window", "first"],
+            "--gate says what is measured, of every rank: leave --window",
+        ),
+        (["--gate", "gate.nsys.yaml", "--rank", "1"], "--gate says what is measured, of every rank: leave --rank out"),
+        (["--gate", "none.nsys.yaml"], "--gate none.nsys.yaml: is no file: give one gate file"),
+        (["--gate", "."], "--gate .: is no file: give one gate file"),
+        (["--gate", "bad.nsys.yaml"], "bad.nsys.yaml:3:3: unknown metric 'exposd_ns' (did you mean 'exposed_ns'?)"),
+        (["--gate", "beside.nsys.yaml"], "no assertion judges a trace, so that there is nothing to cut"),
+    ],
+)
+def test_mistakes(project: Project, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str) -> None:
+    monkeypatch.chdir(project.root)
+    project.trace()
+    project.gate("- exposed_ns <= 300us")
+    project.gate("- exposd_ns <= 300us", "bad.nsys.yaml")
+    project.gate("- measured mfu >= 40%", "beside.nsys.yaml")
+    assert said in run("cut", "run.sqlite", "-o", "windows.json.gz", *options, code=2).stderr
+    assert not Path("windows.json.gz").exists()
+
+
+def test_a_gate_file_of_auto_is_read_under_what_is_found(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    project.gate("- exposed_ns <= baseline + 50us")
+    project.trace()
+    said = run("cut", "run.sqlite", "--gate", "gate.nsys.yaml", "-o", "windows.json.gz", code=0)
+    assert said.stderr == "note: convention pithtrain, anchor 'forward chunk%backward chunk%' (found in the trace)\n"
+    assert said.stdout.splitlines()[1] == "the assertion of gate.nsys.yaml judges the cut like the trace"
+    project.refresh("--nsys-trace=run.sqlite")
+    (path,) = project.baselines()
+    project.pytest("--nsys-trace=windows.json.gz", code=0)
+    (project.root / "baselines" / path).unlink()
+    project.refresh("--nsys-trace=windows.json.gz")
+    assert [*project.baselines()] == [path]  # the key is the same
