@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.fixtures import NsysGate
 
 GATE_SUFFIX = ".nsys.yaml"
-TRACE_SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_trace.json", ".pt.trace.json", ".json.gz")
+TRACE_SUFFIXES = (
+    *(".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", "_results.db"),
+    *("_trace.json", ".pt.trace.json", ".json.gz"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

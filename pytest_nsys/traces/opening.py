@@ -16,6 +16,7 @@ import glob
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ from pytest_nsys.core.words import printable
 from pytest_nsys.traces.gpu_log import ENDING as GPU_LOG
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.recorded import RecordedTrace
+from pytest_nsys.traces.sqlite_file import SqliteFile
 
 if TYPE_CHECKING:
     from pytest_nsys.traces.chrome.writers import Usual
@@ -85,6 +87,8 @@ def _same_bytes(first: Path, second: Path) -> bool:
 JSON = (".json", ".json.gz")
 """Only those count in which a profiler's marks are: other JSON lies beside traces."""
 XPLANE = ".xplane.pb"
+ROCPD, RESULTS, ROCPD_TABLES = ".db", "_results.db", "rocpd_"
+"""How rocprofv3 ends its databases' names, and begins those of their tables; other databases lie beside traces, too."""
 ITERATION = re.compile(r"iteration_(\d+)")
 PROFILE = re.compile(r"\d{4}(_\d\d){5}.*")
 """How JAX names the folder of a profile: by the second in which it began."""
@@ -100,9 +104,9 @@ def by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    """The traces directly in a folder: files of the suffixes, and JSON that a profiler wrote."""
+    """The traces directly in a folder: files of the suffixes, and JSON and databases that a profiler wrote."""
     files = sorted((path for path in folder.iterdir() if path.is_file()), key=by_number)
-    found = [path for path in files if path.suffix in suffixes or _is_json_trace(path)]
+    found = [path for path in files if path.suffix in suffixes or _is_json_trace(path) or _is_rocpd(path)]
     return [path for path in found if path.name not in PERFETTO] or found
 
 
@@ -133,6 +137,11 @@ def split_profile(folder: Path) -> list[Path]:
     if twice := given_twice([[path] for path in found]):
         raise UsageMistake(f"{twice.first} and {twice.second} are the same trace: one process would count twice")
     return sorted(found, key=lambda path: (by_number(Path(path.name)), by_number(path)))
+
+
+def of_hosts(folder: Path) -> list[Path]:
+    """The databases of rocprofv3 in ``HOST/``, as it puts them below the folder that it is given."""
+    return [path for path in sorted(folder.glob(f"*/*{RESULTS}"), key=by_number) if _is_rocpd(path)]
 
 
 def check_xplanes(folder: Path) -> None:
@@ -186,6 +195,31 @@ def _raw_stream(path: Path) -> Trace:
     return raw_stream(path)
 
 
+def _sqlite(path: Path) -> Trace:
+    """The names of its tables tell which profiler wrote it."""
+    file = SqliteFile(path, again="profile again") if path.suffix == ROCPD else SqliteFile(path)
+    if not _has_rocpd(file):
+        return NsysSqlite(path, file)
+    from pytest_nsys.traces.rocpd.database import Rocpd  # gates on exports of nsys do not pay for it
+
+    return Rocpd(path, file)
+
+
+def _has_rocpd(file: SqliteFile) -> bool:
+    return any(name.startswith(ROCPD_TABLES) for name in file.tables)
+
+
+def _is_rocpd(path: Path) -> bool:
+    """Whether rocprofv3 wrote the file; one that is called as if and cannot be read fails where it is opened."""
+    if path.suffix != ROCPD:
+        return False
+    try:
+        with closing(SqliteFile(path)) as file:
+            return _has_rocpd(file)
+    except TraceError:
+        return path.name.endswith(RESULTS)
+
+
 def _json(path: Path) -> Trace:
     from pytest_nsys.traces.chrome.writers import open_json  # gates on exports of nsys do not pay for it
 
@@ -197,9 +231,9 @@ def _xplane(path: Path) -> Trace:
 
 
 READERS: Mapping[str, Callable[[Path], Trace]] = {
-    ".sqlite": NsysSqlite,
-    ".sqlite3": NsysSqlite,
-    ".db": NsysSqlite,
+    ".sqlite": _sqlite,
+    ".sqlite3": _sqlite,
+    ROCPD: _sqlite,
     ".nsys-rep": _report,
     ".qdrep": _report,
     ".qdstrm": _raw_stream,
@@ -244,7 +278,7 @@ def _find(value: str, path: Path) -> tuple[Path, ...]:
         return (path,)
     if path.is_dir():
         found = [*traces_in(path, IN_FOLDERS), *filter(is_parquet, sorted(path.iterdir()))] or the_iteration(path)
-        found = found or split_profile(path)
+        found = found or split_profile(path) or of_hosts(path)
         if not found:
             raise UsageMistake(f"{path}: {_why_no_traces(path)}")
         check_xplanes(path)
@@ -291,7 +325,7 @@ def _why_no_traces(folder: Path) -> str:
     inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and any(p.glob("*.sqlite"))]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
-    return "holds no trace (*.sqlite, *.json, *.json.gz)"
+    return "holds no trace (*.sqlite, *.json, *.json.gz, *_results.db)"
 
 
 def check_one_format(traces: Sequence[Trace]) -> None:
@@ -322,6 +356,10 @@ def format_of(path: Path) -> str:
 
         found = writer_of(path)
         return next((name for name, writer in WRITERS.items() if writer is found), "JSON")
+    if reader is _sqlite:
+        with closing(SqliteFile(path)) as file:
+            if _has_rocpd(file):
+                return "rocpd database of rocprofv3"
     kind = "report" if reader is _report else "Parquet export" if reader is _parquet else "SQLite export"
     return f"{kind} of nsys"
 
@@ -350,4 +388,4 @@ def _reader_of(path: Path) -> Callable[[Path], Trace]:
             start = file.read(2)
     except OSError:
         start = b""  # the reader says why
-    return _json if start == b"\x1f\x8b" or start[:1] in (b"{", b"[") else NsysSqlite
+    return _json if start == b"\x1f\x8b" or start[:1] in (b"{", b"[") else _sqlite

@@ -22,6 +22,7 @@ from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
 
 MAGIC = b"SQLite format 3\x00"
+WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
 WRITE_AHEAD_AT = 18
 """Byte of the header that is 2 in a file of write-ahead mode."""
 
@@ -73,8 +74,9 @@ _OPEN = _OpenFiles()
 class SqliteFile:
     """Tables of one file, read by name. Raises TraceError for whatever SQLite cannot do."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, again: str = "export the report again") -> None:
+        """``again``: how a person gets the file once more where this one is damaged."""
+        self.path, self.again = path, again
         self._check_header()
         self._connections: list[sqlite3.Connection] = []
         self.being_read = 0
@@ -89,14 +91,14 @@ class SqliteFile:
         with one_line(TraceError, f"{self.path}: cannot be read"):
             status = self.path.stat()
             if not stat.S_ISREG(status.st_mode):
-                raise TraceError(f"{self.path}: is not a plain file: give what `nsys export --type=sqlite` wrote")
+                raise TraceError(f"{self.path}: is not a plain file: give {WRITERS}")
             size = status.st_size
             with self.path.open("rb") as file:
                 head = file.read(WRITE_AHEAD_AT + 1)
         if size == 0:
-            raise TraceError(f"{self.path}: is empty (0 bytes): export the report again")
+            raise TraceError(f"{self.path}: is empty (0 bytes): {self.again}")
         if not head.startswith(MAGIC):
-            raise TraceError(f"{self.path}: is not a SQLite file: give what `nsys export --type=sqlite` wrote")
+            raise TraceError(f"{self.path}: is not a SQLite file: give {WRITERS}")
         self.size_bytes = size
         self._write_ahead = head[WRITE_AHEAD_AT:] == b"\x02"
 
@@ -135,7 +137,7 @@ class SqliteFile:
         if "locked" in text:
             what = "is locked by another process: wait until its export is finished"
         elif not isinstance(error, sqlite3.Error) or "malformed" in text or "not a database" in text:
-            what = "is damaged or truncated: export the report again"
+            what = f"is damaged or truncated: {self.again}"
         else:
             what = f"cannot be read: {text}"
         return TraceError(f"{self.path}: {what}")
@@ -184,7 +186,7 @@ class SqliteFile:
     ) -> Iterable[list[SqlRow]]:
         """Rows in chunks where they may be as many as the table has, else at once, read by two threads."""
         if whole:
-            return self.chunks(f"SELECT {columns} FROM {table} WHERE {where}", parameters)
+            return self.chunks(f'SELECT {columns} FROM "{table}" WHERE {where}', parameters)
         return [list(self.scan(columns, table, where, parameters))]
 
     def distinct(self, columns: Sequence[str], table: str) -> set[SqlRow]:

@@ -13,8 +13,8 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.model import Kernels, Lane, Stream
 from pytest_nsys.core.words import counted
-from pytest_nsys.traces.sqlite_columns import Block, Unfit, of_rows
-from pytest_nsys.traces.sqlite_file import SqlRow
+from pytest_nsys.traces.sqlite_columns import Block, Unfit, blocks, of_rows, worth
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 from pytest_nsys.traces.sqlite_values import OddValue
 
 T = TypeVar("T")
@@ -74,6 +74,24 @@ def joined(parts: Iterable[Column]) -> Column:
     found = array("q")
     found.frombytes(b"".join(parts))
     return found
+
+
+def read_blocks(
+    file: SqliteFile,
+    row: Sequence[str],
+    table: str,
+    where: str,
+    use: Callable[[Iterable[Block]], T],
+    *,
+    whole: bool,
+    explain: Callable[[SqlRow], object] = id,
+) -> T:
+    """What ``use`` makes of the rows that pass; ``whole``: they may be as many as the table has.
+
+    ``explain`` is shown the rows of which one holds what is no whole number, and raises what is said of it.
+    """
+    fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
+    return as_blocks(fast, file.parts(", ".join(row), table, where, whole=whole), use, explain)
 
 
 def as_blocks(

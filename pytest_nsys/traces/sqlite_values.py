@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 
+from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.sqlite_file import SqlRow
+from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 
 class OddValue(TypeError):
@@ -34,3 +36,13 @@ def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
         if found.setdefault(number, check_text(text)) != text:
             raise OddValue(f"the id {number} stands for two texts")
     return found
+
+
+@contextlib.contextmanager
+def damage(file: SqliteFile, table: str) -> Iterator[None]:
+    """Raises TraceError, which names the table, where a number of it is none, or cannot be."""
+    try:
+        yield
+    except (TypeError, OverflowError) as error:
+        what = f"table {table} holds a value that cannot be" + (f" ({error})" if isinstance(error, OddValue) else "")
+        raise TraceError(f"{file.path}: {what}: damaged, or changed after it was written; {file.again}") from error

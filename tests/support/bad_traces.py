@@ -157,7 +157,7 @@ def stranger(path: Path) -> Path:
 EXPORTS: Mapping[str, Sqlite] = {
     "no SQLite": Sqlite(
         lambda path: written(path, b"date,loss\n" * 100),
-        "is not a SQLite file: give what `nsys export --type=sqlite` wrote",
+        "is not a SQLite file: give what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote",
     ),
     "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): export the report again"),
     "truncated": Sqlite(truncated, "is damaged or truncated: export the report again"),

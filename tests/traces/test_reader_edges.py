@@ -760,8 +760,8 @@ def test_two_folders_are_the_same_trace_where_all_of_their_files_are(tmp_path: P
         (b"\x1f\x8b\x08", "_json"),
         (b"{}  ", "_json"),
         (b"[1]", "_json"),
-        (b"SQLite", "NsysSqlite"),
-        (b"", "NsysSqlite"),
+        (b"SQLite", "_sqlite"),
+        (b"", "_sqlite"),
     ],
 )
 def test_a_file_of_any_name_is_read_as_its_first_bytes_say(tmp_path: Path, content: bytes, reader: str) -> None:

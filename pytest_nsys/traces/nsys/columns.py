@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from pytest_nsys.core import columns
 from pytest_nsys.core.model import Lane, Stream
 from pytest_nsys.traces.nsys.tables import KERNEL, KERNEL_ROW, PLACE, STRINGS, kernel_row
-from pytest_nsys.traces.sqlite_columns import Unfit, blocks, texts_between, worth
+from pytest_nsys.traces.sqlite_columns import Unfit, texts_between
 from pytest_nsys.traces.sqlite_conditions import listed
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_kernels import Columns, as_blocks, fill
+from pytest_nsys.traces.sqlite_kernels import Columns, fill, read_blocks
 from pytest_nsys.traces.sqlite_values import OddValue, check_whole, texts_of
 
 
@@ -23,9 +23,9 @@ def read_kernels(
     ``whole``: they may be as many as the table has. ``name`` stands for the names of kernels.
     """
     row = kernel_row(file, table, name)
-    fast = blocks(file, row, table, where) if whole and worth(file.about(table)) else None
-    rows = file.parts(", ".join(row), table, where, whole=whole)
-    return as_blocks(fast, rows, lambda found: fill(lanes, found, _placed), _explain_kernel)
+    return read_blocks(
+        file, row, table, where, lambda found: fill(lanes, found, _placed), whole=whole, explain=_explain_kernel
+    )
 
 
 def _placed(place: Sequence[int]) -> tuple[Lane, Stream]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pytest_nsys.core.model import Lane, Memory
-from pytest_nsys.core.series import Series
+from pytest_nsys.traces.allocations import Allocation, levels
 from pytest_nsys.traces.nsys.copies import KINDS, KINDS_TABLE
 from pytest_nsys.traces.nsys.enums import labels
 from pytest_nsys.traces.sqlite_file import SqliteFile
@@ -38,29 +37,18 @@ def read_memory(file: SqliteFile) -> Mapping[Lane, Memory] | None:
     kinds, operations = labels(file, KINDS_TABLE, KINDS), labels(file, OPERATIONS_TABLE, OPERATIONS)
     correlation = f"ifnull({file.column(MEMORY, 'correlationId')}, 0)"
     rows = file.rows(f"SELECT {', '.join(_COLUMNS)} FROM {MEMORY} ORDER BY start, {correlation}")
-    held: dict[tuple[int, int], tuple[Lane, int]] = {}
-    level: defaultdict[Lane, int] = defaultdict(int)
-    changes: defaultdict[Lane, list[tuple[int, int]]] = defaultdict(list)
-    earlier: defaultdict[Lane, int] = defaultdict(int)
-    for start, pid, device, address, size, kind, operation in rows:
-        check_whole(start, pid, device, address, size, kind, operation)
-        if size < 0:
-            raise OddValue(f"an allocation of {size} bytes")
-        if (said := operations.get(operation)) not in OPERATIONS:
-            raise OddValue(f"a memory operation {operation}, which is neither an allocation nor a free")
-        place = (pid, address)
-        if place in held and (said == FREE or kinds.get(kind) in ON_DEVICE):  # its free may be lost
-            lane, freed = held.pop(place)
-            level[lane] -= freed
-            changes[lane].append((start, level[lane]))
-        elif said == FREE and kinds.get(kind) in ON_DEVICE:
-            earlier[Lane(pid, device)] += 1
-        if said == ALLOCATION and kinds.get(kind) in ON_DEVICE:
-            lane = Lane(pid, device)
-            held[place] = (lane, size)
-            level[lane] += size
-            changes[lane].append((start, level[lane]))
-    return {lane: Memory(Series.of(changes[lane]), earlier[lane]) for lane in {*changes, *earlier}}
+
+    def each() -> Iterator[Allocation]:
+        for start, pid, device, address, size, kind, operation in rows:
+            check_whole(start, pid, device, address, size, kind, operation)
+            if size < 0:
+                raise OddValue(f"an allocation of {size} bytes")
+            if (said := operations.get(operation)) not in OPERATIONS:
+                raise OddValue(f"a memory operation {operation}, which is neither an allocation nor a free")
+            lane = Lane(pid, device) if kinds.get(kind) in ON_DEVICE else None
+            yield Allocation(start, (pid, address), lane, size, frees=said == FREE)
+
+    return levels(each())
 
 
 def _without_times(file: SqliteFile) -> bool:

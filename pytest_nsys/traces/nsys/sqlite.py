@@ -7,10 +7,10 @@ version lacks is done without or named. Row order is never relied on.
 
 from __future__ import annotations
 
-import contextlib
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -60,7 +60,7 @@ from pytest_nsys.traces.nsys.waits import read_waits
 from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, texts_of
+from pytest_nsys.traces.sqlite_values import check_text, check_whole, damage, texts_of
 
 FEW_LANES = 16
 """Up to so many lanes are looked for one by one from the end of the table."""
@@ -69,9 +69,9 @@ FEW_LANES = 16
 class NsysSqlite:
     """One export; the :class:`~pytest_nsys.core.model.Trace` of this format."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file: SqliteFile | None = None) -> None:
         self.path = path
-        self._file = SqliteFile(path)
+        self._file = SqliteFile(path) if file is None else file
         self._unasked: set[int] = set()
         try:
             self._check_tables()
@@ -122,17 +122,8 @@ class NsysSqlite:
             zeros_ns={None: min(starts)} if len(starts) == 1 and min(starts) in SINCE_1970 else {},
         )
 
-    @contextlib.contextmanager
-    def _damage(self, table: str) -> Iterator[None]:
-        """SQLite keeps any type in any column: a number that is none is a damaged row."""
-        try:
-            yield
-        except (TypeError, OverflowError) as error:
-            what = f"table {table} holds a value that cannot be" + (
-                f" ({error})" if isinstance(error, OddValue) else ""
-            )
-            why = "damaged, or changed after its export; export it again"
-            raise TraceError(f"{self.path}: {what}: {why}") from error
+    def _damage(self, table: str) -> AbstractContextManager[None]:
+        return damage(self._file, table)
 
     def _gpus(self) -> dict[tuple[int, int], str]:
         has = self._file.has

@@ -17,10 +17,10 @@ from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait, each_once
 from pytest_nsys.traces.nsys.launches import call_starts
 from pytest_nsys.traces.nsys.tables import CUDA_EVENT, PLACE, RUNTIME, SYNCHRONIZATION
-from pytest_nsys.traces.sqlite_columns import blocks, worth
+from pytest_nsys.traces.sqlite_columns import worth
 from pytest_nsys.traces.sqlite_conditions import one_of
 from pytest_nsys.traces.sqlite_file import SqliteFile
-from pytest_nsys.traces.sqlite_kernels import as_blocks
+from pytest_nsys.traces.sqlite_kernels import read_blocks
 
 SYNC_TYPES = "ENUM_CUPTI_SYNC_TYPE"
 STREAM_WAIT = 2
@@ -110,11 +110,13 @@ def _event_calls(file: SqliteFile, table: str, kind: str = "0", where: str = "1"
     may_lack = {"start": 0, "correlationId": NO_LAUNCH, "eventSyncId": 0}
     start, *ids = (f"ifnull({file.column(table, name)}, {fill})" for name, fill in may_lack.items())
     row = (start, *PLACE, *ids, kind)
-    whole = worth(file.about(table))
-    fast = blocks(file, row, table, where) if whole else None
-    rows = file.parts(", ".join(row), table, where, whole=whole)
-    return as_blocks(
-        fast, rows, lambda found: [EventCall(*each[:-1]) for part in found for each in zip(*part, strict=True)]
+    return read_blocks(
+        file,
+        row,
+        table,
+        where,
+        lambda found: [EventCall(*each[:-1]) for part in found for each in zip(*part, strict=True)],
+        whole=worth(file.about(table)),
     )
 
 

@@ -1,8 +1,8 @@
 """How does one and the same step look in every format that the package reads?
 
-A simulated step is written once, rank by rank: as exports of nsys, as traces of torch.profiler, or as traces of JAX.
-Each is a folder with a file per rank. What the profilers tell in their own ways differs (clocks, process ids, how a
-rank is named); kernels, launches, ranges and setup labels are the same, to the nanosecond.
+A simulated step is written once, rank by rank: as exports of nsys, as traces of torch.profiler or of JAX, or as
+databases of rocprofv3. Each is a folder with a file per rank. What the profilers tell in their own ways differs
+(clocks, process ids, how a rank is named); kernels, launches, ranges and setup labels are the same, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from pytest_nsys.samples.schema import Cell, Export
 from pytest_nsys.samples.step import Regression, StepShape
+from tests.support.samples.rocpd import RocpdBuilder
 
 KINETO_CLOCK_NS = 4_458_676_522_690_655_001
 """Where the clock of torch.profiler stands at the zero of the others: times of 19 digits, which no float holds."""
@@ -34,6 +35,7 @@ class Format(enum.StrEnum):
     NSYS = "nsys"
     KINETO = "kineto"
     JAX = "jax"
+    ROCPD = "rocpd"
 
 
 def write_step(folder: Path, format: Format | str, shape: StepShape, regression: Regression = GOOD) -> Path:
@@ -47,6 +49,10 @@ def write_step(folder: Path, format: Format | str, shape: StepShape, regression:
             torch = KinetoBuilder(rank, shape.world, pid=pid, device=rank, gpu=GPU_MODEL)
             _put(torch, made, KINETO_CLOCK_NS)
             torch.write(folder / f"rank{rank}_trace.json.gz")
+        elif format == Format.ROCPD:
+            rocm = RocpdBuilder(pid, device=rank, gpu=GPU_MODEL)
+            _put(rocm, made, 0)
+            rocm.write(folder / f"{pid}_results.db")
         else:
             jax = JaxBuilder()
             _put(jax, made, 0)
@@ -65,8 +71,9 @@ class _Rows(Export):
         self.rows.setdefault(table, []).extend(dict(zip(columns, row, strict=True)) for row in rows)
 
 
-def _put(trace: KinetoBuilder, made: _Rows, zero_ns: int) -> None:
-    """Put what a step leaves in an export of nsys into a JSON trace whose clock stands at ``zero_ns`` at its zero."""
+def _put(trace: KinetoBuilder | RocpdBuilder, made: _Rows, zero_ns: int) -> None:
+    """Put what a step leaves in an export of nsys into a trace whose clock stands at ``zero_ns`` at its zero."""
+    called: dict[int, int] = {}
     texts = dict(made.strings.rows())
 
     def span(row: dict[str, Any]) -> tuple[int, int]:
@@ -77,13 +84,12 @@ def _put(trace: KinetoBuilder, made: _Rows, zero_ns: int) -> None:
             name = row["text"] if row["textId"] is None else texts[row["textId"]]
             trace.range(name, *span(row), thread=row["globalTid"] & _THREAD_BITS)
     for row in made.rows[schema.RUNTIME]:
-        trace.api(
-            _VERSION.sub("", texts[row["nameId"]]),
-            *span(row),
-            thread=row["globalTid"] & _THREAD_BITS,
-            correlation=row["correlationId"],
-            cat="cuda_driver" if row["eventClass"] == DRIVER_API else "",
-        )
+        name, thread = _VERSION.sub("", texts[row["nameId"]]), row["globalTid"] & _THREAD_BITS
+        if isinstance(trace, RocpdBuilder):  # gives the stack ids itself
+            called[row["correlationId"]] = trace.api(name, *span(row), thread=thread)
+        else:
+            cat = "cuda_driver" if row["eventClass"] == DRIVER_API else ""
+            trace.api(name, *span(row), thread=thread, correlation=row["correlationId"], cat=cat)
     for row in made.rows[schema.KERNEL]:
-        name, stream = texts[row["demangledName"]], row["streamId"]
-        trace.kernel(name, *span(row), stream=stream, correlation=row["correlationId"])
+        name, correlation = texts[row["demangledName"]], called.get(row["correlationId"], row["correlationId"])
+        trace.kernel(name, *span(row), stream=row["streamId"], correlation=correlation)

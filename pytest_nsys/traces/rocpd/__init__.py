@@ -1,0 +1,1 @@
+"""Databases of rocprofv3 (``rocpd``), AMD's profiler."""

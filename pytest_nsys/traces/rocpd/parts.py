@@ -1,0 +1,259 @@
+"""Which captures are in a rocpd database, and of which processes, GPUs and categories are their rows?
+
+Each process writes the tables of its capture, whose names end in its uuid; a merged file has those of several. All ids
+count within one capture. Views without the uuid may stand beside the tables; they are never read.
+
+A process is told apart by its machine and its number. Two captures of a file with the same of both (containers of one
+machine) are two machines here, so no process is taken for another one.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from pytest_nsys.core.columns import Column
+from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.families import short_name
+from pytest_nsys.core.model import MACHINE_BITS, Setup
+from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_file import SqliteFile
+from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, damage, texts_of
+
+PREFIX = "rocpd_"
+STRING = PREFIX + "string"
+AGAIN = "profile again"
+WANTED = "profile with rocprofv3 of ROCm 7 (rocprofv3 -f rocpd)"
+GENERATION = "3"
+"""Of the schema: its number before the first point."""
+
+FIRST_TABLES = frozenset({"rocpd_api", "rocpd_op", "rocpd_apiops"})
+"""Of rocmProfileData, which called its databases so years before rocprofv3 did."""
+
+REQUIRED: Mapping[str, str] = {
+    "string": "id string",
+    "info_process": "id nid pid",
+    "info_agent": "id type",
+    "info_kernel_symbol": "id kernel_name display_name",
+    "event": "id category_id stack_id extdata",
+    "region": "pid tid start end name_id event_id",
+    "kernel_dispatch": "pid agent_id kernel_id stream_id start end event_id",
+    "memory_copy": "pid src_agent_id dst_agent_id stream_id start end event_id",
+    "memory_allocate": "pid agent_id type level start address size",
+}
+"""What is read of each table."""
+
+PROCESS_BIT = 24
+_CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
+"""What the name of a kernel's descriptor ends in."""
+_NO_RANGES = re.compile("CONTROL|NAME", re.IGNORECASE)
+"""Categories of markers whose calls are no ranges."""
+
+
+class Agent(NamedTuple):
+    """A CPU or a GPU; ``device`` counts the GPUs of the machine."""
+
+    is_gpu: bool
+    device: int
+    model: str
+
+
+class Categories(NamedTuple):
+    """The ids of the categories of events, by what they are of."""
+
+    markers: Sequence[int]
+    hip: Sequence[int]
+    hsa: Sequence[int]
+    rccl: Sequence[int]
+
+
+class Symbols(NamedTuple):
+    """Kernels by ascending id: the numbers of their short and demangled names in ``texts``."""
+
+    ids: Column
+    short: Column
+    full: Column
+    texts: Sequence[str]
+
+    def names(self) -> dict[int, tuple[str, str]]:
+        """Short and demangled name by id."""
+        each = zip(self.ids, self.short, self.full, strict=True)
+        return {number: (self.texts[short], self.texts[full]) for number, short, full in each}
+
+
+class Part:
+    """The tables of one capture."""
+
+    def __init__(self, file: SqliteFile, uuid: str) -> None:
+        self.file, self._uuid = file, uuid
+        self.processes: dict[int, int] = {}
+        """The serialised id of each process, by the id of its row."""
+
+    def table(self, kind: str) -> str:
+        """The name of one of ``REQUIRED``."""
+        return f"{PREFIX}{kind}{self._uuid}"
+
+    def check_columns(self) -> None:
+        """Raises TraceError where a table, or a column of one, is not there."""
+        for kind, names in REQUIRED.items():
+            table = self.table(kind)
+            if table not in self.file.tables:
+                raise TraceError(f"{self.file.path}: has no table {table}: {AGAIN}")
+            if missing := [name for name in names.split() if not self.file.has(table, name)]:
+                raise TraceError(f"{self.file.path}: table {table} lacks the column {', '.join(missing)}: {WANTED}")
+
+    @cached_property
+    def agents(self) -> Mapping[int, Agent]:
+        """The CPUs and GPUs by id."""
+        table, column = self.table("info_agent"), self.file.column
+        names = ", ".join(column(table, name) for name in ("product_name", "model_name", "name"))
+        found: dict[int, Agent] = {}
+        with damage(self.file, table):
+            rows = self.file.rows(f'SELECT id, type, {column(table, "type_index")}, {names} FROM "{table}" ORDER BY id')
+            taken: set[int] = set()
+            for number, kind, index, *called in rows:
+                check_whole(number, number if index is None else index)
+                is_gpu = kind == "GPU"
+                device = number if index is None or (is_gpu and index in taken) else index
+                taken |= {device} if is_gpu else set()
+                model = next((check_text(name) for name in called if name), "")
+                found[number] = Agent(is_gpu, device, model)
+        return found
+
+    def is_gpu(self, agent: int) -> bool:
+        """Whether an agent is a GPU. Raises OddValue for what is no agent."""
+        if agent not in self.agents:
+            raise OddValue(f"{agent} is not an agent of {self.table('info_agent')}")
+        return self.agents[agent].is_gpu
+
+    def device(self, agent: int) -> int:
+        """The number of the GPU that an agent is. Raises OddValue for what is none."""
+        if not self.is_gpu(agent):
+            raise OddValue(f"agent {agent} is not a GPU")
+        return self.agents[agent].device
+
+    def process(self, row: int) -> int:
+        """The serialised id of the process in a row of their table. Raises OddValue for none."""
+        if row not in self.processes:
+            raise OddValue(f"{row} is not a process of {self.table('info_process')}")
+        return self.processes[row]
+
+    def rows_of(self, global_pid: int) -> list[int]:
+        """The ids of a process."""
+        return [row for row, pid in self.processes.items() if pid == global_pid]
+
+    @cached_property
+    def categories(self) -> Categories:
+        """Told by what their names hold: ``MARKER_CORE_RANGE_API``, ``HIP_RUNTIME_API_EXT``, ``HSA_CORE_API`` … Where
+        ranges have a category of their own, that of the calls which push and pop them does not count.
+        """
+        table, words = self.table("string"), ("MARKER", "HIP", "HSA", "RCCL")
+        where = " OR ".join(f"string LIKE '%{word}%API%'" for word in words)
+        with damage(self.file, table):
+            named = texts_of(self.file.rows(f'SELECT id, string FROM "{table}" WHERE {where}'))
+        markers, *others = ([n for n, name in named.items() if word in name.upper()] for word in words)
+        ranges = [n for n in markers if "RANGE" in named[n].upper() and self.has_events(n)]
+        return Categories(ranges or [n for n in markers if not _NO_RANGES.search(named[n])], *others)
+
+    def has_events(self, category: int) -> bool:
+        """Whether there is an event of the category."""
+        return bool(self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE category_id = {category} LIMIT 1'))
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The kernels that the capture knows; a launch of one that the profiler did not know has the id 0."""
+        table = self.table("info_kernel_symbol")
+        found = {0: "unknown_kernel"}
+        with damage(self.file, table):
+            for number, name, shown in self.file.rows(f'SELECT id, kernel_name, display_name FROM "{table}"'):
+                check_whole(number)
+                found[number] = _CLONE.sub("", check_text(shown or name or ""))
+        ids = array("q", sorted(found))
+        full = [found[number] for number in ids]
+        short = [short_name(name) for name in full]
+        numbers = {text: number for number, text in enumerate(dict.fromkeys([*full, *short]))}
+        of_short, of_full = (array("q", [numbers[name] for name in names]) for names in (short, full))
+        return Symbols(ids, of_short, of_full, list(numbers))
+
+    def of_event(self, column: str) -> str:
+        """A column of the event of a row, in SQL."""
+        return f'(SELECT {column} FROM "{self.table("event")}" WHERE id = event_id)'
+
+    def setups(self) -> Iterator[tuple[int, Setup]]:
+        """The rank of each process whose launcher put it and the world into the environment. Of that nothing else is
+        ever read: it holds whatever the user has in his.
+        """
+        table = self.table("info_process")
+        if not self.file.has(table, "environment"):
+            return
+        stated = (f"json_extract(environment, '$.{name}')" for name in ("RANK", "WORLD_SIZE"))
+        sql = f'SELECT id, {", ".join(stated)} FROM "{table}" WHERE json_valid(environment)'
+        for row, *numbers in self.file.rows(sql):
+            rank, world = (int(n) if re.fullmatch(r"\d{1,7}", str(n)) else -1 for n in numbers)
+            if 0 <= rank < world and row in self.processes:
+                yield self.processes[row], Setup(f"RANK={rank} of {world}", rank, {}, {"world": world})
+
+
+def find_parts(file: SqliteFile) -> tuple[Part, ...]:
+    """The captures of a database, by uuid. Raises TraceError for another generation, and where something is missing."""
+    if FIRST_TABLES & file.tables:
+        raise TraceError(f"{file.path}: is a database of rocmProfileData (rpd), which is not read: {WANTED}")
+    for number in _generations(file):
+        if number.partition(".")[0] != GENERATION:
+            raise TraceError(
+                f"{file.path}: is rocpd of schema {printable(number, 20)}, and {GENERATION} is read: {WANTED}"
+            )
+    if any(name.startswith(PREFIX + "timestamp") for name in file.tables):
+        raise TraceError(
+            f"{file.path}: is rocpd of a schema with times in {PREFIX}timestamp, which is not read: {WANTED}"
+        )
+    uuids = sorted(name.removeprefix(STRING) for name in file.tables if re.fullmatch(rf"{STRING}(?:_[\w-]*)?", name))
+    if not uuids:
+        raise TraceError(f"{file.path}: has no table {STRING}_…, so nothing in it has a name: {AGAIN}")
+    parts = tuple(Part(file, uuid) for uuid in uuids)
+    for part in parts:
+        part.check_columns()
+    _number_processes(parts)
+    return parts
+
+
+def versions(file: SqliteFile) -> str | None:
+    """What the database says of its schema; None where it says nothing."""
+    found = _generations(file)
+    return f"rocpd schema {printable(found[0], 20)}" if found else None
+
+
+def _generations(file: SqliteFile) -> list[str]:
+    tables = sorted(t for t in file.tables if t.startswith(PREFIX + "metadata") and file.has(t, "tag", "value"))
+    sql = "SELECT value FROM \"{}\" WHERE tag = 'schema_version'"
+    return sorted({str(value) for table in tables for (value,) in file.rows(sql.format(table))})
+
+
+def _number_processes(parts: Sequence[Part]) -> None:
+    """Give each process its serialised id: its machine, by the order of the captures, and its number."""
+    machines: dict[object, int] = {}
+    taken: set[int] = set()
+    for part in parts:
+        table = part.table("info_process")
+        with damage(part.file, table):
+            nodes = _machines(part)
+            for row, node, pid in part.file.rows(f'SELECT id, nid, pid FROM "{table}" ORDER BY id'):
+                check_whole(row, node, pid)
+                if not 0 <= pid < 1 << PROCESS_BIT:
+                    raise OddValue(f"{pid} is not a process number")
+                machine = machines.setdefault(nodes.get(node, node), len(machines))
+                while (serial := machine << MACHINE_BITS | pid << PROCESS_BIT) in taken:
+                    machine = machines.setdefault(object(), len(machines))
+                taken.add(serial)
+                part.processes[row] = serial
+
+
+def _machines(part: Part) -> Mapping[object, object]:
+    """What tells each node from all others, by its id."""
+    table = part.table("info_node")
+    if not part.file.has(table, "id", "machine_id"):
+        return {}
+    return dict(part.file.rows(f'SELECT id, machine_id FROM "{table}"'))
