@@ -5,7 +5,7 @@ A part that is not written by hand stands between two markers, each on a line of
 * ``<!-- generated: NAME -->`` … ``<!-- end -->``: a table or a text of :data:`GENERATED`;
 * ``<!-- output: COMMAND -->`` … ``<!-- end -->``: the command and what it prints;
 * ``<!-- output: COMMAND | REGEX -->`` … ``<!-- end -->``: of that only the lines in which the expression is found, and
-  ``…`` for those between them.
+  ``…`` for those between them, unless they are blank.
 
 ``<!-- run: COMMAND -->``, a line alone, runs a command and shows nothing. The commands of a page run one after another
 in one scratch folder, which holds a copy of ``examples/`` and ``baselines/``, and each block of code below
@@ -18,7 +18,6 @@ reports are rewritten, too, and the names of ``tests/repository.py``.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
 import re
@@ -38,15 +37,12 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
-from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.cli import main
-from pytest_nsys.cli.init import Trial, drafted
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.plugin.settings import SETTINGS
-from pytest_nsys.reports.session.gate_text import gate_text
 from tests import report_schemas, repository
 from tests.gate_schema import PATH, key_rows, schema_text
 
@@ -241,15 +237,6 @@ def ini_keys() -> str:
     return table(("key", "type", "what it says"), rows)
 
 
-def first_gate_file() -> str:
-    """What ``pytest-nsys init`` writes for the example's trace."""
-    trace = ROOT / "examples" / "traces" / "dualpipe.sqlite"
-    with contextlib.closing(CaptureCache()) as library:
-        trial = Trial(library, (str(trace),))
-        draft, _ = drafted(trial, ROOT / "perf.nsys.yaml")
-    return f"```yaml\n{gate_text(draft)}```\n"
-
-
 GENERATED: Mapping[str, Callable[[], str]] = {
     "gate file keys": lambda: keys("file"),
     "convention keys": lambda: keys("convention", "purposes.NAME.purpose"),
@@ -262,7 +249,6 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "families": families,
     "libraries": libraries,
     "commands": commands,
-    "first gate file": first_gate_file,
     "pytest options": pytest_options,
     "ini keys": ini_keys,
 }
@@ -352,14 +338,16 @@ def lines_with(output: str, wanted: str) -> str:
     if not wanted:
         return output
     shown: list[str] = []
+    gap: list[str] = []
     for line in output.splitlines():
         if re.search(wanted, line):
-            shown.append(line)
-        elif shown and shown[-1] != "…":
-            shown.append("…")
+            shown += [*gap, line] if shown else [line]
+            gap = []
+        else:
+            gap = ["…"] if line.strip() else gap or [""]
     if not shown:
         raise DocsMistake(f"no line of the output has '{wanted}'")
-    return "\n".join(shown).removesuffix("\n…") + "\n"
+    return "\n".join(shown) + "\n"
 
 
 def rewritten(page: str) -> str:
