@@ -20,7 +20,7 @@ from pytest_nsys.traces.nsys.report import export_to
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("program", metavar="-- PROGRAM [ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
-@click.option("--output", metavar="DIR", default="traces", show_default=True, help="Folder of the reports.")
+@click.option("-o", "--output", metavar="DIR", default="traces", show_default=True, help="Folder of the reports.")
 @click.option("--name", default="step", show_default=True, help="Reports are named NAME_node0.nsys-rep.")
 @click.option("--nodes", type=int, metavar="N", help="Capture N nodes of the SLURM allocation, one report each.")
 @click.option("--node", type=int, metavar="K", help="Number of this node, where SLURM does not say.")
