@@ -22,7 +22,7 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
-from pytest_nsys.reports.session.record import record_of, state
+from pytest_nsys.reports.session.record import is_open, record_of, state
 from pytest_nsys.reports.text import rank_ranges
 from pytest_nsys.verdicts.comparison import Comparison
 
@@ -37,6 +37,9 @@ DIGITS = 2
 
 LEAST_SHARE = Fraction(5, 1000)
 """A window whose length changed by less is not said to have changed."""
+
+ALIKE = Fraction(5, 100)
+"""By no more of the larger one, two shares are told as it."""
 
 LONGEST = 300
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
@@ -79,8 +82,11 @@ def _plain(verdict: Verdict, world: int | None) -> Plain:
 
 
 def _sentence(said: Sequence[str]) -> str:
+    return as_sentence(printable("; ".join(said), 4 * LONGEST))
+
+
+def as_sentence(text: str) -> str:
     """Names of metrics and files stay as they are written; a plain word begins with a capital letter."""
-    text = printable("; ".join(said), 4 * LONGEST)
     first = text.split(" ", 1)[0].removesuffix(":")
     return text[:1].upper() + text[1:] if first.isalpha() and first != "pytest" else text
 
@@ -116,7 +122,7 @@ _WORDS = {
 
 def _led(records: Sequence[Plain]) -> str:
     """What the first of these records says, and why; of the length of a step, where one of them is of that."""
-    record = next(filter(_is_step_time, records), records[0])
+    record = led_by(records)[0]
     row, world = _row(record), _world(record)
     explained = next((e for e in record["causes"] if row is not None and _is_of(row["labels"], e["labels"])), None)
     cause = str(explained["cause"]) if explained is not None else ""
@@ -137,6 +143,11 @@ def _led(records: Sequence[Plain]) -> str:
 def _is_of(labels: Plain, explained: Plain) -> bool:
     """Whether a cause explains the row of these labels; of an aggregate it has those of the row behind it, too."""
     return all(explained.get(dimension) == label for dimension, label in labels.items())
+
+
+def led_by(records: Iterable[Plain]) -> list[Plain]:
+    """The worst first, but the length of a step above all else."""
+    return sorted(worst_first(records), key=lambda record: not (is_open(record) and _is_step_time(record)))
 
 
 def _joined(what: str, why: str) -> str:
@@ -257,8 +268,10 @@ def _cause(parts: Sequence[Plain]) -> str:
         and part["kind"] in _LENGTHS
         and all(each["before_ns"] and each["was"] == each["kernels"] for each in parts)
     ):
-        shares = sorted({Fraction(each["now_ns"], each["before_ns"]) - 1 for each in parts}, key=abs)
-        return f"{kernel} {' to '.join(dict.fromkeys([_share(shares[0]), _share(shares[-1])]))}"
+        shares = sorted((Fraction(each["now_ns"], each["before_ns"]) - 1 for each in parts), key=abs)
+        alike = abs(shares[-1] - shares[0]) <= abs(shares[-1]) * ALIKE
+        exposed = "exposed " if part["kind"] == CauseKind.EXPOSED else ""
+        return f"{kernel} {exposed}{' to '.join(map(_share, shares[-1:] if alike else (shares[0], shares[-1])))}"
     return str(part["text"])
 
 
@@ -312,7 +325,7 @@ def _better(records: Sequence[Plain]) -> Iterator[str]:
 
 
 def _improved(records: Sequence[Plain]) -> str:
-    record = next(filter(_is_step_time, records), records[0])
+    record = led_by(records)[0]
     return f"improved: {_changed(record, _ranks_of(record))}"
 
 

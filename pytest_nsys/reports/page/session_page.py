@@ -17,7 +17,7 @@ from pytest_nsys.core.numbers import format_signed, format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain, labels_words, part_cells
-from pytest_nsys.reports.headline import cause_of, cause_words, of_session
+from pytest_nsys.reports.headline import as_sentence, cause_of, cause_words, led_by, of_session
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
@@ -88,21 +88,27 @@ def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
 
 def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
     """What deserves a look, by what caused it: the cause, then the assertions. A row is explained once in a group."""
-    found = grouped((_ground(record), record) for record in worst_first(digest.records) if is_open(record))
+    reds = [record for record in led_by(digest.records) if is_open(record)]
+    explained = {str(row["labels"]): row["cause"] for record in reversed(reds) for row in record["causes"]}
+    found = grouped((_ground(record, explained), record) for record in reds)
     for ground, records in found.items():
         told: set[str] = set()
         assertions = [_assertion(record, digest.pictures.get(name_of(record)), views, told) for record in records]
-        title = cause_words(cause_of(records[0]), records) or _GROUNDS.get(ground, ground)
-        yield {"title": title if len(found) > 1 or title not in _GROUNDS.values() else "", "assertions": assertions}
+        caused = [record for record in reds if ground and any(row["cause"] == ground for row in record["causes"])]
+        title = cause_words(ground, caused) if caused else _GROUNDS.get(ground, ground)
+        yield {"title": title if caused or len(found) > 1 else "", "assertions": assertions}
 
 
-_GROUNDS = {"": "No cause found", "no data": "No data", "error": "Not judged"}
+_GROUNDS = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
 """What stands for a cause, by the outcome of what has none; of what failed nothing."""
 
 
-def _ground(record: Plain) -> str:
+def _ground(record: Plain, explained: Mapping[str, str]) -> str:
+    """What a record is grouped by: its cause, else that of the same row in another record, else how it ended."""
     outcome = str(record["outcome"])
-    return cause_of(record) or (outcome if outcome not in (Outcome.FAILED, Outcome.PASSED) else "")
+    places = (str(row["labels"]) for row in record["judged"] if row["outcome"] == Outcome.FAILED)
+    there = next((explained[place] for place in places if place in explained), "")
+    return cause_of(record) or there or (outcome if outcome not in (Outcome.FAILED, Outcome.PASSED) else "")
 
 
 def _file(
@@ -133,6 +139,7 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
     return {
         "record": record,
         "state": state(record),
+        "said": as_sentence(record["message"]),
         "rows": _rows(record),
         "causes": [_cause(each) for each in causes.values()],
         "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),

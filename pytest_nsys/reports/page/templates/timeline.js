@@ -3,7 +3,7 @@
 (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const UNITS = [["ns", 1], ["us", 1e3], ["ms", 1e6], ["s", 1e9]];
-  const CLOSEST_NS = 100, NEAR_PX = 4, CHARACTER_PX = 6.6, FEWEST_CHARACTERS = 4;
+  const CLOSEST_NS = 100, NEAR_PX = 4, CHARACTER_PX = 6.6, FEWEST_CHARACTERS = 4, FEWEST_OF_MORE = 6;
 
   const trimmed = (number, decimals) => {
     const [whole, rest] = number.toFixed(decimals).split(".");
@@ -267,7 +267,7 @@
         const room = Math.floor((((end - start) / this.span) * width - 8) / CHARACTER_PX);
         if (room < FEWEST_CHARACTERS) continue;
         const name = side.names[lane.n[i]].replace(/^nccl(Dev)?Kernel_/, "");
-        if (name.length > room && room < 2 * FEWEST_CHARACTERS) continue;
+        if (name.length > room && room < FEWEST_OF_MORE) continue;
         const x = this.percent(start + (4 / width) * this.span);
         found.push(make("text", { x, y: 14 }, name.length > room ? name.slice(0, room - 1) + "…" : name));
       }
