@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import gc
 import os
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from pytest_nsys.tools.locks import lock
 from pytest_nsys.traces import opening
 from pytest_nsys.traces.opening import READERS
 from pytest_nsys.traces.recorded import RecordedTrace
@@ -85,6 +85,6 @@ def read_once() -> Iterator[None]:
 @pytest.fixture
 def nsys_alone() -> Iterator[None]:
     """No other test of this machine starts a real nsys meanwhile."""
-    with (Path(tempfile.gettempdir()) / "pytest-nsys-tests.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with (Path(tempfile.gettempdir()) / "pytest-nsys-tests.lock").open("w") as file:
+        lock(file.fileno())
         yield

@@ -2,7 +2,8 @@
 
 ``re`` backtracks, and a short expression can keep it busy for years on a name of 40 characters. It looks for signals
 while it does, so a timer of the processor's time stops it: the one way that needs no other engine, whose dialect
-would not be the one that gate files are written in. A thread gets no signals; there repeated groups are refused.
+would not be the one that gate files are written in. A thread gets no signals, and Windows has no such timer; there
+repeated groups are refused.
 """
 
 from __future__ import annotations
@@ -67,10 +68,11 @@ class Expression:
     def _timed(self, name: str, ask: Callable[[], T]) -> T:
         if not self._many_ways:
             return ask()
-        if threading.current_thread() is not threading.main_thread():
+        if (unstopped := _unstopped()) is not None:
             if self._repeats_group:
-                why = "repeats a group, which cannot be stopped where a cluster reads: write it without (…)* and (…)+"
-                raise TraceError(f"{self._said} {why}, or read without a cluster")
+                where, instead = unstopped
+                why = f"repeats a group, which cannot be stopped {where}: write it without (…)* and (…)+{instead}"
+                raise TraceError(f"{self._said} {why}")
             return ask()
         if self._left_s <= 0:
             raise self._too_long(name)
@@ -98,6 +100,15 @@ class Expression:
     def _too_long(self, name: str) -> TraceError:
         what = f"is too slow on range names like '{printable(name, 60)}': it tries them in too many ways"
         return TraceError(f"{self._said} {what}; write it without a repetition inside a repetition")
+
+
+def _unstopped() -> tuple[str, str] | None:
+    """Where no timer stops a match, and what else to do there; None where one does."""
+    if not hasattr(signal, "setitimer"):
+        return "on Windows", ""
+    if threading.current_thread() is not threading.main_thread():
+        return "where a cluster reads", ", or read without a cluster"
+    return None
 
 
 def _stop(*_: object) -> None:

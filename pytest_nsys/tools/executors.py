@@ -37,10 +37,16 @@ def _parsed(asked: str) -> tuple[str, str]:
     if asked == SERIAL or (kind == "dask" and rest.strip()):
         return kind, rest
     if asked == "processes":
-        return kind, str(len(os.sched_getaffinity(0)))
+        return kind, str(_processors())
     if kind == "processes" and re.fullmatch(r"[0-9]{1,4}", rest) and 1 <= int(rest) <= MOST:
         return kind, rest
     raise UsageMistake(f"'{printable(asked, 80)}' is not an executor: write {WAYS}")
+
+
+def _processors() -> int:
+    """How many processors this process may use; on macOS and Windows, how many there are."""
+    own = getattr(os, "sched_getaffinity", None)
+    return len(own(0)) if own is not None else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

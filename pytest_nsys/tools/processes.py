@@ -69,13 +69,25 @@ class _FreshProcess(SpawnProcess):
     def start(self) -> None:
         """Start it with an empty main module, and with Ctrl-C blocked."""
         main = sys.modules["__main__"]
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            super().start()
+            with _interrupts_blocked():
+                super().start()
         finally:
             sys.modules["__main__"] = main
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """What is started inherits it. Windows has no such mask."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "nsys-gate"
 DEFINITION: dict[str, Any] = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
 WORKFLOWS = [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *sorted((ROOT / "examples/ci").glob("git*.yml"))]
+FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
 GITHUB_WORKFLOWS = [path for path in WORKFLOWS if path.name != "gitlab-ci.yml"]
 
 GREEN = "- overlap >= 60%"
@@ -119,6 +120,12 @@ def holds(condition: str, known: Mapping[str, str], status: int) -> bool:
     compared = [re.fullmatch(r"([\w.-]+) != ''", term) for term in terms if not term.endswith("()")]
     assert all(compared), condition
     return (always or status == 0) and all(known.get(match[1], "") != "" for match in compared if match)
+
+
+def jobs_of(path: Path) -> dict[str, Any]:
+    """The jobs of a workflow; one that calls another workflow has no steps."""
+    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    return found
 
 
 @pytest.fixture
@@ -455,35 +462,36 @@ def test_the_last_step_is_the_only_one_that_decides() -> None:
     assert last["run"].endswith("apply")
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", GITHUB_WORKFLOWS, ids=lambda path: path.name)
 def test_the_inputs_that_workflows_give_exist(path: Path) -> None:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    jobs = found["jobs"].values() if "jobs" in found else ()
-    for step in (step for job in jobs for step in job["steps"]):
+    for step in (step for job in jobs_of(path).values() for step in job.get("steps", ())):
         if "nsys-gate" in step.get("uses", ""):
             assert set(step.get("with", {})) <= set(DEFINITION["inputs"])
 
 
 @pytest.mark.parametrize("path", GITHUB_WORKFLOWS, ids=lambda path: path.name)
 def test_no_workflow_puts_an_expression_into_a_command(path: Path) -> None:
-    found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for job in found["jobs"].values():
-        assert [step["run"] for step in job["steps"] if "${{" in step.get("run", "")] == []
+    for job in jobs_of(path).values():
+        assert [step["run"] for step in job.get("steps", ()) if "${{" in step.get("run", "")] == []
 
 
 @pytest.mark.parametrize(
-    ("schema", "path"),
+    ("schema", "paths"),
     [
-        ("github-actions", ACTION / "action.yml"),
-        *(("github-workflows", path) for path in GITHUB_WORKFLOWS),
-        ("gitlab-ci", ROOT / "examples" / "ci" / "gitlab-ci.yml"),
+        ("github-actions", [ACTION / "action.yml"]),
+        ("github-workflows", GITHUB_WORKFLOWS),
+        ("gitlab-ci", [ROOT / "examples" / "ci" / "gitlab-ci.yml"]),
+        ("dependabot", [ROOT / ".github" / "dependabot.yml"]),
+        ("github-issue-config", [FORMS / "config.yml"]),
+        ("github-issue-forms", sorted(set(FORMS.glob("*.yml")) - {FORMS / "config.yml"})),
     ],
-    ids=lambda value: value if isinstance(value, str) else value.name,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_files_are_as_their_schema_says(schema: str, path: Path) -> None:
+def test_files_are_as_their_schema_says(schema: str, paths: list[Path]) -> None:
     if importlib.util.find_spec("check_jsonschema") is None:
         pytest.skip("check-jsonschema is not installed")
-    words = ["--builtin-schema", f"vendor.{schema}", str(path)]
+    assert paths
+    words = ["--builtin-schema", f"vendor.{schema}", *map(str, paths)]
     if schema == "gitlab-ci":
         words += ["--data-transform", "gitlab-ci"]
     done = subprocess.run(
@@ -499,7 +507,7 @@ def shell_texts() -> dict[str, str]:
         data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
         jobs = data["jobs"] if "jobs" in data else {"action": data["runs"]}
         for name, job in jobs.items():
-            for number, step in enumerate(job["steps"]):
+            for number, step in enumerate(job.get("steps", ())):
                 if "run" in step:
                     found[f"{path.name}-{name}-{number}"] = "#!/usr/bin/env bash\nset -e\n" + step["run"]
     gitlab: dict[str, Any] = yaml.safe_load((ROOT / "examples/ci/gitlab-ci.yml").read_text(encoding="utf-8"))

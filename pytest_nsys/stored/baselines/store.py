@@ -8,7 +8,6 @@ must not be its own judge: it is held against the baselines of the merge base, w
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from pytest_nsys.core.kept import kept
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, Baseline, SeriesId, load, loads, stale
 from pytest_nsys.tools.git import Snapshot, snapshot_of
+from pytest_nsys.tools.locks import locked_folder
 from pytest_nsys.tools.whole_file import write_whole
 
 
@@ -118,15 +118,11 @@ class BaselineStore:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else writes here meanwhile, so that what was read is still there to be added to."""
-        with one_line(BaselineError, f"{self.folder}: cannot be written", "; nothing was changed"):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.folder, os.O_RDONLY)  # the folder itself: a lock file would end up in git
-        try:
-            with contextlib.suppress(OSError):  # a file system without locks still has the rename
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        with contextlib.ExitStack() as held:
+            with one_line(BaselineError, f"{self.folder}: cannot be written", "; nothing was changed"):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked_folder(self.folder))  # without locks there still is the rename
             yield
-        finally:
-            os.close(handle)
 
     def save(self, path: Path, baseline: Baseline) -> bool:
         """Write the file whole, or not at all. Returns whether its bytes changed. Raises BaselineError."""

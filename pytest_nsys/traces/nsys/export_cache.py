@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import sys
@@ -20,6 +19,7 @@ from typing import NamedTuple
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.model import TraceFacts
 from pytest_nsys.core.words import printable
+from pytest_nsys.tools.locks import lock
 from pytest_nsys.tools.nsys_command import version_order
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 
@@ -147,7 +147,7 @@ def _locked_folder(wanted: Wanted) -> Iterator[tuple[Path, bool]]:
             why.append(f"{folder}: {error.strerror}")
             continue
         with file:
-            yield folder, _lock(file.fileno(), wanted.source)
+            yield folder, lock(file.fileno(), lambda: _tell_that_it_waits(wanted.source))
         return
     raise TraceError(f"{wanted.source}: there is no place for its export: {'; '.join(why)}")
 
@@ -162,17 +162,9 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _lock(descriptor: int, source: Path) -> bool:
-    """Wait for whoever exports the same. Some network disks cannot lock: then two export it, each whole."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        if sys.stderr.isatty():
-            print(f"waiting for another process that exports {printable(source.name)}", file=sys.stderr)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
+def _tell_that_it_waits(source: Path) -> None:
+    if sys.stderr.isatty():
+        print(f"waiting for another process that exports {printable(source.name)}", file=sys.stderr)
 
 
 def _forget_older(wanted: Wanted, folder: Path) -> None:
