@@ -5,12 +5,14 @@ The process that judges has the traces and draws nothing: it hands plain data to
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.verdict import Verdict
@@ -23,7 +25,7 @@ from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.revision import revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
-from pytest_nsys.verdicts.references import OtherRun
+from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
 
 MOST_PLOTS = 8
 PAST_RUNS = 50
@@ -34,12 +36,25 @@ _SENT = pytest.StashKey[set[str]]()
 
 def draw(session: NsysSession, verdict: Verdict, context: GateContext) -> Pictures:
     """What the page draws of a verdict. A window is handed over once by a process."""
-    base = context.baseline.before if isinstance(context.baseline, OtherRun) else None
+    base = _accepted(session, context)
     sent = session.config.stash.setdefault(_SENT, set())
     pictures = pictures_of(verdict, context.captures, base, sent)
     if session.history is not None:
         pictures["series"] = series_of(verdict, context.captures, context.gate.run, session.store(context.gate).gate)
     return pictures
+
+
+def _accepted(session: NsysSession, context: GateContext) -> Captures | None:
+    """The run that this one is held against, as far as it is at hand: the base, or the windows that are kept of the
+    accepted run. None where there is none, or where those cannot be drawn.
+    """
+    held, gate = context.baseline, context.gate
+    if isinstance(held, OtherRun):
+        return held.before
+    with contextlib.suppress(NsysError):
+        if isinstance(held, StoredBaseline) and (kept := held.window) is not None:
+            return session.library.captures([str(kept)], kept.parent, gate.resolved_convention, gate.workload)
+    return None
 
 
 def page_text(digest: Digest) -> str:

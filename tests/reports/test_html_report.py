@@ -23,6 +23,7 @@ from pytest_nsys.reports.page.page import embedded
 from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
 from pytest_nsys.samples.builder import Process, TraceBuilder
+from pytest_nsys.stored.baselines.store import digest_of, window_beside
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.page import Page
@@ -168,6 +169,24 @@ def test_base_stands_above_head_on_one_scale(project: Project) -> None:
     found = page(project, *RUN, "--nsys-against=base.sqlite")
     assert [[side["name"] for side in data["sides"]] for data in found.data] == [["base", "head"]] * 2
     assert {attrs["viewbox"] for attrs in found.by_class("lane")} == {"0 0 16000000 20"}
+
+
+def test_the_window_that_is_kept_of_the_accepted_run_stands_above_head(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n")
+    project.trace("base.sqlite")
+    project.trace("run.sqlite", 300)
+    project.refresh("--nsys-trace=base.sqlite")
+    (stored,) = (project.root / "baselines").rglob("*.json")
+    window = window_beside(stored)
+    run("cut", "base.sqlite", "--gate=gate.nsys.yaml", f"--output={window}", code=0)
+    assert [[side["name"] for side in data["sides"]] for data in page(project).data] == [[""]] * 2  # of which run?
+    told = json.loads(stored.read_text())
+    told["provenance"]["window"] = digest_of(window.read_bytes())
+    stored.write_text(json.dumps(told))
+    kept = page(project).data
+    against = page(project, *RUN, "--nsys-against=base.sqlite").data
+    assert [[side["name"] for side in data["sides"]] for data in kept] == [["base", "head"]] * 2
+    assert kept == against
 
 
 def test_compare_has_the_same_building_blocks(project: Project) -> None:

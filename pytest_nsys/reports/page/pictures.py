@@ -150,10 +150,12 @@ def _picture(rank: int, spec: WindowSpec, head: Captures, base: Captures | None,
     sent.add(key)
     try:
         picture["head"] = _timeline(head.runs[0], spec, rank)
-        if base is not None and rank in {each.number for each in base.runs[0].ranks}:
-            picture["base"] = _timeline(base.runs[0], spec, rank)
     except NsysError as error:
         picture["why"] = printable(str(error), 400)
+        return picture
+    with contextlib.suppress(NsysError):  # what is kept of a base need not have this window
+        if base is not None and rank in {each.number for each in base.runs[0].ranks}:
+            picture["base"] = _timeline(base.runs[0], spec, rank)
     return picture
 
 
