@@ -31,7 +31,7 @@ from pytest_nsys.gates.assertion import (
     requests_of,
 )
 from pytest_nsys.gates.convention_keys import Named, check_named, convention_of
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
@@ -236,6 +236,7 @@ def judge(what: Path, run: NsysRun, against: NsysRun | None = None) -> tuple[Ver
 def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Verdict | tuple[Verdict, ...]:
     """Judge a sentence under the run's convention, or (a Path) each assertion of a gate file under the file's own.
 
+    Of a gate file with a matrix one configuration is judged: ``Path("step.nsys.yaml[llama-8b]")``.
     A baseline in a sentence is the run ``against``; those stored in a repository are pytest's, by the fixture
     ``nsys_gate``. Nothing is raised for a bad verdict: look at ``outcome`` and ``good``. Raises UsageMistake for a
     sentence that cannot be meant, GateFileError, and TraceError where a trace cannot be judged.
@@ -243,7 +244,7 @@ def judge(what: str | Path, run: NsysRun, against: NsysRun | None = None) -> Ver
     if not all(isinstance(each, NsysRun) for each in (run, against or run)):
         raise ArgumentMistake("what is judged, and what it is held against, is a run: judge(sentence, open_run(…))")
     if isinstance(what, Path):
-        gate = load_gate_file(what)
+        gate = load_one(what)
     elif what.endswith(GATE_SUFFIX):
         raise ArgumentMistake(f"'{printable(what)}' is a gate file: judge(Path(…), run)")
     else:
@@ -285,7 +286,7 @@ def compare(
     check_two_runs(*([path for value in side for path in find_traces(value, Path())] for side in sides))
     if gate is not None and (convention is not None or anchor is not None):
         raise ArgumentMistake("the gate file says the convention: give gate=, or convention= and anchor=")
-    named, written = convention_of(convention, anchor), None if gate is None else load_gate_file(Path(gate))
+    named, written = convention_of(convention, anchor), None if gate is None else load_one(Path(gate))
     with contextlib.closing(CaptureCache()) as cache:
         runs = TwoRuns(cache, *sides, beside, anchor)
         pair = runs.under(runs.usual_gate(named) if written is None else written)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_nsys.core.conventions import COMPUTE, MIXED, UNKNOWN, CopyKind
 from pytest_nsys.core.families import OTHER, TABLES
+from pytest_nsys.core.file_names import CONFIGURATION
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.core.units import ANY, BARE, COUNT, HASH, RATIO, SIZE, TIME
 from pytest_nsys.gates.assertion import Severity
@@ -18,6 +19,7 @@ from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.keys import KEYS, SOURCE, Key
 from pytest_nsys.gates.kinds import FORBIDDEN_MARKS, MAX_RUNS, SENTENCE_SAYS
 from pytest_nsys.gates.limits import NOISE
+from pytest_nsys.gates.matrix_keys import MATRIX, OF_EACH
 from pytest_nsys.gates.sentences import MAX_LENGTH
 from tests.gate_completions import (
     AGGREGATES,
@@ -189,6 +191,7 @@ HELP: Mapping[str, str] = {
 WORDS: Mapping[str, str] = {
     "window": "word, index, mapping or pattern",
     "text": "text",
+    "matrix": "mapping by name",
     "sentence": "sentence",
     "metric": "name of a metric",
     "axis": "mesh axis",
@@ -262,6 +265,11 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "axis": _or_text(offered(AXES), _of("text")),
     "limit": _written(requirement(ANY), "no limit such as >= 60%, < 2ms or below baseline plus tolerance"),
     "early_limit": _written(early(ANY), "no constant limit such as >= 70%"),
+    "matrix": {
+        **_by_name({"anyOf": [{"type": "null"}, _of("texts"), {"keys": "configuration"}]}),
+        "propertyNames": {"pattern": f"^{CONFIGURATION}$"},
+    },
+    "configurations": _of("texts"),
     "waivers": _some({"keys": "waiver", "defaultSnippets": snippets([WAIVER])}),
     "purposes": _by_name({"anyOf": [_of("texts"), {"keys": "purpose"}]}, COMPUTE, MIXED, UNKNOWN),
     "copies": _one_or_some(_choice(CopyKind)),
@@ -340,6 +348,7 @@ def schema() -> dict[str, Any]:
         "title": "pytest-nsys gate file",
         "description": "What must stay true of a profiled training step (*.nsys.yaml).",
         **_expanded({"keys": "file", "defaultSnippets": snippets([FILE])}),
+        "allOf": [{"not": _needs(MATRIX, key)} for key in OF_EACH],
         "$defs": {
             name: ({"description": HELP[name]} if name in HELP else {}) | _expanded(kind)
             for name, kind in {**SCHEMAS, **PARTS}.items()

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from pytest_nsys.cli.group import Exit
-from pytest_nsys.core.errors import IncomparableError, UsageMistake
-from pytest_nsys.core.file_names import SUFFIXES
+from pytest_nsys.core.errors import IncomparableError, UsageMistake, hint
+from pytest_nsys.core.file_names import SUFFIXES, Address
+from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
@@ -37,6 +38,27 @@ class Asking:
     """A plugin of the session. After it, ``interrupted`` tells Ctrl-C from a mistake, which are one to pytest."""
 
     interrupted = False
+    addresses: Sequence[Address] = ()
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Of a gate file of which one configuration is named, leave the others out."""
+        import pytest
+
+        wanted: dict[Path, set[str]] = {}
+        for one in self.addresses:
+            wanted.setdefault(Path(one.file).resolve(), set()).add(one.configuration)
+        others = []
+        for item in items:
+            names, gate = wanted.get(item.path.resolve(), {""}), getattr(item, "gate", None)
+            if gate is None or "" in names:
+                continue
+            if lost := sorted(names - {*gate.names}):
+                which = hint(lost[0], gate.names, "it has")
+                raise pytest.UsageError(f"{item.path.name} has no configuration '{printable(lost[0], 60)}'{which}")
+            others += [] if gate.configuration in names else [item]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if item not in others]
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """pytest calls it for kinds of its own, too."""
@@ -46,6 +68,8 @@ class Asking:
 def ask_pytest(asking: Asking, gate_files: Sequence[str], baseline_dir: str | None, *words: str) -> int:
     """Run pytest on gate files alone, in one process, whatever the project's settings ask for; its exit code.
 
+    One configuration of a gate file is named behind it, as in ``step.nsys.yaml[llama-8b]``.
+
     Raises KeyboardInterrupt.
     """
     import pytest
@@ -54,7 +78,9 @@ def ask_pytest(asking: Asking, gate_files: Sequence[str], baseline_dir: str | No
         sys.path.insert(0, here)
     given = [f"--nsys-baseline-dir={baseline_dir}"] if baseline_dir else []
     alone = ["-n", "0"] if find_spec("xdist") else []
-    code = pytest.main([*gate_files, "-m", "nsys", *given, *alone, *words], plugins=[asking])
+    asking.addresses = [*map(Address.of, gate_files)]
+    files = dict.fromkeys(address.file for address in asking.addresses)
+    code = pytest.main([*files, "-m", "nsys", *given, *alone, *words], plugins=[asking])
     if asking.interrupted:
         raise KeyboardInterrupt
     return int(code)
@@ -122,10 +148,9 @@ class Collected(NamedTuple):
     folder: Path
     root: Path
 
-    @property
-    def store(self) -> BaselineStore:
-        """Where its baselines lie."""
-        return store_of(self.path, self.folder, self.root)
+    def store(self, gate: GateFile) -> BaselineStore:
+        """Where its baselines lie, or those of a configuration of it."""
+        return store_of(self.path, self.folder, self.root, None, gate.configuration)
 
 
 class Collecting(Asking):
@@ -161,7 +186,7 @@ def collected(gate_files: Sequence[str], baseline_dir: str | None) -> tuple[list
 
 
 def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[GateFile, Collected]]:
-    """Each gate file with the place of its baselines.
+    """Each gate file, or each configuration of it, with the place of its baselines.
 
     Raises UsageMistake where there are none; what is wrong with a gate file is printed as pytest says it.
     """
@@ -169,4 +194,4 @@ def stores(gate_files: Sequence[str], baseline_dir: str | None) -> list[tuple[Ga
     if said or not found:
         click.echo(said, err=True, nl=False)
         raise UsageMistake(f"no gate file to be read in {', '.join(gate_files)}")
-    return [(load_gate_file(each.path), each) for each in found]
+    return [(gate, each) for each in found for gate in load_gate_file(each.path).each]

@@ -62,7 +62,8 @@ def refresh(
     executor: str | None,
     **modes: bool,
 ) -> None:
-    """Write the rows of a run as the baselines of GATE_FILES (or folders of them).
+    """Write the rows of a run as the baselines of GATE_FILES (or folders of them; one configuration of a matrix:
+    'step.nsys.yaml[llama-8b]', its trace --trace=llama-8b=PATH).
 
     Writes rows that moved beyond their tolerance, and prints their old and new values. Refuses a run with an error, no
     data or a structural failure.
@@ -247,11 +248,11 @@ def prune(
     lines: list[str] = []
     errors: list[BaselineError] = []
     for gate, place in found:
-        pruned, broken = prune_shelf(gate, place.store, dry_run=dry_run)
+        pruned, broken = prune_shelf(gate, place.store(gate), dry_run=dry_run)
         lines += [line for one in pruned for line in _dropped(one, dry_run)]
         errors += broken
-    known = {place.store.folder for _, place in found}
-    folders = sorted({(place.store.folder.parent, place.root) for _, place in found})
+    known = [place.store(gate) for gate, place in found]
+    folders = sorted({(place.folder, place.root) for _, place in found})
     for orphan in (orphan for folder, root in folders for orphan in orphans(folder, root, known)):
         try:
             if drop_orphans and not dry_run:

@@ -15,11 +15,11 @@ from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.options import HOW_MEASURED, MeasureOptions, measurements_option, measuring, reading
 from pytest_nsys.cli.output import deliver, format_of
 from pytest_nsys.core.errors import UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below
+from pytest_nsys.core.file_names import GATE_SUFFIX, Address, gate_files_below
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.convention_keys import check_named
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.reports.comparison.tables import Shown, headline
 from pytest_nsys.traces.measurements import measurements_of
@@ -103,14 +103,14 @@ def compare(
     sides = ((), ()) if all(beside) and not (paths or base or head) else _sides(paths, base, head)
     traces = [[path for value in side for path in find_traces(value, Path())] for side in sides]
     read = [(path, "is one of the traces") for side in traces for path in side]
-    read += [(Path(gate), "is one of the gate files") for gate in gates]
+    read += [(Path(Address.of(gate).file), "is one of the gate files") for gate in gates]
     read += [(path, "is one of the measurements") for side in beside for own in side for path in own]
     written = format_of(format, output, SUFFIXES, read, default="text")
     form = FORMATS[written]
     gate_paths = _gate_paths(gates)
     check_two_runs(*traces)
     _refuse_both(context, gate_paths)
-    files = [load_gate_file(gate) for gate in gate_paths]
+    files = [load_one(gate) for gate in gate_paths]
     if artifacts is not None:
         _check_artifacts(artifacts, [path for side in traces for path in side])
     with reading(asked.executor, written) as library:
@@ -118,7 +118,7 @@ def compare(
         files = files or [runs.usual_gate(asked.named, asked.window, asked.span, asked.kernels)]
         if comparable_on:
             files = [dataclasses.replace(gate, comparable_on=comparable_on) for gate in files]
-        pairs = {str(gate.path): runs.under(gate) for gate in files}
+        pairs = {gate.address: runs.under(gate) for gate in files}
         found = compare_pairs([*pairs.values()], sides[0] or base_measurements, sides[1] or head_measurements)
         judged = [(pairs[gate], verdict) for gate, verdict in found.verdicts]
         judged += [(pairs[each.gate], each.verdict) for each in found.constants]
@@ -151,7 +151,7 @@ def _keep_windows(folder: Path, judged: Sequence[tuple[Pair, Verdict]]) -> None:
 
     for pair, verdict in judged:
         if has_failed(verdict):
-            path = write_window(folder, str(pair.gate.path), verdict, pair.head, pair.base)
+            path = write_window(folder, pair.gate.address, verdict, pair.head, pair.base)
             click.echo(f"wrote {printable(str(path), 1000)}: {printable(verdict.assertion.name)}", err=True)
 
 

@@ -16,12 +16,13 @@ from pytest_nsys.cli.asking import stores
 from pytest_nsys.cli.options import MeasureOptions, measuring, reading
 from pytest_nsys.cli.output import note_lines, print_notes
 from pytest_nsys.core.errors import UsageMistake, one_line
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import GateFile, requests_of
 from pytest_nsys.gates.convention_keys import check_named
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import write_whole
@@ -67,14 +68,14 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
     said |= {"convention": asked.convention, "anchor": asked.anchor}
     for name in (name for name, value in said.items() if value):
         raise UsageMistake(f"--gate says what is measured, of every rank: leave --{name} out")
-    if not Path(gate_file).is_file():
+    if not Path(Address.of(gate_file).file).is_file():
         raise UsageMistake(f"--gate {printable(gate_file)}: is no file: give one gate file")
-    gate = load_gate_file(Path(gate_file))
+    gate = load_one(Path(gate_file))
     with reading(None, "") as library:
         fitting = library.fitting(traces, Path(), one_run=True) if gate.convention is None else None
         if fitting is not None:
-            ((_, place),) = stores([gate_file], None)
-            gate = resolved(gate, lambda: fitting.convention, store=place.store)
+            _, place = stores([gate_file], None)[0]
+            gate = resolved(gate, lambda: fitting.convention, store=place.store(gate))
         convention, requests = gate.resolved_convention, requests_of(gate)
         captures = library.one_run(traces, Path(), convention, gate.workload, requests)
         found = gate_windows(gate, captures.runs[0])

@@ -148,7 +148,7 @@ def _write(path: Path, draft: Draft, trial: Trial, baseline_dir: str | None, *, 
         write_whole(schema, SCHEMA.read_bytes())
         write_whole(path, gate_text(draft).encode())
         gate, place = stores([str(path)], baseline_dir)[0]
-        captures, store = trial.captures(gate.resolved_convention), place.store
+        captures, store = trial.captures(gate.resolved_convention), place.store(gate)
         if not replaces and store.all():
             raise BaselineError(f"{store.folder}: holds baselines of this gate file already: give --force")
         written = store_rows(gate, captures, store)

@@ -104,11 +104,12 @@ def _linted(one: Collected, *, upgrade: bool) -> Linted:
 
 def _upgraded(one: Collected, gate: GateFile, path: Path) -> Linted:
     try:
-        stored = [baseline for _, baseline in one.store.all()]
+        stored = [(own, [baseline for _, baseline in one.store(own).all()]) for own in gate.each]
     except BaselineError as error:
         return Linted(path, len(gate.assertions), unread=str(error))
     refresh = f'pytest-nsys baseline refresh {path} --trace=TRACE --reason "…"'
-    return Linted(path, len(gate.assertions), (), upgrades(gate, stored, refresh), len(stored))
+    found = dict.fromkeys(upgrade for own, baselines in stored for upgrade in upgrades(own, baselines, refresh))
+    return Linted(path, len(gate.assertions), (), tuple(found), sum(len(baselines) for _, baselines in stored))
 
 
 def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:

@@ -21,7 +21,7 @@ from pytest_nsys.core.units import BARE
 from pytest_nsys.core.words import printable
 from pytest_nsys.core.workload import TwoStages, Workload
 from pytest_nsys.gates.added_rules import HALFWAY
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.reports.tables import CellKind, Column, Format, Row, numbers, texts, times
 
 LEAST_SCORE = Fraction("0.30")
@@ -80,7 +80,7 @@ def _stated(
     """What the options say, where they do; else the gate file. Raises UsageMistake where nobody names both stages."""
     if not all(pattern.strip() for pattern in (*stage0, *stage1, *blocks)):
         raise UsageMistake("a pattern is empty: write the name of a range, % stands for anything")
-    found = load_gate_file(Path(gate)).workload if gate is not None else Workload()
+    found = load_one(Path(gate)).workload if gate is not None else Workload()
     said = found.pipeline
     if stage0 or stage1:
         if said is not None:

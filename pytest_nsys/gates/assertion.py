@@ -16,6 +16,7 @@ from pytest_nsys.analysis.quality import Bounds, Request
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec, spec_under
 from pytest_nsys.core.conventions import BUILT_IN, MESH_AXES, Convention
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import KernelsMode, Label, Span
 from pytest_nsys.core.units import ANY, BARE
 from pytest_nsys.core.words import printable
@@ -294,6 +295,8 @@ class GateFile:
     ``allow_missing`` hold for assertions that say nothing else.
     ``quality`` bounds what may be wrong with the traces before nothing is judged on them.
     ``comparable_on`` names the circumstances that must agree with a baseline's (None: all of them).
+    With a ``matrix`` nothing is judged on the file itself, which then has the assertions of all its configurations:
+    each is a gate file with a ``configuration``, one of ``names``, and what holds for it.
     """
 
     path: Path
@@ -311,6 +314,19 @@ class GateFile:
     kernels: KernelsMode | None = None
     allow_missing: AllowMissing = field(default_factory=dict)
     found: Found | None = None
+    configuration: str = ""
+    names: tuple[str, ...] = ()
+    matrix: tuple[GateFile, ...] = ()
+
+    @property
+    def each(self) -> tuple[GateFile, ...]:
+        """The gate files that are judged: one for each configuration of a matrix, else this one."""
+        return self.matrix or (self,)
+
+    @property
+    def address(self) -> str:
+        """Its path, with its configuration where it is one: ``step.nsys.yaml[llama-8b]``."""
+        return str(Address(str(self.path), self.configuration))
 
     @property
     def needs_trace(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from pytest_nsys.core.conventions import BUILT_IN, Convention, ConventionMistake
 from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.keys import KEYS
 from pytest_nsys.gates.kinds import Entry, read_name
@@ -71,15 +73,26 @@ def convention_of(value: Named | None, anchor: str | None = None) -> Convention 
     if value is None or isinstance(value, Convention):
         found = value
     elif isinstance(value, str | os.PathLike):
-        found = built_in_or_read(os.fspath(value), {**BUILT_IN, AUTO: None}, "convention", _read)
+        address = Address.of(os.fspath(value))
+        found = built_in_or_read(
+            address.file, {**BUILT_IN, AUTO: None}, "convention", partial(_read, configuration=address.configuration)
+        )
     else:
         raise ArgumentMistake(f"convention= is a name, the path of a YAML file or a Convention, not {value!r}")
     return found if found is None else found.with_anchor(anchor)
 
 
-def _read(reader: Reader, root: MappingNode) -> Convention | None:
-    """The mapping of a convention, or a gate file, of which only ``convention:`` is read."""
+def _read(reader: Reader, root: MappingNode, configuration: str = "") -> Convention | None:
+    """The mapping of a convention, or a gate file, of which only ``convention:`` is read, that of a ``configuration``
+    where one is named.
+    """
     keys = {key.value: node for key, node in reader.entries(root, "a convention")}
+    if configuration and "matrix" in keys:
+        own = {key.value: node for key, node in reader.entries(keys["matrix"], "matrix")}
+        if configuration not in own:
+            reader.mistake(keys["matrix"], f"no configuration is '{configuration}'{hint(configuration, own, 'it has')}")
+        elif isinstance(node := own[configuration], MappingNode):
+            keys |= {key.value: value for key, value in reader.entries(node, configuration)}
     is_gate_file = bool(keys.keys() & (set(KEYS["file"]) - {"span", "kernels"}))
     return read_convention(reader, keys.get("convention") if is_gate_file else root)
 

@@ -163,7 +163,26 @@ def _first(error: GateFileError) -> str:
     return printable(str(error).partition("\n")[0], 400)
 
 
-def compared(old: GateFile, new: GateFile) -> list[GateChange]:
+def compared(old: GateFile, new: GateFile) -> Iterator[GateChange]:
+    """What ``new`` asks otherwise than ``old`` and is not tighter, where one has a matrix by configuration.
+
+    A change of all of them is told once. Of a file without a matrix each configuration of a later one is made.
+    """
+    now = {gate.configuration: gate for gate in new.each}
+    both: list[tuple[str, GateFile, GateFile]] = []
+    for was in old.each:
+        if was.configuration in now or not was.configuration:
+            same = [now[was.configuration]] if was.configuration in now else new.each
+            both += [(gate.configuration, was, gate) for gate in same]
+        else:
+            yield GateChange(Change(ChangeKind.LOOSENED, "configuration", was.configuration, GONE))
+    told = grouped((change, name) for name, was, gate in both for change in _of_one(was, gate))
+    for change, names in told.items():
+        some = f" [{', '.join(names)}]" if len(names) < len(both) else ""
+        yield replace(change, change=replace(change.change, key=change.change.key + some))
+
+
+def _of_one(old: GateFile, new: GateFile) -> list[GateChange]:
     """What ``new`` asks otherwise than ``old`` and is not tighter; a change of many assertions is told once."""
     found = [GateChange(change) for change in _fields(GATE_RULES, old, new, Sides((old, new)))]
     for change, assertions in grouped(_of_assertions(old, new)).items():

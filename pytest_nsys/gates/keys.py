@@ -34,7 +34,9 @@ def _table() -> dict[str, dict[str, Key]]:
             section = found.setdefault(row["section"], {})
         else:
             section[row["key"]] = Key(row["kind"], row["help"], row["needed"] is not None)
-    return {**found, "baseline": found["tolerance"] | found["baseline"]}
+    whole = ("version", "matrix", "assertions", "waivers")
+    own = {name: key for name, key in found["file"].items() if name not in whole}
+    return {**found, "baseline": found["tolerance"] | found["baseline"], "configuration": own}
 
 
 KEYS: Mapping[str, Mapping[str, Key]] = _table()

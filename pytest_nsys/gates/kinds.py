@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import enum
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -60,6 +61,12 @@ class Entry:
     def __init__(self, reader: Reader, node: Node, section: str, what: str = "") -> None:
         self.reader, self.node, self.section = reader, node, section
         self.fields = reader.mapping(node, what or section, KEYS[section])
+
+    def over(self, base: Entry, fields: Mapping[str, Node] | None = None) -> Entry:
+        """``base`` with these keys, or ``fields``, in place of its own."""
+        found = copy.copy(base)
+        found.fields = {**base.fields, **(self.fields if fields is None else fields)}
+        return found
 
     def mistake(self, key: str, what: str) -> None:
         """Notes a mistake at the value of the key, or at the whole where it is not given."""
@@ -407,6 +414,8 @@ KINDS: Mapping[str, Read | None] = {
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
     "assertions": None,
     "waivers": None,
+    "matrix": None,
+    "configurations": None,
     "purposes": _purposes,
     "copies": _copies,
     "families": read_families,

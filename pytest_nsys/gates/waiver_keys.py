@@ -17,6 +17,7 @@ from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, GateFil
 from pytest_nsys.gates.assertion_keys import Selecting
 from pytest_nsys.gates.kinds import clean_name
 from pytest_nsys.gates.limits import impossible
+from pytest_nsys.gates.matrix_keys import is_for
 from pytest_nsys.gates.yaml_nodes import Reader
 
 NEEDED: Mapping[str, str] = {
@@ -32,16 +33,20 @@ _ITEM = re.compile(r"\[[^\W\d]\w*=.*\]")
 
 
 def attach_waivers(
-    reader: Reader, node: Node, assertions: Sequence[Assertion], gate: GateFile, *, all_known: bool
+    reader: Reader, node: Node, gate: GateFile, every: Sequence[Assertion], *, all_known: bool
 ) -> tuple[Assertion, ...]:
-    """The assertions, each with the waivers that name it.
+    """The assertions of a gate file, each with the waivers that name it.
 
-    ``all_known``: every entry under ``assertions:`` could be read, so a name that none of them has is a mistake.
+    ``every`` assertion of the file may be named, also by those for other configurations. ``all_known``: every entry
+    under ``assertions:`` could be read, so a name that none of them has is a mistake.
     """
     found: dict[str, list[Waiver]] = {}
+    assertions = gate.assertions
     for item in reader.items(node, "waivers"):
+        if not is_for(reader, item, gate.configuration, gate.names):
+            continue
         entry = _Waiver(reader, item, gate, "waiver", "a waiver")
-        named = entry.named(assertions, all_known=all_known)
+        named = entry.named(assertions, every, all_known=all_known)
         waiver = entry.waiver(named) if entry.fields else None
         if waiver is not None:
             for assertion in named:
@@ -64,21 +69,23 @@ def dimensions_left(assertion: Assertion, metric: Metric, axes: Collection[str])
     return (*left, *(axes if "rank" in left else ()))
 
 
+def _called(name: str, assertions: Sequence[Assertion]) -> list[Assertion]:
+    exact = [a for a in assertions if a.name == name]
+    return exact or [a for a in assertions if a.name.startswith(name) and _ITEM.fullmatch(a.name.removeprefix(name))]
+
+
 class _Waiver(Selecting):
     """One mapping under ``waivers:``."""
 
-    def named(self, assertions: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
-        """The assertions that the waiver is for: one, or all items that one ``for:`` makes."""
+    def named(self, assertions: Sequence[Assertion], every: Sequence[Assertion], *, all_known: bool) -> list[Assertion]:
+        """Of these assertions those that the waiver is for: one, or all items that one ``for:`` makes."""
         written = self.text("assertion")
         if written is None:
             return []
         name = clean_name(written)
-        exact = [a for a in assertions if a.name == name]
-        found = exact or [
-            a for a in assertions if a.name.startswith(name) and _ITEM.fullmatch(a.name.removeprefix(name))
-        ]
-        if not found and all_known:
-            names = dict.fromkeys(part for a in assertions for part in (a.name, _ITEM.sub("", a.name)))
+        found = _called(name, assertions)
+        if not found and all_known and not _called(name, every):
+            names = dict.fromkeys(part for a in every for part in (a.name, _ITEM.sub("", a.name)))
             hint = did_you_mean(name, names) or ": write its id, or its sentence"
             self.mistake("assertion", f"no assertion of this file is '{printable(name, 60)}'{hint}")
         return found

@@ -20,12 +20,13 @@ import pytest
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.core.errors import NsysError, UsageMistake
-from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import spec_for
 from pytest_nsys.gates.verdict import Outcome, Verdict
-from pytest_nsys.plugin.session import NsysSession, named_traces
+from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.plugin.sources import named_traces
 from pytest_nsys.reports.chrome_trace import chrome_trace, packed
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.reports.text import worst_rank
@@ -95,7 +96,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+|__+")
 
 def file_name(gate: str, assertion: str) -> str:
     """``<gate>__<assertion>.json.gz``. ``gate`` is the gate file's path as its baselines know it."""
-    plain = gate.removesuffix(GATE_SUFFIX)
+    plain = Address.of(gate).stem
     safe = f"{_safe(plain)}__{_safe(assertion)}"
     if safe != f"{plain}__{assertion}".lower():  # file systems may not tell capitals apart
         safe += "-" + sha256(f"{gate}\0{assertion}".encode("utf-8", "surrogatepass")).hexdigest()[:HASH_DIGITS]

@@ -17,7 +17,8 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.outcomes import GateFailed
 from pytest_nsys.plugin.items import GateItem, JudgedItem
-from pytest_nsys.plugin.session import NsysSession, plain, session_of
+from pytest_nsys.plugin.session import NsysSession, session_of
+from pytest_nsys.plugin.sources import plain
 from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines

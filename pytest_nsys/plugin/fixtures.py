@@ -14,7 +14,7 @@ from pytest_nsys.core.errors import ArgumentMistake, GateFileError, NoRows, NoTr
 from pytest_nsys.core.model import Step
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.convention_keys import Named, convention_of
-from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
@@ -73,9 +73,9 @@ class NsysGate:
     ) -> Verdict:
         """The verdict of ``sentence``, where it is good.
 
-        ``gate_file`` lends its convention, window, tolerance and baselines; without one only constants are judged,
-        under ``convention`` (default: the one that the run fits), with another ``anchor`` where one is given. A
-        relative path is relative to the root directory.
+        ``gate_file`` (of a matrix one configuration, ``step.nsys.yaml[llama-8b]``) lends its convention, window,
+        tolerance and baselines; without one only constants are judged, under ``convention`` (default: the one that the
+        run fits), with another ``anchor`` where one is given. A relative path is relative to the root directory.
         """
         __tracebackhide__ = True
         session, gate = session_of(self._config), self._gate(gate_file, convention, anchor)
@@ -108,6 +108,8 @@ class NsysGate:
         if convention is not None or anchor is not None:
             raise ArgumentMistake("the gate file says the convention: give gate_file=, or convention= and anchor=")
         try:
-            return load_gate_file(Path(self._config.rootpath, gate_file))
+            gate = load_one(Path(self._config.rootpath, gate_file))
+            session_of(self._config).sources.names.update(gate.names)
+            return gate
         except GateFileError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None

@@ -82,7 +82,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     from pytest_nsys.plugin.items import GateItem
     from pytest_nsys.plugin.session import session_of
 
-    gates = {item.path: item.gate for item in items if isinstance(item, GateItem)}
+    gates = {item.gate.address: item.gate for item in items if isinstance(item, GateItem)}
     if gates and not session.testsfailed:  # a mistake in a gate file is told first
         with _usage_errors():
             session_of(config).refreshing.check_only(gates.values())
@@ -183,7 +183,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     plan = [(item.gate, item.assertion) for item in judged if isinstance(item, GateItem)]
     own.plan(plan)
     if sys.stderr.isatty():
-        gates = {gate.path: gate for gate, _ in plan}.values()
+        gates = {gate.address: gate for gate, _ in plan}.values()
         own.export_reports(gates)
         own.read(gates)
 
@@ -282,7 +282,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         from pytest_nsys.reports.session.gate_changes import terminal_lines as change_lines
 
         branch, files = session_of(config).branch, [record["file"] for record in records]
-        seen = [*files, *(file.name for file in not_run_files(not_run))]
+        seen = [*files, *(one.file for one in not_run_files(not_run))]
         changes = branch.gate_changes(seen) if branch is not None else None
         lines = change_lines(changes, judged=bool(files)) + lines
         lines += branch.baseline_change_lines(files) if branch is not None else []

@@ -44,13 +44,16 @@ class GateFileNode(pytest.File):
         if not self.path.name.endswith(GATE_SUFFIX):
             raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
         try:
-            gate = load_gate_file(self.path, display=shown)
-            for assertion in gate.assertions:
-                # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
-                own_id = f"{self.nodeid}::{assertion.name}"
-                item = GateItem.from_parent(self, name=assertion.name, nodeid=own_id, gate=gate, assertion=assertion)
-                item.mark()
-                yield item
+            whole = load_gate_file(self.path, display=shown)
+            session_of(self.config).sources.names.update(whole.names)
+            for gate in whole.each:
+                for assertion in gate.assertions:
+                    name = assertion.name + (f"[{gate.configuration}]" if gate.configuration else "")
+                    # Of an id as text pytest finds the brackets; of a name it would not, and --lf would miss the item.
+                    own_id = f"{self.nodeid}::{name}"
+                    item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
+                    item.mark()
+                    yield item
         except GateFileError as error:
             self.mistakes = error.mistakes
             raise self.CollectError(str(error)) from error
@@ -67,8 +70,9 @@ class JudgedItem(pytest.Item):
 
 
 class GateItem(JudgedItem):
-    """One assertion. ``record`` holds what reports need of its verdict, as plain data that crosses to xdist; so do
-    ``history``, where one is written, and ``pictures``, where a page is.
+    """One assertion, of one configuration where the file has several. ``record`` holds what reports need of its
+    verdict, as plain data that crosses to xdist; so do ``history``, where one is written, and ``pictures``, where a
+    page is.
     """
 
     def __init__(self, *, gate: GateFile, assertion: Assertion, **kwargs: Any) -> None:
@@ -134,7 +138,8 @@ class GateItem(JudgedItem):
         told = session_of(self.config).told
         lines = tuple(map(told, record.explanation))
         record = replace(record, message=told(record.message), explanation=lines)
-        self.record = replace(record, traces=session_of(self.config).traces(self.gate), **known)
+        traces = session_of(self.config).traces(self.gate)
+        self.record = replace(record, traces=traces, configuration=self.gate.configuration, **known)
         self.user_properties.extend(record.properties())
         self._remember(record.outcome, record.message, verdict)
 
@@ -233,7 +238,7 @@ class GateItem(JudgedItem):
         except BaselineError as error:
             refusal = Refusal(str(error), Outcome.ERROR)
         if refusal is not None:
-            session_of(self.config).refreshing.refused[self.gate.path] = refusal.reason
+            session_of(self.config).refreshing.refused[self.gate.address] = refusal.reason
             self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
             raise GateNotJudged(f"refused: {refusal.reason}\n{what}")

@@ -13,10 +13,10 @@ import pytest
 
 from pytest_nsys.core.words import counted
 from pytest_nsys.outcomes import NotRun
-from pytest_nsys.plugin.session import GIVEN_BY, NOT_GIVEN
+from pytest_nsys.plugin.sources import GIVEN_BY, NOT_GIVEN
 from pytest_nsys.reports.session.digest import NotRunFile, not_run_words
 
-_FIRST = pytest.StashKey[dict[str, str]]()
+_FIRST = pytest.StashKey[dict[tuple[str, str], str]]()
 _SILENT = "skipped", "", "SKIPPED"
 """Category, letter and word, which -v shows, of a skip that stands for none of its own."""
 
@@ -25,15 +25,26 @@ def hand_over(item: pytest.Item, why: NotRun, report: pytest.TestReport) -> None
     """Have the report say which gate file was not run, also where a worker of xdist sends it, and skip at its line."""
     assertion = getattr(item, "assertion", None)
     file = "" if assertion is None else str(assertion.location.path)
+    configuration = "" if assertion is None else item.gate.configuration  # type: ignore[attr-defined]
     line = (report.location[1] or 0) + 1
-    report.nsys_not_run = {"file": file, "line": line, "name": item.name, "why": str(why)}  # type: ignore[attr-defined]
+    report.nsys_not_run = {  # type: ignore[attr-defined]
+        "file": file,
+        "configuration": configuration,
+        "line": line,
+        "name": item.name,
+        "why": str(why),
+    }
     report.longrepr = (str(item.path), line, f"Skipped: {why}")
 
 
 def _counts(report: Any, config: pytest.Config) -> bool:
-    """Whether it is the first of its gate file."""
-    file = report.nsys_not_run["file"]
-    return not file or config.stash.setdefault(_FIRST, {}).setdefault(file, report.nodeid) == report.nodeid
+    """Whether it is the first of its gate file, or of its configuration."""
+    file = _place(report.nsys_not_run)
+    return not file[0] or config.stash.setdefault(_FIRST, {}).setdefault(file, report.nodeid) == report.nodeid
+
+
+def _place(told: dict[str, Any]) -> tuple[str, str]:
+    return told["file"], told["configuration"]
 
 
 def status(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
@@ -48,11 +59,11 @@ def count_once(stats: dict[str, list[Any]], config: pytest.Config) -> None:
 
 def not_run_files(reports: Iterable[Any]) -> list[NotRunFile]:
     """The gate files that had no trace, by path, each with the names of its assertions in order."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+    found: dict[tuple[str, str, str], dict[str, None]] = {}
     for told in sorted((report.nsys_not_run for report in reports), key=lambda told: (told["line"], told["name"])):
         if told["file"]:
-            found.setdefault((told["file"], told["why"]), {})[told["name"]] = None
-    return [NotRunFile(file, tuple(names), why) for (file, why), names in sorted(found.items())]
+            found.setdefault((*_place(told), told["why"]), {})[told["name"]] = None
+    return [NotRunFile(file, tuple(names), why, own) for (file, own, why), names in sorted(found.items())]
 
 
 def terminal_lines(reports: Iterable[Any]) -> Iterator[str]:
@@ -61,6 +72,7 @@ def terminal_lines(reports: Iterable[Any]) -> Iterator[str]:
     tests = len({report.nodeid for report in told if not report.nsys_not_run["file"]})
     if told:
         files = not_run_files(told)
-        yield f"{not_run_words(files, tests)} {GIVEN_BY}"
+        named = any(file.configuration for file in files)
+        yield f"{not_run_words(files, tests)} {GIVEN_BY.replace('PATH', 'NAME=PATH') if named else GIVEN_BY}"
         for file in files:
             yield f"  {file.name}: {counted(len(file.assertions), 'assertion')}" + file.why.removeprefix(NOT_GIVEN)

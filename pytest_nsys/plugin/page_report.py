@@ -21,6 +21,7 @@ from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
 from pytest_nsys.reports.page.session_page import session_page
 from pytest_nsys.reports.session.digest import Digest, name_of, worst_first
+from pytest_nsys.reports.session.record import title_of
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
 from pytest_nsys.tools.revision import revision_of
@@ -125,4 +126,4 @@ def _panel(record: Mapping[str, Any], asked: Mapping[str, Any], past: History) -
         return None
     points.append(Point(exact_value(asked["value"]), THIS_RUN))
     place = place_words(zip(of_row.dimensions, labels, strict=True))
-    return Panel(": ".join(filter(None, [record["name"], place])), sid.metric, of_row.unit, tuple(points))
+    return Panel(": ".join(filter(None, [title_of(record), place])), sid.metric, of_row.unit, tuple(points))

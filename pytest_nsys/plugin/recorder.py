@@ -54,7 +54,8 @@ def entry_of(
     if verdict is not None and verdict.delayed:
         decided = DELAYED, decided[1]
     entry: Plain = {
-        "file": str(gate.path),
+        "file": gate.address,
+        "folder": str(gate.path.parent),
         "gate": session.store(gate).gate,
         "trace": _trace(session, gate),
         "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row),
@@ -72,7 +73,7 @@ def entry_of(
 def _unsent(session: NsysSession, gate: GateFile, series: Plain) -> Plain | None:
     """The rows, unless another assertion of the same process brought them along."""
     sent = session.config.stash.setdefault(_SENT, set())
-    name = gate.path, *(series[part] for part in _SERIES)
+    name = gate.address, *(series[part] for part in _SERIES)
     if name in sent:
         return None
     sent.add(name)
@@ -81,7 +82,7 @@ def _unsent(session: NsysSession, gate: GateFile, series: Plain) -> Plain | None
 
 def _trace(session: NsysSession, gate: GateFile) -> str:
     try:
-        source = session.source(gate)
+        source = session.sources.traces(gate)
     except NsysError:
         return ""
     return ", ".join(session.shown(source.base / value) for value in source.values)
@@ -102,7 +103,7 @@ class Recorder:
             return
         file = str(entry["file"])
         if file not in self.runs:
-            self.runs[file] = RunEntry(entry["gate"], entry["trace"], self._revision(Path(file).parent))
+            self.runs[file] = RunEntry(entry["gate"], entry["trace"], self._revision(Path(entry["folder"])))
         run = self.runs[file]
         run.facts = run.facts or entry["facts"]
         run.verdicts[report.nodeid] = {**entry["verdict"], "xfailed": int(entry["xfailed"])}

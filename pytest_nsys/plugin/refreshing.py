@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
 from pytest_nsys.core.words import printable
@@ -20,10 +19,10 @@ class Refreshing:
 
     def __init__(self, session: NsysSession) -> None:
         self.session = session
-        self.refused: dict[Path, str] = {}
+        self.refused: dict[str, str] = {}
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
-        self._refreshes: dict[Path, Refresh] = {}
+        self._refreshes: dict[str, Refresh] = {}
         self._only: list[str] = session.config.getoption("nsys_update_only") or []
 
     def chosen(self, assertion: Assertion) -> bool:
@@ -42,19 +41,19 @@ class Refreshing:
 
     def of(self, gate: GateFile) -> Refresh:
         """The refresh of a gate file's baseline, one for all of its items."""
-        if gate.path not in self._refreshes:
+        if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
             mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
-            self._refreshes[gate.path] = Refresh(
+            self._refreshes[gate.address] = Refresh(
                 context.gate, context, reason, mode, bool(self._only), self.session.shown
             )
-        return self._refreshes[gate.path]
+        return self._refreshes[gate.address]
 
     def write(self) -> bool:
         """Write every refreshed baseline, once per file. Returns whether all could be written."""
         for refresh in self._refreshes.values():
-            if not refresh.wanted or refresh.gate.path in self.refused:
+            if not refresh.wanted or refresh.gate.address in self.refused:
                 continue
             try:
                 self.written.append(refresh.write())
@@ -76,7 +75,9 @@ class Refreshing:
                 lines += noise_lines(refresh.gate, written.new, refresh.context.captures)
             advice = merge_advice(written.path.parent.parent) if written.old is None else None
             lines += [f"  {advice}"] if advice else []
-        lines += [f"baseline of {shown(gate)} not written: refused: {why}" for gate, why in self.refused.items()]
+        lines += [
+            f"baseline of {self.session.told(gate)} not written: refused: {why}" for gate, why in self.refused.items()
+        ]
         lines += [f"baseline not written: {why}" for why in self.not_written]
         if lines:
             return lines

@@ -21,8 +21,9 @@ from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.plugin.left_out import Selection
 from pytest_nsys.plugin.not_run import not_run_files
-from pytest_nsys.plugin.session import named_measurements, named_traces, session_of
+from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
+from pytest_nsys.plugin.sources import named_measurements, named_traces
 from pytest_nsys.reports.session.digest import (
     BROKEN_OFF,
     By,
@@ -201,7 +202,7 @@ class Reporting:
             exit_status=exit_status,
             refreshed=tuple(printable(line, 400) for line in refreshed),
             changed_baselines=tuple(changed),
-            gate_changes=own.branch.gate_changes([*files, *(f.name for f in not_run)])
+            gate_changes=own.branch.gate_changes([*files, *(one.file for one in not_run)])
             if own.branch is not None
             else None,
             left_out=self.left_out,

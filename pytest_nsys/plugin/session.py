@@ -11,31 +11,32 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.fitting import GENERIC
-from pytest_nsys.analysis.measurements import NONE_GIVEN
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.windows import MEDIAN, STEADY
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import BaselineError, NoTraceGiven, NsysError, UsageMistake
+from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Trace
-from pytest_nsys.core.words import folders_up, from_here, printable
+from pytest_nsys.core.words import folders_up, from_here
 from pytest_nsys.core.workload import Workload
 from pytest_nsys.gates.assertion import Assertion, GateFile, requests_of
 from pytest_nsys.gates.workload_keys import options_of
-from pytest_nsys.plugin.settings import given, in_force, path_of
+from pytest_nsys.plugin.settings import given, path_of
+from pytest_nsys.plugin.sources import MEASUREMENTS, Source, Sources, plain, prefix
 from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, store_of
-from pytest_nsys.traces.measurements import find_measurements, measurements_of
-from pytest_nsys.traces.opening import REPORTS, find_traces, is_there, open_trace
+from pytest_nsys.traces.measurements import measurements_of
+from pytest_nsys.traces.opening import REPORTS, find_traces, open_trace
 from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.past_runs import PastRuns
 from pytest_nsys.verdicts.references import OtherRun, StoredBaseline
@@ -46,21 +47,8 @@ if TYPE_CHECKING:
     from pytest_nsys.plugin.refreshing import Refreshing
 
 BASELINES = "baselines"
-MEASUREMENTS, AGAINST_MEASUREMENTS = "nsys_measurements", "nsys_against_measurements"
 OF_THE_WHOLE_RUN = ("kernels", "collectives")
 """Commands that measure the whole run where they are given no window."""
-
-GIVEN_BY = "(--nsys-trace=PATH, or nsys_trace in the ini file)"
-NOT_GIVEN = f"no trace given {GIVEN_BY}"
-NO_TRACE = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
-
-
-class Source(NamedTuple):
-    """The captures of a gate file as they were written, and the folder that they are relative to."""
-
-    values: tuple[str, ...]
-    base: Path
-
 
 Run = tuple[Source, Convention, Workload]
 """What is read, as what, and what is stated of it."""
@@ -71,11 +59,16 @@ class NsysSession:
     """State of one pytest session; on each xdist worker one of its own."""
 
     config: pytest.Config
-    _traces: dict[Path, tuple[str, ...]] = field(default_factory=dict)
-    _contexts: dict[Path, GateContext] = field(default_factory=dict)
-    _resolved: dict[tuple[Path, str | None], GateFile] = field(default_factory=dict)
+    _traces: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _contexts: dict[str, GateContext] = field(default_factory=dict)
+    _resolved: dict[tuple[str, str | None], GateFile] = field(default_factory=dict)
     _shows_progress: bool = False
     _chosen: Sequence[tuple[GateFile, Sequence[Assertion]]] = ()
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What names the traces."""
+        return Sources(self.config, self.shown)
 
     @cached_property
     def library(self) -> CaptureCache:
@@ -95,81 +88,35 @@ class NsysSession:
         """Where pytest was started."""
         return self.config.invocation_params.dir
 
-    @cached_property
+    @property
     def updating(self) -> bool:
         """Whether rows are written instead of judged."""
-        return bool(self.config.getoption("nsys_update_baselines"))
+        return self.sources.updating
 
     def updates(self, assertion: Assertion) -> bool:
         """Whether those of the assertion are."""
         return self.updating and assertion.reads_stored and self.refreshing.chosen(assertion)
-
-    @cached_property
-    def _against(self) -> tuple[Source, Source] | None:
-        """The traces of the base and the measurements beside them, in place of the stored baselines."""
-        traces, beside = (tuple(self.config.getoption(name) or ()) for name in ("nsys_against", AGAINST_MEASUREMENTS))
-        return (Source(traces, self.here), Source(beside, self.here)) if traces or beside else None
 
     @property
     def history(self) -> Path | None:
         """The database of the history, None where none is named."""
         return path_of(self.config, "nsys_history")
 
-    @cached_property
-    def needs_traces(self) -> bool:
-        """Whether what has no trace is red: where that is asked for, in CI, and where anybody speaks of traces.
-
-        A run that compares or writes is about its traces, too.
-        """
-        from pytest_nsys.tools.executors import in_ci
-
-        asked = (given(self.config, name) for name in ("nsys_strict", "nsys_trace", MEASUREMENTS))
-        return any(asked) or bool(self._against) or self.updating or in_ci()
-
-    def source(self, gate: GateFile | None = None) -> Source:
-        """Where the traces of a gate file are. Raises UsageMistake where none is, NoTraceGiven where none must"""
-        values, folder = in_force(self.config, "nsys_trace")
-        if gate is not None and gate.traces and not self.config.getoption("nsys_trace"):
-            own = Source(gate.traces, gate.path.parent)
-            if not self.needs_traces and not any(is_there(value, own.base) for value in own.values):
-                absent = ", ".join(printable(self.shown(plain(own.base / value))) for value in own.values)
-                raise NoTraceGiven(f"{NOT_GIVEN}; trace {absent} of the gate file does not exist")
-            return own
-        if not values:
-            raise UsageMistake(NO_TRACE) if self.needs_traces else NoTraceGiven(NOT_GIVEN)
-        return Source(tuple(values), folder)
-
-    def _sources(self, gate: GateFile | None) -> tuple[Source, Source]:
-        """The traces of a gate file, and the measurements beside them. Raises UsageMistake where a trace is missing."""
-        values, folder = in_force(self.config, MEASUREMENTS)
-        beside = Source(tuple(values or ()), folder)
-        if gate is not None and gate.measurements and not self.config.getoption(MEASUREMENTS):
-            beside = Source(gate.measurements, gate.path.parent)
-        try:
-            return self.source(gate), beside
-        except UsageMistake:
-            alone = gate is not None and not gate.needs_trace
-            if beside.values and (alone or gate is None or not gate.assertions):
-                return Source((), self.here), beside
-            if alone:
-                raise UsageMistake(NONE_GIVEN) from None
-            raise
-
     def traces(self, gate: GateFile) -> tuple[str, ...]:
         """The captures of a gate file as a person would type them, else its measurements; else empty."""
-        if gate.path not in self._traces:
+        if gate.address not in self._traces:
             try:
-                source, beside = self._sources(gate)
+                source, beside = self.sources.both(gate)
             except UsageMistake:
                 return ()
-            self._traces[gate.path] = self._typed(source if source.values else beside)
-        return self._traces[gate.path]
+            self._traces[gate.address] = self._typed(source if source.values else beside)
+        return self._traces[gate.address]
 
     def measured_in(self, gate: GateFile) -> tuple[str, ...]:
         """The measurements beside the traces of a gate file that judges them, as a person would type them."""
         if all(assertion.outside is None for assertion in gate.assertions):
             return ()
-        source, beside = self._sources(gate)
+        source, beside = self.sources.both(gate)
         return self._typed(beside) if source.values else ()
 
     def _typed(self, source: Source) -> tuple[str, ...]:
@@ -183,24 +130,25 @@ class NsysSession:
         """
         if gate.convention is not None:
             return gate
-        source, _ = self._sources(gate)
+        source, _ = self.sources.both(gate)
         if not source.values:  # measurements alone are read under none
             return replace(gate, convention=GENERIC)
-        if (gate.path, anchor) not in self._resolved:
-            against = self._against[0] if self._against is not None and self._against[0].values else None
-            self._resolved[gate.path, anchor] = resolved(
+        if (gate.address, anchor) not in self._resolved:
+            base = self.sources.base(gate)
+            against = base[0] if base is not None and base[0].values else None
+            self._resolved[gate.address, anchor] = resolved(
                 gate,
                 lambda: self.library.fitting(*source, anchor).convention,
                 (lambda: self.library.fitting(*against, anchor).convention) if against is not None else None,
                 self.store(gate) if any(each.reads_stored for each in gate.assertions) else None,
                 renewing=self.updating,
             )
-        found = self._resolved[gate.path, anchor]
+        found = self._resolved[gate.address, anchor]
         return replace(gate, convention=found.convention, found=found.found)
 
     def captures(self, gate: GateFile) -> Captures:
         """The opened captures of a gate file whose convention is resolved. Raises UsageMistake, TraceError."""
-        (source, beside), chosen = self._sources(gate), gate.resolved_convention
+        (source, beside), chosen = self.sources.both(gate), gate.resolved_convention
         return self._opened(source, beside, chosen, gate.workload, self._requests(source, chosen, gate.workload, gate))
 
     def _opened(
@@ -211,9 +159,9 @@ class NsysSession:
 
     def plan(self, judged: Iterable[tuple[GateFile, Assertion]]) -> None:
         """These assertions will be judged: what they ask of one run is read at once."""
-        chosen: dict[Path, tuple[GateFile, list[Assertion]]] = {}
+        chosen: dict[str, tuple[GateFile, list[Assertion]]] = {}
         for gate, assertion in judged:
-            chosen.setdefault(gate.path, (gate, []))[1].append(assertion)
+            chosen.setdefault(gate.address, (gate, []))[1].append(assertion)
         self._chosen = [*chosen.values()]
         self.__dict__.pop("_planned", None)
 
@@ -224,7 +172,7 @@ class NsysSession:
         for gate, assertions in self._chosen:
             with contextlib.suppress(NsysError):  # said by the items
                 own = self.resolved(gate)
-                run = self.source(own), own.resolved_convention, own.workload
+                run = self.sources.traces(own), own.resolved_convention, own.workload
                 planned.setdefault(run, {}).update(dict.fromkeys(requests_of(own, assertions)))
         return {run: tuple(requests) for run, requests in planned.items()}
 
@@ -256,8 +204,8 @@ class NsysSession:
 
         for gate in gates:
             with contextlib.suppress(NsysError):
-                now = self.source(gate)
-                sources = (now, *(self._against or ())[:1])
+                now = self.sources.traces(gate)
+                sources = (now, *(self.sources.base(gate) or ())[:1])
                 paths = [path for s in sources for value in s.values for path in find_traces(value, s.base)]
                 for path in (path for path in paths if path.suffix in REPORTS):
                     exported(path.resolve())
@@ -295,7 +243,7 @@ class NsysSession:
     @property
     def snapshots(self) -> Snapshots | None:
         """The merge bases that baselines are read from; None: baselines are read from the work tree."""
-        return self.branch.snapshots if self.branch is not None and not self._against else None
+        return self.branch.snapshots if self.branch is not None and not self.sources.compares else None
 
     @cached_property
     def refreshing(self) -> Refreshing:
@@ -305,45 +253,50 @@ class NsysSession:
 
     def context(self, gate: GateFile) -> GateContext:
         """What the assertions of a gate file are judged with. Raises UsageMistake, TraceError."""
-        if gate.path not in self._contexts:
+        if gate.address not in self._contexts:
             gate = self.resolved(gate)
             convention = gate.resolved_convention
             captures = self.captures(gate)
             store = self.store(gate)
             ref = self.snapshots.ref if self.snapshots is not None else ""
             past = PastRuns(captures, gate, store.gate, self.history, self.shown, ref)
-            if other := self._against:
-                requests = self._requests(self._sources(gate)[0], convention, gate.workload, gate)
+            if other := self.sources.base(gate):
+                requests = self._requests(self.sources.both(gate)[0], convention, gate.workload, gate)
                 before = self._opened(*other, convention, gate.workload, requests)
                 check_two_runs(captures.paths, before.paths)
                 name = ", ".join(other[0].values or other[1].values)
                 held = OtherRun(captures, gate, before, name)
-                self._contexts[gate.path] = GateContext(captures, gate, held, past, folder=gate.path.parent)
+                self._contexts[gate.address] = GateContext(captures, gate, held, past, folder=gate.path.parent)
             else:
                 stored = StoredBaseline(captures, gate, store, self.shown, self.prune_command(gate))
-                self._contexts[gate.path] = GateContext(
+                self._contexts[gate.address] = GateContext(
                     captures, gate, stored, past, self.refresh_command(gate), gate.path.parent
                 )
-        return self._contexts[gate.path]
+        return self._contexts[gate.address]
 
     def store(self, gate: GateFile) -> BaselineStore:
         base = MergeBase(gate.path, self.snapshots) if self.snapshots is not None else None
-        return store_of(gate.path, self.baseline_folder(gate.path), self.config.rootpath, base)
+        folder, root = self.baseline_folder(gate.path), self.config.rootpath
+        return store_of(gate.path, folder, root, base, gate.configuration)
 
-    def _baseline_command(self, command: str, gate: GateFile, *run: str) -> str:
+    def _baseline_command(self, command: str, gate: str, *run: str) -> str:
         given = self.config.getoption("nsys_baseline_dir")
-        words = ["pytest-nsys", "baseline", command, self.shown(gate.path), *run]
+        words = ["pytest-nsys", "baseline", command, gate, *run]
         return shlex.join([*words, *([f"--baseline-dir={given}"] if given else [])])
 
     def prune_command(self, gate: GateFile) -> str:
         """What a person types to drop the stored rows that a gate file does not read any more."""
-        return self._baseline_command("prune", gate)
+        return self._baseline_command("prune", self.shown(gate.path))
 
     def refresh_command(self, gate: GateFile) -> str:
         """What a person types to make the present run the baseline of a gate file."""
-        run = [f"--trace={value}" for value in self.config.getoption("nsys_trace") or ()]
-        run += [f"--measurements={value}" for value in self.config.getoption(MEASUREMENTS) or ()]
-        return self._baseline_command("refresh", gate, *run) + ' --reason "…"'
+        asked = (("trace", "nsys_trace"), ("measurements", MEASUREMENTS))
+        run = [
+            f"--{option}={prefix(gate)}{value}"
+            for option, setting in asked
+            for value in self.sources.typed(setting, gate)
+        ]
+        return self._baseline_command("refresh", self.shown_gate(gate), *run) + ' --reason "…"'
 
     def look_command(self, gate: GateFile, assertion: Assertion, command: str, rank: int | None) -> str:
         """What a person types to look into the trace behind a verdict, measured as the verdict was. The convention of
@@ -353,13 +306,13 @@ class NsysSession:
         words = ["pytest-nsys", *command.split(), *(self.traces(gate) if one_run else self.traces(gate)[:1])]
         words += ["--rank", str(rank)] if rank is not None else []
         if convention != self._usual(gate):
-            words += ["--convention", self.shown(gate.path)]
+            words += ["--convention", self.shown_gate(gate)]
         of_the_run = command in OF_THE_WHOLE_RUN
         one_window = of_the_run or command == "pipeline"
         window = MEDIAN if one_window and assertion.window == STEADY else assertion.window
         words += ["--window", window] if of_the_run or window != MEDIAN else []
         words += options_of(gate.workload, command)
-        words += ["--gate", self.shown(gate.path)] if command == "pipeline" else []
+        words += ["--gate", self.shown_gate(gate)] if command == "pipeline" else []
         if assertion.span not in (None, convention.span):
             words += ["--span", str(assertion.span)]
         if assertion.kernels not in (None, convention.kernels):
@@ -369,7 +322,7 @@ class NsysSession:
     def _usual(self, gate: GateFile) -> Convention | None:
         """What a command takes where it is given no convention; None where it is unknown."""
         with contextlib.suppress(NsysError):
-            return self.library.fitting(*self.source(gate)).convention
+            return self.library.fitting(*self.sources.traces(gate)).convention
         return None
 
     def shown(self, path: Path) -> str:
@@ -379,33 +332,13 @@ class NsysSession:
         top = folders_up(self.here, self.config.rootpath)[-1]
         return os.path.relpath(path, self.here) if path.is_relative_to(top) else str(path)
 
+    def shown_gate(self, gate: GateFile) -> str:
+        """A gate file as a person would type it, with its configuration where it is one."""
+        return str(Address(self.shown(gate.path), gate.configuration))
+
     def told(self, text: str) -> str:
         """A message with its paths as :meth:`shown` has them."""
         return from_here(text, self.here, self.config.rootpath)
-
-
-def named_traces(config: pytest.Config) -> Iterator[Path]:
-    """The traces that options and the ini file name."""
-    from pytest_nsys.reports.targets import files_of
-
-    here = config.invocation_params.dir
-    yield from files_of([*(config.getoption("nsys_trace") or ()), *(config.getoption("nsys_against") or ())], here)
-    if config.inipath is not None:
-        yield from files_of(config.getini("nsys_trace"), config.inipath.parent)
-
-
-def named_measurements(config: pytest.Config) -> Iterator[Path]:
-    """The measurements that options and the ini file name."""
-    for setting in (MEASUREMENTS, AGAINST_MEASUREMENTS):
-        values, folder = in_force(config, setting)
-        for value in values or ():
-            with contextlib.suppress(NsysError):  # which is said where they are read
-                yield from find_measurements(value, folder)
-
-
-def plain(path: Path) -> Path:
-    """Without ``..``: a gate file's place is told from where the folder lies, not from how its path was typed."""
-    return Path(os.path.normpath(path))
 
 
 SESSION = pytest.StashKey[NsysSession]()

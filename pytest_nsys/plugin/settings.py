@@ -5,7 +5,9 @@ This module loads in every pytest run of every project that has the plugin: what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -81,6 +83,27 @@ def _ini(config: pytest.Config, setting: Setting) -> Any:
         raise pytest.UsageError(f"{setting.name}: {error}") from error
 
 
+def split(value: str, folder: Path) -> tuple[str, str]:
+    """The configuration that ``NAME=PATH`` names, empty where it names none, and the path.
+
+    What is there as a whole is a path, and so is ``./NAME=PATH``.
+    """
+    if "=" not in value:
+        return "", value
+    from pytest_nsys.core.file_names import CONFIGURATION
+    from pytest_nsys.traces.opening import is_there
+
+    name, _, path = value.partition("=")
+    if re.fullmatch(CONFIGURATION, name) is None or is_there(value, folder):
+        return "", value
+    return name, path
+
+
+def paths_of(config: pytest.Config, name: str) -> list[tuple[str, str]]:
+    """The values of an option, each with the configuration that it names."""
+    return [split(value, config.invocation_params.dir) for value in config.getoption(name) or ()]
+
+
 def path_of(config: pytest.Config, name: str) -> Path | None:
     """The file or folder that a setting names."""
     value, folder = in_force(config, name)
@@ -122,15 +145,35 @@ def _check_traces(config: pytest.Config, setting: Setting) -> None:
         if workers(config) and not _is_unicode(value):  # xdist hands options on as text
             what = "the path is not UTF-8, and workers cannot take it: leave -n out"
             raise pytest.UsageError(f"{setting.option}: {what}")
-        find_traces(value, here)
-    # Reports name traces so, and leave the machine: its folders need not.
-    setattr(config.option, setting.name, [_from(here, value) for value in values])
+    found = []
+    for name, path in paths_of(config, setting.name):
+        with _of_configuration(setting, name, path):
+            find_traces(path, here)
+        # Reports name traces so, and leave the machine: its folders need not.
+        found.append(f"{name}={_from(here, path)}" if name else _from(here, path))
+    setattr(config.option, setting.name, found)
+
+
+@contextlib.contextmanager
+def _of_configuration(setting: Setting, name: str, path: str) -> Iterator[None]:
+    """An error inside tells how the value was read, where a path may have been meant."""
+    try:
+        yield
+    except Exception as error:
+        from pytest_nsys.core.errors import UsageMistake
+
+        if not name or not isinstance(error, UsageMistake):
+            raise
+        how = f"read as NAME=PATH of the configuration {name}; a path with '=' is written ./{name}={path}"
+        raise UsageMistake(f"{setting.option}={name}={path}: {error} ({how})") from error
 
 
 def _check_measurements(config: pytest.Config, setting: Setting) -> None:
-    from pytest_nsys.traces.measurements import measurements_of
+    from pytest_nsys.traces.measurements import find_measurements
 
-    measurements_of(config.getoption(setting.name) or (), config.invocation_params.dir)
+    for name, path in paths_of(config, setting.name):
+        with _of_configuration(setting, name, path):
+            find_measurements(path, config.invocation_params.dir)
 
 
 def _from(folder: Path, value: str) -> str:
@@ -150,9 +193,11 @@ def _check_against(config: pytest.Config, setting: Setting) -> None:
             "too, for which the ref is that of the gate files alone"
         )
     _check_traces(config, setting)
-    here, now, before = config.invocation_params.dir, config.getoption("nsys_trace"), config.getoption(setting.name)
-    if now:
-        check_two_runs(*([path for value in run for path in find_traces(value, here)] for run in (now, before)))
+    here = config.invocation_params.dir
+    now, before = (paths_of(config, name) for name in ("nsys_trace", setting.name))
+    for name in dict.fromkeys(own for own, _ in now):
+        runs = ([file for own, path in run if own == name for file in find_traces(path, here)] for run in (now, before))
+        check_two_runs(*runs)
 
 
 def _check_executor(config: pytest.Config, setting: Setting) -> None:
@@ -201,7 +246,7 @@ _TABLE = (
     Setting(
         "nsys_trace",
         "trace to judge: a file, folder or glob is one run. Repeat for captures of one program: rows are medians. "
-        "Write the equals sign.",
+        "Write the equals sign. NAME=PATH: a configuration of a gate file's matrix, also in the options below.",
         "PATH",
         ini="traces to judge, one capture a line, relative to the ini file",
         many=True,

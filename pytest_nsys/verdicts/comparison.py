@@ -193,7 +193,7 @@ def compare_pairs(pairs: Sequence[Pair], base: Sequence[str], head: Sequence[str
     rows: list[ComparedRow] = []
     not_held: list[str] = []
     for pair in pairs:
-        name = str(pair.gate.path)
+        name = pair.gate.address
         context = _context(pair)
         for assertion in pair.gate.assertions:
             if assertion.reads_stored:

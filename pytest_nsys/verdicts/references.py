@@ -215,7 +215,8 @@ class StoredBaseline(ReferenceSource):
             before = loads_gate_file(text or b"", path=self.gate.path)
         except GateFileError:  # of another version, perhaps: then nothing is taken for new
             return frozenset(METRICS)
-        return frozenset(a.metric for a in before.assertions if a.reads_stored)
+        own = (each for each in before.each if each.configuration == self.gate.configuration)
+        return frozenset(a.metric for each in own for a in each.assertions if a.reads_stored)
 
     def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:
         if isinstance(self._found, NotComparable):

@@ -11,9 +11,13 @@ import pytest
 
 from pytest_nsys.gates.assertion import requests_of
 from pytest_nsys.plugin import session
+from pytest_nsys.plugin.sources import Sources
 from tests.support.gates import Project
 
-COUNTED = ("source", "captures", "context", "shown", "baseline_folder")
+COUNTED = {
+    Sources: ("traces", "both"),
+    session.NsysSession: ("captures", "context", "shown", "baseline_folder"),
+}
 
 
 @pytest.fixture
@@ -21,8 +25,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the session was asked, and how many assertions were turned into requests."""
     found: Counter[str] = Counter()
 
-    def counting(name: str) -> Any:
-        original = getattr(session.NsysSession, name)
+    def counting(kind: type, name: str) -> Any:
+        original = getattr(kind, name)
 
         def counted(*words: Any, **more: Any) -> Any:
             found[name] += 1
@@ -30,8 +34,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return counted
 
-    for name in COUNTED:
-        monkeypatch.setattr(session.NsysSession, name, counting(name))
+    for kind, names in COUNTED.items():
+        for name in names:
+            monkeypatch.setattr(kind, name, counting(kind, name))
 
     def requests(*words: Any) -> Any:
         made = requests_of(*words)

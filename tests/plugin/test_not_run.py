@@ -14,6 +14,7 @@ from tests.support.reports import checked, report_of
 TWO = "- {id: hidden, assert: overlap >= 60%}\n- {id: short, assert: window_ns <= 16ms}"
 OWN = "trace: ../traces/run.sqlite\nassertions:\n  - overlap >= 60%\n  - window_ns <= 16ms"
 WHY = "no trace given (--nsys-trace=PATH, or nsys_trace in the ini file)"
+OWN_NAMES = ["overlap >= 60%", "window_ns <= 16ms"]
 OWN_WHY = f"{WHY}; trace traces/run.sqlite of the gate file does not exist"
 
 
@@ -235,8 +236,8 @@ def test_the_reports(checkout: Project) -> None:
     assert (report["verdict"], report["good"]) == ("nothing judged", False)
     assert report["headline"] == "not run: 2 gate files, no trace given"
     assert report["not_run"] == [
-        {"file": "perf/any.nsys.yaml", "assertions": ["hidden", "short"], "why": WHY},
-        {"file": "perf/own.nsys.yaml", "assertions": ["overlap >= 60%", "window_ns <= 16ms"], "why": OWN_WHY},
+        {"file": "perf/any.nsys.yaml", "configuration": "", "assertions": ["hidden", "short"], "why": WHY},
+        {"file": "perf/own.nsys.yaml", "configuration": "", "assertions": OWN_NAMES, "why": OWN_WHY},
     ]
     assert (report["left_out"], report["gate_files"]) == ([], [])
     assert "### Not run\n\n- `perf/any.nsys.yaml`: 2 assertions: no trace given" in summary.read_text()

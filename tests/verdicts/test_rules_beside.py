@@ -383,7 +383,7 @@ def test_baselines_of_a_gate_that_is_gone_are_orphans_where_each_is_a_plain_file
         store.save(store.folder / f"{name}.json", replace(baseline(5), gate="gone.nsys.yaml"))
     (found,) = orphans(folder, tmp_path, ())
     assert (found.gate, [path.name for path in found.files]) == ("gone.nsys.yaml", ["a.json", "b.json"])
-    assert orphans(folder, tmp_path, [store.folder]) == []
+    assert orphans(folder, tmp_path, [store]) == []
     (store.folder / "c.json").symlink_to(store.folder / "a.json")
     assert orphans(folder, tmp_path, ()) == []
     (store.folder / "c.json").unlink()

@@ -14,7 +14,7 @@ from pytest_nsys.gates.gate_changes import GateChanges
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import By, Digest, left_out_groups, left_out_words
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, sentence
-from pytest_nsys.reports.session.record import state
+from pytest_nsys.reports.session.record import state, title_of
 
 AT_MOST = 10
 SHOWN_TEXT = 4000
@@ -75,7 +75,7 @@ def _annotations(digest: Digest, place: Callable[[str], str]) -> Iterator[Annota
     if not digest.records and not digest.mistakes:
         yield Annotation("error", "", None, "nsys gate: nothing judged", digest.headline)
     for one in digest.not_run if digest.records else ():
-        yield Annotation("warning", place(one.name), None, "nsys gate: not run", printable(one.why, SHOWN_TEXT))
+        yield Annotation("warning", place(one.file), None, "nsys gate: not run", printable(one.why, SHOWN_TEXT))
     for (file, _), group in left_out_groups(digest.left_out).items():
         if group[0].by is not By.ARGUMENTS:
             text = printable(left_out_words(group), SHOWN_TEXT)
@@ -97,7 +97,7 @@ def _of_gate_changes(changes: GateChanges, place: Callable[[str], str]) -> Itera
 
 def _of_record(record: Plain, file: str) -> Iterator[Annotation]:
     how = state(record)
-    title = printable(f"{how}: {record['name']}", 300)
+    title = printable(f"{how}: {title_of(record)}", 300)
     text = "\n".join(printable(line, 1000) for line in record["explanation"] or [record["message"]])[:SHOWN_TEXT]
     if not record["good"]:
         yield Annotation("error", file, record["line"], title, text)

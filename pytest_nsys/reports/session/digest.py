@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.exact import from_exact
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.session.record import is_open, state
+from pytest_nsys.reports.session.record import address_of, is_open, state, title_of
 
 if TYPE_CHECKING:
     from pytest_nsys.gates.gate_changes import GateChanges
@@ -59,11 +60,18 @@ class LeftOut:
 
 
 class NotRunFile(NamedTuple):
-    """A gate file for which nobody gave a trace, the names of its assertions, and what is said of it."""
+    """A gate file, or a configuration of it, for which nobody gave a trace, the names of its assertions, and what is
+    said of it.
+    """
 
-    name: str
+    file: str
     assertions: tuple[str, ...]
     why: str
+    configuration: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(Address(self.file, self.configuration))
 
 
 @dataclass(frozen=True)
@@ -171,10 +179,18 @@ class Digest:
 
 
 class FileRecords(NamedTuple):
-    """The records of one gate file, and what they share."""
+    """The records of one gate file, or of one configuration of it, and what they share."""
 
     name: str
     records: Sequence[Plain]
+
+    @property
+    def file(self) -> str:
+        return str(self.records[0]["file"])
+
+    @property
+    def configuration(self) -> str:
+        return str(self.records[0]["configuration"])
 
     def first(self, field: str, default: Any) -> Any:
         """What the first record that says anything says."""
@@ -197,13 +213,13 @@ class FileRecords(NamedTuple):
 def by_file(records: Iterable[Plain]) -> list[FileRecords]:
     found: dict[str, list[Plain]] = {}
     for record in records:
-        found.setdefault(record["file"], []).append(record)
+        found.setdefault(address_of(record), []).append(record)
     return [FileRecords(name, own) for name, own in found.items()]
 
 
 def name_of(record: Plain) -> tuple[str, int, str]:
-    """What an assertion is known by: file, line, name."""
-    return str(record["file"]), int(record["line"]), str(record["name"])
+    """What an assertion is known by: file with its configuration, line, name."""
+    return address_of(record), int(record["line"]), str(record["name"])
 
 
 def left_out_groups(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[LeftOut]]:
@@ -222,7 +238,8 @@ def left_out_words(group: Sequence[LeftOut]) -> str:
 
 def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
     """``not run: 1 gate file, no trace given``, with other tests that asked for a trace."""
-    numbers = {"gate file": len(files), "test": tests}
+    configurations = sum(bool(file.configuration) for file in files)
+    numbers = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
     return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
 
 
@@ -245,7 +262,7 @@ def shared_causes(records: Sequence[Plain]) -> list[SharedCause]:
     for record in records:
         for row in record["causes"]:
             if row["cause"]:
-                found.setdefault(row["cause"], {}).setdefault(record["name"], []).append(row)
+                found.setdefault(row["cause"], {}).setdefault(title_of(record), []).append(row)
     shared = [SharedCause(cause, reds) for cause, reds in found.items() if len(reds) > 1]
     return sorted(shared, key=lambda each: (-len(each.reds), each.cause))
 

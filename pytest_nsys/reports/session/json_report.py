@@ -152,7 +152,7 @@ class Difference(Shape):
 
 
 class Assertion(Shape):
-    name: Annotated[str, doc("Name of the pytest item, unique in its file.")]
+    name: Annotated[str, doc("Name of the assertion, as of the pytest item, there with its configuration.")]
     line: Number
     sentence: str
     metric: str
@@ -194,6 +194,7 @@ class Windows(Shape):
 
 class GateFile(Shape):
     file: Annotated[str, doc("Path as it was given to pytest.")]
+    configuration: Annotated[str, doc("That of the file's matrix; empty where it has none.")]
     run: Annotated[str, doc("What was judged, in words.")]
     traces: Annotated[list[str], doc("The captures, as they were given.")]
     key: Annotated[dict[str, Any] | None, doc("What makes runs comparable. Null where no trace could be read.")]
@@ -228,6 +229,7 @@ class LeftOut(Shape):
 
 class NotRun(Shape):
     file: str
+    configuration: Annotated[str, doc("That of the file's matrix; empty where it has none.")]
     assertions: Annotated[list[str], doc("Those that would have been judged.")]
     why: Annotated[str, doc("Which trace is missing, and the option that gives one.")]
 
@@ -324,7 +326,7 @@ def report(digest: Digest) -> dict[str, Any]:
         "mistakes": [{"file": m.file, "line": m.line, "column": m.column, "text": m.text} for m in digest.mistakes],
         "gate_changes": None if digest.gate_changes is None else _gate_changes(digest.gate_changes),
         "left_out": [{**asdict(one), "name": one.name or None} for one in digest.left_out],
-        "not_run": [filled(NotRun, {"file": one.name}, one) for one in digest.not_run],
+        "not_run": [filled(NotRun, one) for one in digest.not_run],
         "baseline_changes": digest.baseline_changes,
         "changed_baselines": [dict(each) for each in digest.changed_baselines],
         "refreshed": list(digest.refreshed),
@@ -344,7 +346,8 @@ def _gate_file(file: FileRecords) -> dict[str, Any]:
         if record["measured_as"]:
             windows.setdefault(record["measured_as"], record["used_windows"])
     return {
-        "file": file.name,
+        "file": file.file,
+        "configuration": file.configuration,
         "run": file.run,
         "traces": file.first("traces", []),
         "key": file.first("key", None),

@@ -13,6 +13,7 @@ from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import Exact, as_exact, from_exact
+from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.numbers import Scale, change_words, distance_words, format_apart, format_value, scale_of
 from pytest_nsys.core.words import printable
@@ -48,7 +49,8 @@ class Record:
     ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
     window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence. ``bound`` is the
     limit without where it comes from, ``reason`` why the verdict is bad, in a few words, ``subject`` what of the metric
-    is judged; ``began`` is when the first trace did, in UTC.
+    is judged; ``began`` is when the first trace did, in UTC. ``configuration`` is that of the gate file's matrix, empty
+    where it has none.
     """
 
     file: str
@@ -89,6 +91,7 @@ class Record:
     reason: str = ""
     subject: str = ""
     began: str = ""
+    configuration: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The record as a dictionary of text, numbers, lists and dictionaries; a Note and a Step are tuples."""
@@ -146,6 +149,16 @@ def explanation_of(record: Plain) -> str:
     if not record["explanation"]:
         return ""
     return "\n".join([record["reason"], sentence_at(record), *record["explanation"]])
+
+
+def title_of(record: Plain) -> str:
+    """The name of an assertion, with its configuration where it is judged on several: as pytest has it."""
+    return f"{record['name']}[{record['configuration']}]" if record["configuration"] else str(record["name"])
+
+
+def address_of(record: Plain) -> str:
+    """The gate file, with its configuration where it has several."""
+    return str(Address(record["file"], record["configuration"]))
 
 
 def sentence_at(record: Plain) -> str:

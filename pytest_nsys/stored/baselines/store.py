@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.core.errors import BaselineError, one_line
-from pytest_nsys.core.file_names import BASELINE_SUFFIX, GATE_SUFFIX, WINDOW_SUFFIX
+from pytest_nsys.core.file_names import BASELINE_SUFFIX, WINDOW_SUFFIX, Address
 from pytest_nsys.core.kept import kept
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, Baseline, SeriesId, load, loads, stale
@@ -165,8 +165,10 @@ def _inside(path: Path) -> None:
         raise BaselineError(f"{path}: leads out of the baseline folder {root}: make it a plain file")
 
 
-def store_of(gate_file: Path, folder: Path, root: Path, base: MergeBase | None = None) -> BaselineStore:
-    """The store of a gate file in a baseline folder.
+def store_of(
+    gate_file: Path, folder: Path, root: Path, base: MergeBase | None = None, configuration: str = ""
+) -> BaselineStore:
+    """The store of a gate file, or of one ``configuration`` of its matrix, in a baseline folder.
 
     Named by the gate file's path relative to what holds the baseline folder, so that it does not depend on where pytest
     was started; by the path relative to ``root`` where the gate file lies elsewhere.
@@ -177,8 +179,8 @@ def store_of(gate_file: Path, folder: Path, root: Path, base: MergeBase | None =
             break
     else:
         relative = gate_file.name
-    name = relative.removesuffix(GATE_SUFFIX).replace("/", "__")
-    return BaselineStore(folder / name, relative, base)
+    address = Address(relative, configuration)
+    return BaselineStore(folder / address.stem.replace("/", "__"), str(address), base)
 
 
 @dataclass
@@ -278,25 +280,29 @@ def _prune_file(gate: GateFile, store: BaselineStore, path: Path, dry_run: bool)
     return [Pruned(path, tuple(dropped), rows, not stored.series)]
 
 
-def orphans(folder: Path, root: Path, known: Collection[Path]) -> list[Orphan]:
-    """The folders below a baseline folder whose gate file is neither there any more nor among the ``known`` stores.
+def orphans(folder: Path, root: Path, known: Collection[BaselineStore]) -> list[Orphan]:
+    """The folders below a baseline folder whose gate file, or configuration of it, is not there any more.
 
-    A gate file's path is stored relative to what holds the baseline folder, or to ``root``. A folder with a file that
-    is no baseline, or with baselines of several gate files, is nobody's to judge and is left out.
+    ``known`` are the stores of gate files that were read, all configurations of each. A gate file's path is stored
+    relative to what holds the baseline folder, or to ``root``. A folder with a file that is no baseline, or with
+    baselines of several gate files, is nobody's to judge and is left out.
     """
     found: list[Orphan] = []
     if not folder.is_dir():
         return found
+    stores, files_read = {store.folder for store in known}, {Address.of(store.gate).file for store in known}
     for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
         files = sorted(own.iterdir())
-        if own in known or not files or any(path.suffix != BASELINE_SUFFIX or path.is_symlink() for path in files):
+        if own in stores or not files or any(path.suffix != BASELINE_SUFFIX or path.is_symlink() for path in files):
             continue
         try:
             gates = {load(path).gate for path in files}
         except BaselineError:
             continue
         gate = gates.pop()
-        if not gates and not any((anchor / gate).exists() for anchor in (folder.parent, root)):
+        file = Address.of(gate).file
+        there = file not in files_read and any((anchor / file).exists() for anchor in (folder.parent, root))
+        if not gates and not there:
             found.append(Orphan(own, gate, tuple(files)))
     return found
 

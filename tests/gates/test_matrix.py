@@ -1,0 +1,156 @@
+"""A gate file over a matrix: which configurations does it make, and what is told of mistakes and of loosening?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.core.errors import ArgumentMistake
+from pytest_nsys.core.file_names import Address
+from pytest_nsys.gates.gate_changes import compared
+from pytest_nsys.gates.gate_file import load_one
+from tests.support.gate_files import loaded, mistakes
+
+MATRIX = "matrix:\n  llama-8b: run/llama\n  mixtral: {trace: [a, b], run: {pp: 4}}\n  dsv3:\n"
+OF_ALL = "overlap >= 60%"
+OF_ONE = "balance of compute_ns across pp <= 1.2"
+OF_TWO = "exposed_ns < 2ms"
+GATE = f"""version: 1
+convention: generic
+{MATRIX}assertions:
+- {OF_ALL}
+- {{assert: {OF_ONE}, matrix: mixtral}}
+- {{assert: {OF_TWO}, matrix: ['llama*', dsv3]}}
+"""
+
+
+def test_each_configuration_is_a_gate_file_with_keys_of_its_own() -> None:
+    gate = loaded(GATE)
+    assert [assertion.name for assertion in gate.assertions] == [OF_ALL, OF_ONE, OF_TWO]
+    told = {one.address: (one.traces, [a.name for a in one.assertions]) for one in gate.each}
+    assert told == {
+        "gates.nsys.yaml[llama-8b]": (("run/llama",), [OF_ALL, OF_TWO]),
+        "gates.nsys.yaml[mixtral]": (("a", "b"), [OF_ALL, OF_ONE]),
+        "gates.nsys.yaml[dsv3]": ((), [OF_ALL, OF_TWO]),
+    }
+    assert [dict(one.run) for one in gate.each] == [{}, {"pp": 4}, {}]
+    assert {one.names for one in gate.each} == {("llama-8b", "mixtral", "dsv3")}
+
+
+def test_a_file_without_a_matrix_is_its_only_configuration() -> None:
+    gate = loaded("version: 1\nassertions: [no syncs]")
+    assert gate.each == (gate,)
+    assert gate.address == "gates.nsys.yaml"
+
+
+def test_a_key_of_a_configuration_stands_in_place_of_the_files() -> None:
+    gate = loaded("version: 1\nwindow: last\nmatrix: {a: {window: first}, b: x}\nassertions: [no syncs]")
+    assert [one.assertions[0].window for one in gate.each] == ["first", "last"]
+
+
+def test_a_waiver_may_be_for_one_configuration() -> None:
+    waiver = f"waivers: [{{assertion: '{OF_TWO}', matrix: dsv3, ceiling: 3ms, expires: 2030-01-31, reason: new}}]\n"
+    waived = {one.configuration: [a.name for a in one.assertions if a.waivers] for one in loaded(GATE + waiver).each}
+    assert waived == {"llama-8b": [], "mixtral": [], "dsv3": [OF_TWO]}
+    everywhere = waiver.replace(" matrix: dsv3,", "")
+    waived = {
+        one.configuration: [a.name for a in one.assertions if a.waivers] for one in loaded(GATE + everywhere).each
+    }
+    assert waived == {"llama-8b": [OF_TWO], "mixtral": [], "dsv3": [OF_TWO]}
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("matrix: {a b: x}", "2:10: a configuration is named by letters, digits, '.', '_' and '-', not 'a b'"),
+        ("matrix: {../a: x}", "2:10: a configuration is named by"),
+        ("matrix: {A: x, a: y}", "2:16: 'a' and 'A' differ in capitals alone: name one otherwise"),
+        ("matrix: {a: x, a: y}", "2:16: 'a' is given twice (first on line 2)"),
+        ("matrix: [a]", "2:9: matrix is a mapping"),
+        ("matrix:", "2:8: matrix is a mapping"),
+        ("trace: x\nmatrix: {a: x}", "2:8: with a matrix 'trace' belongs to each configuration: write it there"),
+        ("matrix: {a: {assertions: [x]}}", "2:14: unknown key 'assertions': a configuration has trace,"),
+        ("matrix: {a: {quality: {foo: 3}}}", "2:24: unknown key 'foo'"),
+    ],
+)
+def test_mistakes(text: str, mistake: str) -> None:
+    (found,) = mistakes(f"version: 1\n{text}\nassertions: [no syncs]")
+    assert found.startswith(mistake)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "assertions: [{assert: no syncs, matrix: b}]",
+            "2:41: 'matrix' picks configurations of the file, which has no",
+        ),
+        (
+            "matrix: {a: x}\nassertions: [{assert: no syncs, matrix: b}]",
+            "3:41: no configuration of the matrix is 'b': they are a",
+        ),
+        (
+            "matrix: {a: x, b: y}\nassertions: [{assert: no syncs, matrix: b}]",
+            "2:9: no assertion is judged on 'a': it would pass on nothing",
+        ),
+        (
+            "matrix: {a: , b: }\nassertions: [overlap >= 60%, {assert: no syncs, matrix: b}]\n"
+            "waivers: [{assertion: no sync, ceiling: 3, expires: 2030-01-31, reason: x}]",
+            "4:23: no assertion of this file is 'no sync' (did you mean 'no syncs'?)",
+        ),
+    ],
+)
+def test_mistakes_of_what_picks_configurations(text: str, mistake: str) -> None:
+    assert any(found.startswith(mistake) for found in mistakes(f"version: 1\n{text}"))
+
+
+def test_one_configuration_is_named_behind_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "gate.nsys.yaml"
+    path.write_text(GATE)
+    assert load_one(tmp_path / "gate.nsys.yaml[mixtral]").configuration == "mixtral"
+    with pytest.raises(
+        ArgumentMistake, match=r"has a matrix: it has llama-8b, mixtral, dsv3; write gate\.nsys\.yaml\["
+    ):
+        load_one(path)
+    with pytest.raises(ArgumentMistake, match=r"no configuration of .* is 'mixtra' \(did you mean 'mixtral'\?\)"):
+        load_one(tmp_path / "gate.nsys.yaml[mixtra]")
+    path.write_text("version: 1\nassertions: [no syncs]")
+    assert load_one(path).configuration == ""
+    with pytest.raises(ArgumentMistake, match=r"has no matrix: leave \[a\] out"):
+        load_one(tmp_path / "gate.nsys.yaml[a]")
+
+
+def test_addresses() -> None:
+    assert Address.of("perf/a.nsys.yaml[b-1]") == Address("perf/a.nsys.yaml", "b-1")
+    assert Address.of("perf/a[1]") == Address("perf/a[1]")
+    assert Address("perf/a.nsys.yaml", "b").stem == "perf/a@b"
+    assert str(Address("perf/a.nsys.yaml")) == "perf/a.nsys.yaml"
+
+
+def changed(old: str, new: str) -> list[str]:
+    found = compared(loaded(f"version: 1\n{old}"), loaded(f"version: 1\n{new}"))
+    return [f"{c.change.kind} {c.change.key}: {c.change.was} → {c.change.now} {list(c.assertions)}" for c in found]
+
+
+def test_what_is_loosened_is_told_by_configuration() -> None:
+    old = "matrix: {a: x, b: y}\nassertions: [no syncs, overlap >= 60%]"
+    assert changed(old, "matrix: {b: y}\nassertions: [no syncs, overlap >= 60%]") == [
+        "loosened configuration: a → gone []"
+    ]
+    assert changed(old, "matrix: {b: y, a: x, c: z}\nassertions: [overlap >= 60%, no syncs]") == []
+    assert changed(old, "matrix: {a: x, b: y}\nassertions: [no syncs]") == [
+        "loosened assertion: overlap >= 60% → gone []"
+    ]
+    assert changed(old, "matrix: {a: x, b: y}\nassertions: [no syncs, {assert: overlap >= 60%, matrix: a}]") == [
+        "loosened assertion [b]: overlap >= 60% → gone []"
+    ]
+    assert changed(
+        old, "matrix: {a: x, b: {trace: y, quality: {missing_ranks: 2}}}\nassertions: [no syncs, overlap >= 60%]"
+    ) == ["loosened quality missing_ranks [b]: 0 → 2 []"]
+
+
+def test_a_file_that_gets_a_matrix_or_loses_it() -> None:
+    plain, of_two = "trace: x\nassertions: [no syncs]", "matrix: {a: x, b: y}\nassertions: [no syncs]"
+    assert changed(plain, of_two) == ["changed trace [b]: x → y []"]
+    assert changed(of_two, plain) == ["loosened configuration: a → gone []", "loosened configuration: b → gone []"]
