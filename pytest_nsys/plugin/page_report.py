@@ -17,10 +17,11 @@ from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.plugin.session import NsysSession
+from pytest_nsys.reports.headline import led_by
 from pytest_nsys.reports.page.pictures import Pictures, pictures_of, series_of
 from pytest_nsys.reports.page.plots import Panel, Point, panel_svg, sparkline
 from pytest_nsys.reports.page.session_page import session_page
-from pytest_nsys.reports.session.digest import Digest, name_of, worst_first
+from pytest_nsys.reports.session.digest import Digest, name_of
 from pytest_nsys.reports.session.record import title_of
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history.reading import History, StoredSeries, load
@@ -89,7 +90,7 @@ def _trend(digest: Digest) -> tuple[Sequence[Panel], str]:
         return (), ""
     asked = [
         (record, drawn["series"])
-        for record in worst_first(digest.records)
+        for record in led_by(digest.records)
         if (drawn := digest.pictures.get(name_of(record))) is not None and drawn["series"] is not None
     ]
     if not asked:

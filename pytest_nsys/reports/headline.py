@@ -66,13 +66,18 @@ def of_session(digest: Digest) -> str:
 
 def of_comparison(comparison: Comparison, result: str) -> str:
     """The sentence of a comparison; its ``result`` in words, where no row says more."""
-    verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
-    records = [_plain(verdict, comparison.head.key.world) for verdict in verdicts]
+    records = records_of(comparison)
     failed = [record for record in records if state(record) == Outcome.FAILED]
     said = [*_bad(failed, len({record["file"] for record in records}))]
     if not said and not comparison.incomparable:
         said = [result, *_better(records)]
     return _sentence(said or [result])
+
+
+def records_of(comparison: Comparison) -> list[Plain]:
+    """Its verdicts as a session has them, what leads first."""
+    verdicts = [*(verdict for _, verdict in comparison.verdicts), *(each.verdict for each in comparison.constants)]
+    return led_by(_plain(verdict, comparison.head.key.world) for verdict in verdicts)
 
 
 def _plain(verdict: Verdict, world: int | None) -> Plain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
     ):
         assert words in found.text, words
     assert found.text.index("4 of 4 rows") < found.text.index('<figure class="timeline"')
+
+
+def test_headings_leave_out_no_level(project: Project) -> None:
+    project.gate("- exposed_ns below baseline plus 5%\n- overlap >= 90%\n")
+    project.trace("run.sqlite", 300)
+    project.trace("base.sqlite")
+    session = page(project, *RUN, "--nsys-against=base.sqlite")
+    comparison = run("compare", "base.sqlite", "run.sqlite", "--gate=gate.nsys.yaml", "--format=html").stdout
+    for found in (session, Page(comparison)):
+        levels = [int(tag[1]) for tag, _ in found.tags if re.fullmatch("h[1-6]", tag)]
+        assert levels[0] == 1
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in pairwise(levels))
 
 
 def test_a_bar_ends_at_the_limit_and_each_side_has_a_scale(project: Project) -> None:

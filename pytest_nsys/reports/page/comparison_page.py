@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_nsys.reports.causes import plain_causes
+from pytest_nsys.core.grouping import grouped
+from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.comparison import tables
-from pytest_nsys.reports.headline import of_comparison
+from pytest_nsys.reports.headline import of_comparison, records_of
+from pytest_nsys.reports.page.causes_view import Explained, explained
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.timeline_view import COLUMNS, marks_of, timeline_views
 from pytest_nsys.reports.tables import Table
@@ -20,8 +22,8 @@ WIDTH, MIDDLE, UNIT = 140, 50, 20
 def as_html(shown: tables.Shown) -> str:
     """The page, with the windows that are drawn on it. No row is left out; what is long is folded."""
     comparison = shown.comparison
-    reds = [{"causes": plain_causes(verdict.causes)} for _, verdict in comparison.verdicts]
-    marks = {one["key"]: marks_of(reds, one["rank"]) for one in shown.windows}
+    records = records_of(comparison)
+    marks = {one["key"]: marks_of(records, one["rank"]) for one in shown.windows}
     moved, within = tables.moved_table(comparison), tables.within_table(comparison)
     return render(
         "comparison.html.j2",
@@ -33,10 +35,18 @@ def as_html(shown: tables.Shown) -> str:
         tables=tables,
         moved=moved,
         moved_lines=_lines(comparison.moved, moved),
+        causes=_causes(records),
         within=within,
         within_lines=_lines(tables.within(comparison), within),
         bar={"width": WIDTH, "middle": MIDDLE, "limit": MIDDLE + UNIT},
     )
+
+
+def _causes(records: Sequence[Plain]) -> list[Explained]:
+    """Why rows are worse, those of several metrics once."""
+    rows = {str(row): row for record in records for row in record["causes"]}
+    metrics = grouped((str(row), record["metric"]) for record in records for row in record["causes"])
+    return [explained(row, f"{', '.join(dict.fromkeys(metrics[key]))}, ") for key, row in rows.items()]
 
 
 def _lines(rows: Sequence[ComparedRow], table: Table) -> list[dict[str, Any]]:

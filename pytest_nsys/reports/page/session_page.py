@@ -13,11 +13,12 @@ from typing import Any
 
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.numbers import format_signed, format_value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.reports.causes import Plain, labels_words, part_cells
+from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.headline import as_sentence, cause_of, cause_words, led_by, of_session
+from pytest_nsys.reports.page.causes_view import explained
 from pytest_nsys.reports.page.drawing import Drawn, percent
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
@@ -31,7 +32,7 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.session.gate_changes import change_lines
 from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of
-from pytest_nsys.reports.tables import WHOLE_TEXT, Table, number, table_of
+from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8
 """What fits a page that a phone opens."""
@@ -70,7 +71,7 @@ def chosen_windows(digest: Digest) -> list[Picture]:
     """
     pictures = digest.pictures
     handed = {one["key"]: one for each in pictures.values() for one in each["windows"] if one["head"] or one["why"]}
-    records = [record for record in worst_first(digest.records) if name_of(record) in pictures]
+    records = [record for record in led_by(digest.records) if name_of(record) in pictures]
     red = [record for record in records if is_open(record)]
     own = [[one["key"] for one in pictures[name_of(record)]["windows"]] for record in red or records[:1]]
     keys = dict.fromkeys(key for key in by_turn(own) if key in handed)
@@ -141,7 +142,7 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
         "state": state(record),
         "said": as_sentence(record["message"]),
         "rows": _rows(record),
-        "causes": [_cause(each) for each in causes.values()],
+        "causes": [explained(each) for each in causes.values()],
         "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
         "spread": _spread(spread, record["unit"]) if spread is not None else None,
         "windows": [(views[key]["id"], views[key]["title"]) for key in keys if key in views],
@@ -152,12 +153,6 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
 
 def _notes(record: Plain) -> list[str]:
     return [*record["warnings"], *map(str, notes_of(record))]
-
-
-def _cause(row: Plain) -> tuple[str, str, Table]:
-    where = labels_words(row["labels"])
-    parts = table_of(f"Causes of {where}", (number("change"), "what"), part_cells(row), longest=WHOLE_TEXT)
-    return where, format_signed(row["change_ns"]), parts
 
 
 WIDTH, MIDDLE = 140, 70
