@@ -22,7 +22,7 @@ from pytest_nsys.core.words import counted, place_words, printable
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.reports.causes import Plain
 from pytest_nsys.reports.session.digest import Digest, counts_words, in_order, nearest, not_run_words, worst_first
-from pytest_nsys.reports.session.record import is_open, record_of, state
+from pytest_nsys.reports.session.record import address_of, is_open, record_of, state, title_of
 from pytest_nsys.reports.text import rank_ranges
 from pytest_nsys.verdicts.comparison import Comparison
 
@@ -47,7 +47,7 @@ NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCO
 
 def of_session(digest: Digest) -> str:
     """The sentence of a session."""
-    said = [*_bad(digest.bad, len(digest.files))]
+    said = [*_bad(digest.bad, digest.records)]
     if digest.mistakes:
         first, more = digest.mistakes[0], len(digest.mistakes) - 1
         said.append(
@@ -68,7 +68,7 @@ def of_comparison(comparison: Comparison, result: str) -> str:
     """The sentence of a comparison; its ``result`` in words, where no row says more."""
     records = records_of(comparison)
     failed = [record for record in records if state(record) == Outcome.FAILED]
-    said = [*_bad(failed, len({record["file"] for record in records}))]
+    said = [*_bad(failed, records)]
     if not said and not comparison.incomparable:
         said = [result, *_better(records)]
     return _sentence(said or [result])
@@ -99,19 +99,24 @@ def as_sentence(text: str) -> str:
 # What is bad
 
 
-def _bad(records: Sequence[Plain], files: int) -> Iterator[str]:
-    """What failed, then what could not be judged, of ``files`` gate files."""
+def _bad(records: Sequence[Plain], judged: Sequence[Plain]) -> Iterator[str]:
+    """What failed, then what could not be judged, of all that was judged."""
     of_state: dict[str, list[Plain]] = {}
     for record in worst_first(records):
         of_state.setdefault(state(record), []).append(record)
     if failed := of_state.get(Outcome.FAILED):
-        yield _led(failed)
-        if files > 1:
-            yield f"{len({record['file'] for record in failed})} of {files} gate files failed"
+        addresses = {address_of(record) for record in judged}
+        if len(addresses) == 1:
+            yield _led(failed)
+        else:
+            one_file = len({record["file"] for record in judged}) == 1
+            lead, red = led_by(failed)[0], {address_of(record) for record in failed}
+            yield f"{_led(failed)} ({lead['configuration'] if one_file else address_of(lead)})"
+            yield f"{len(red)} of {len(addresses)} {'configurations' if one_file else 'gate files'} failed"
     for outcome in NOT_JUDGED:
         if own := of_state.get(outcome):
             shared = len(own) > 1 and len({record["message"] for record in own}) == 1
-            what = own[0]["message"] if shared else f"{own[0]['name']}: {own[0]['message']}"
+            what = own[0]["message"] if shared else f"{title_of(own[0])}: {own[0]['message']}"
             yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {printable(what, LONGEST)}"
     if improved := of_state.get(Outcome.IMPROVED):
         yield _improved(improved)
@@ -182,7 +187,7 @@ def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
     """
     row = _row(record)
     if row is None or record["outcome"] not in (Outcome.FAILED, Outcome.IMPROVED):
-        return f"{record['name']}: {printable(record['message'], LONGEST)}"
+        return f"{title_of(record)}: {printable(record['message'], LONGEST)}"
     value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
     if value is None or baseline is None:
         return f"{record['subject']} {record['reason']}"
@@ -242,7 +247,8 @@ def cause_words(cause: str, records: Sequence[Plain], told: Sequence[int] = ()) 
     """
     if not cause:
         return ""
-    first, *_ = own = [[row for row in record["causes"] if row["cause"] == cause] for record in records]
+    of_one = [record for record in records if address_of(record) == address_of(records[0])]
+    first, *_ = own = [[row for row in record["causes"] if row["cause"] == cause] for record in of_one]
     ranks = _ranks(chain.from_iterable(own))
     return _cause([*chain.from_iterable(map(leading, first))]) + (
         _on(ranks, _world(records[0])) if ranks != told else ""

@@ -172,7 +172,8 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
         ),
         (
             [slow(), green(file="perf/b.nsys.yaml")],
-            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks; 1 of 2 gate files failed",
+            "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on both ranks (perf/gate.nsys.yaml); "
+            "1 of 2 gate files failed",
         ),
         ([green(), green("b", 75)], "Both assertions passed; least headroom 15 pp: overlap 75%, limit 60%, rank 0"),
         ([record("a", "passed")], "1 assertion passed"),
@@ -195,6 +196,13 @@ def test_a_kernel_that_changed_unlike_in_two_ranks() -> None:
 )
 def test_every_mixture(records: list[Any], expected: str) -> None:
     assert of_session(digest(*records)) == expected
+
+
+def test_configurations_of_a_matrix_are_told_apart() -> None:
+    found = of_session(digest(slow((1,), configuration="mixtral"), slow((0,), configuration="dsv3", name="a")))
+    assert found == (
+        "Step 12% slower (16.8 → 18.8 ms): flash_fwd_kernel +25% on rank 1 (mixtral); 2 of 2 configurations failed"
+    )
 
 
 def test_a_waived_row_is_not_what_happened() -> None:

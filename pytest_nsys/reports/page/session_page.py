@@ -31,7 +31,7 @@ from pytest_nsys.reports.session.digest import (
     worst_first,
 )
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import is_open, notes_of, row_table, state, steps_of
+from pytest_nsys.reports.session.record import address_of, is_open, notes_of, row_table, state, steps_of, title_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8
@@ -90,7 +90,7 @@ def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
 def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
     """What deserves a look, by what caused it: the cause, then the assertions. A row is explained once in a group."""
     reds = [record for record in led_by(digest.records) if is_open(record)]
-    explained = {str(row["labels"]): row["cause"] for record in reversed(reds) for row in record["causes"]}
+    explained = {_place(record, row): row["cause"] for record in reversed(reds) for row in record["causes"]}
     found = grouped((_ground(record, explained), record) for record in reds)
     for ground, records in found.items():
         told: set[str] = set()
@@ -104,10 +104,15 @@ _GROUNDS = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
 """What stands for a cause, by the outcome of what has none; of what failed nothing."""
 
 
-def _ground(record: Plain, explained: Mapping[str, str]) -> str:
+def _place(record: Plain, row: Plain) -> tuple[str, str]:
+    """What a row is of, whichever assertion judges it."""
+    return address_of(record), str(row["labels"])
+
+
+def _ground(record: Plain, explained: Mapping[tuple[str, str], str]) -> str:
     """What a record is grouped by: its cause, else that of the same row in another record, else how it ended."""
     outcome = str(record["outcome"])
-    places = (str(row["labels"]) for row in record["judged"] if row["outcome"] == Outcome.FAILED)
+    places = (_place(record, row) for row in record["judged"] if row["outcome"] == Outcome.FAILED)
     there = next((explained[place] for place in places if place in explained), "")
     return cause_of(record) or there or (outcome if outcome not in (Outcome.FAILED, Outcome.PASSED) else "")
 
@@ -139,6 +144,7 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
     told.update(causes)
     return {
         "record": record,
+        "title": title_of(record),
         "state": state(record),
         "said": as_sentence(record["message"]),
         "rows": _rows(record),
