@@ -359,7 +359,7 @@ def format_of(path: Path) -> str:
     if reader is _sqlite:
         with closing(SqliteFile(path)) as file:
             if _has_rocpd(file):
-                return "rocpd database of rocprofv3"
+                return "database of rocprofv3"
     kind = "report" if reader is _report else "Parquet export" if reader is _parquet else "SQLite export"
     return f"{kind} of nsys"
 

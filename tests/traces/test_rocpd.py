@@ -60,7 +60,7 @@ def whole(path: Path) -> Kernels:
 
 def test_it_is_told_by_its_tables(tmp_path: Path) -> None:
     for name in ("100_results.db", "run.sqlite", "of any name"):
-        assert format_of(step().write(tmp_path / name)) == "rocpd database of rocprofv3"
+        assert format_of(step().write(tmp_path / name)) == "database of rocprofv3"
         assert rows(tmp_path / name, "exposed_ns")
 
 
@@ -78,7 +78,7 @@ def test_the_numbers_of_a_step(path: Path) -> None:
 def test_what_it_says_of_the_machine(path: Path) -> None:
     with read(path) as trace:
         facts = trace.facts()
-    assert facts.profiler_version == "rocpd schema 3"
+    assert facts.profiler_version == "rocpd 3"
     assert facts.gpus == {(100, 0): "AMD Instinct MI300X"}
     assert facts.models == ["AMD Instinct MI300X"]
 
@@ -322,7 +322,7 @@ def test_another_generation_is_named(tmp_path: Path) -> None:
     patched = trace.write(tmp_path / "patched.db")
     execute(patched, f"UPDATE {trace.table('metadata')} SET value = '3.0.2' WHERE tag = 'schema_version'")
     with read(patched) as opened:
-        assert opened.facts().profiler_version == "rocpd schema 3.0.2"
+        assert opened.facts().profiler_version == "rocpd 3.0.2"
 
 
 def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
 from pytest_nsys.core.model import OPEN_END_NS, Interval
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.traces.named_ranges import named_ranges
 from pytest_nsys.traces.nsys.tables import NVTX, THREAD_BITS, touching
 from pytest_nsys.traces.sqlite_columns import Unfit, blocks, worth
 from pytest_nsys.traces.sqlite_conditions import FIRST, among, name_condition, within
@@ -118,32 +119,5 @@ def _ranges(some: Iterable[Some], inline: Mapping[str, int], texts: Texts) -> di
     used = [columns.values(name) for *_, name in found.values()]
     known = dict(texts(number for names in used for number in names if number >= FIRST_ID))
     known |= {number: text for text, number in inline.items()}
-    told = {pid: _named(known, *own) for pid, own in found.items()}
+    told = {pid: named_ranges(known, *own) for pid, own in found.items()}
     return {pid: own for pid, own in told.items() if len(own)}
-
-
-def _named(known: Mapping[int, str], start: Column, end: Column, thread: Column, name: Column) -> Ranges:
-    """Those of a known name, by start, end and name."""
-    numbers = columns.values(name)
-    texts = [known.get(number, COMMUNICATION_PREFIX) for number in numbers]
-    names = list(dict.fromkeys(text for text in texts if not text.startswith(COMMUNICATION_PREFIX)))
-    place = {text: i for i, text in enumerate(names)}
-    name = columns.joined(numbers, array("q", [place.get(text, -1) for text in texts]), -1, name)
-    if -1 in name:
-        wanted = columns.where_not(columns.equal(name, -1))
-        start, end, thread, name = (columns.take(column, wanted) for column in (start, end, thread, name))
-    order = columns.order(start, end)
-    _settle_ties(order, columns.take(start, order), columns.take(end, order), lambda i: names[name[i]])
-    start, end, thread, name = (columns.take(column, order) for column in (start, end, thread, name))
-    return Ranges(start, end, thread, name, names)
-
-
-def _settle_ties(order: Column, start: Column, end: Column, name_of: Callable[[int], str]) -> None:
-    """Put ranges of one span, which stand together in ``order``, in the order of their names."""
-    high = 0
-    for low in columns.where_not(columns.minus(start[1:], start[:-1])):
-        if low >= high:
-            high = low + 1
-            while high < len(order) and (start[high], end[high]) == (start[low], end[low]):
-                high += 1
-            order[low:high] = array("q", sorted(order[low:high], key=name_of))

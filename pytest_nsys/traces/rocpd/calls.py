@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_nsys.core import columns
@@ -26,74 +26,72 @@ NO_STACK = 0
 _NONE = array("q", [NO_LAUNCH])
 GRAPH_LAUNCH = "*GraphLaunch*"
 
+LISTED = 20_000
+"""Ids that are asked for at once: a statement may have a million bytes."""
 
-class Events(NamedTuple):
-    """Events of calls, by id, and the parent of each call of HSA; ``asked`` are parents that were looked for."""
 
-    ids: Column
-    stacks: Column
-    parents: Mapping[int, int]
-    asked: Set[int] = frozenset()
+class Regions(NamedTuple):
+    """Calls as columns; ``parent`` is the stack id of the call around one of HSA, NO_STACK for others."""
+
+    start_ns: Column
+    end_ns: Column
+    pid: Column
+    tid: Column
+    stack: Column
+    parent: Column
 
 
 def read_calls(part: Part, correlations: Sequence[Column]) -> dict[int, CallTable]:
     """The call that launched what has these correlations, by process. Raises TypeError for a damaged row."""
     wanted = columns.values(joined(correlations))
     wanted = wanted[1:] if wanted[:1] == _NONE else wanted
-    if not len(wanted) or not (part.categories.hip or part.categories.hsa):
-        return {}
-    whole = worth(len(wanted))
-    events = _events(part, within("stack_id", wanted[0], wanted[-1]), whole=whole)
-    while outside := set(events.parents.values()) - {*events.stacks, *events.asked}:
-        events = _together(events, _events(part, one_of("stack_id", outside), whole=False), outside)
-    if not len(events.ids):
-        return {}
-    row = ("start", "end", "pid", "tid", f"ifnull(event_id, {NO_LAUNCH})")
-    where = within("event_id", *columns.bounds(events.ids))
-    found = read_blocks(
-        part.file, row, part.table("region"), where, lambda rows: _by_process(part, events, rows), whole=whole
-    )
+    found, asked = [_regions(part, wanted)], set(wanted)
+    while around := set(found[-1].parent) - {NO_STACK} - asked:
+        found.append(_regions(part, array("q", sorted(around))))
+        asked |= around
+    calls = Regions(*map(joined, zip(*found, strict=True)))
+    if columns.exceeds(calls.start_ns, calls.end_ns):
+        raise OddValue("a call ends before it starts")
+    inner = columns.where_not(columns.equal(calls.parent, NO_STACK))
+    parents = dict(zip(columns.take(calls.stack, inner), columns.take(calls.parent, inner), strict=True))
+    numbers, pids = columns.distinct(calls.pid)
     tables: dict[int, CallTable] = {}
-    for pid, parts in found.items():
-        stack, *calls = map(joined, zip(*parts, strict=True))
-        tables[pid] = _launching(earliest_calls(stack, LaunchCalls(*calls)), events.parents)
+    for (pid,), rows in zip(pids, columns.members(numbers, len(pids)), strict=True):
+        stack, *own = (columns.take(each, rows) for each in (calls.stack, calls.start_ns, calls.end_ns, calls.tid))
+        tables[part.process(pid)] = _launching(earliest_calls(stack, LaunchCalls(*own)), parents)
     return tables
 
 
-def _by_process(part: Part, events: Events, rows: Iterable[Block]) -> dict[int, list[Block]]:
-    """Stack id, start, end and thread of the calls among regions. Raises OddValue."""
-    found: dict[int, list[Block]] = defaultdict(list)
-    for start, end, pid, tid, event in rows:
-        if columns.exceeds(start, end):
-            raise OddValue("a call ends before it starts")
-        stack = columns.joined(events.ids, events.stacks, NO_LAUNCH, event)
-        own = columns.where_not(columns.equal(stack, NO_LAUNCH))
-        each = [columns.take(column, own) for column in (stack, start, end, tid)]
-        numbers, pids = columns.distinct(columns.take(pid, own))
-        for (number,), some in zip(pids, columns.members(numbers, len(pids)), strict=True):
-            found[part.process(number)].append([columns.take(column, some) for column in each])
-    return found
+def _regions(part: Part, wanted: Column) -> Regions:
+    """The calls of these stack ids. rocprofv3 numbers a region as its event's stack, so it is found by its number; what
+    is not there, as the events of other writers are not, is looked for in the whole table.
+    """
+    if worth(len(wanted)):
+        found = _read(part, f"id BETWEEN {wanted[0]} AND {wanted[-1]}", whole=True)
+    else:
+        parts = (wanted[at : at + LISTED] for at in range(0, len(wanted), LISTED))
+        found = [block for some in parts for block in _read(part, f"id IN ({listed(some)})", whole=False)]
+    missing = sorted(set(wanted).difference(*(stack for *_, stack, _ in found)))
+    if missing:
+        events = [event for (event,) in part.file.scan("id", part.table("event"), _one_of("stack_id", missing))]
+        if events:
+            found += _read(part, _one_of("event_id", events), whole=worth(len(events)))
+    each = Regions(*map(joined, zip(*found, strict=True))) if found else Regions(*(array("q") for _ in range(6)))
+    own = columns.where_not(columns.equal(columns.joined(wanted, wanted, NO_LAUNCH, each.stack), NO_LAUNCH))
+    return Regions(*(columns.take(column, own) for column in each))
 
 
-def _events(part: Part, where: str, *, whole: bool) -> Events:
-    """The events of calls that pass."""
-    hip, hsa = part.categories.hip, part.categories.hsa
-    table = part.table("event")
-    parent = f"CASE WHEN category_id IN ({listed(hsa)}) THEN {part.file.column(table, 'parent_stack_id')} END"
-    row = ("id", f"ifnull(stack_id, {NO_STACK})", f"ifnull({parent}, {NO_STACK})", "category_id")
-    where = f"{where} AND {among('category_id', [*hip, *hsa])} AND category_id IS NOT NULL"
-    found = read_blocks(part.file, row, table, where, list[Block], whole=whole)
-    ids, stacks, parents, _ = map(joined, zip(*found, strict=True)) if found else (array("q") for _ in row)
-    inner = columns.where_not(columns.equal(parents, NO_STACK))
-    of_hsa = zip(columns.take(stacks, inner), columns.take(parents, inner), strict=True)
-    return Events(ids, stacks, dict(of_hsa))
+def _read(part: Part, where: str, *, whole: bool) -> list[Block]:
+    hsa = part.categories.hsa
+    parent = f"CASE WHEN category_id IN ({listed(hsa)}) THEN parent_stack_id END" if hsa else "NULL"
+    stacks = (part.of_event("stack_id"), part.of_event(parent))
+    row = ("start", "end", "pid", "tid", *(f"ifnull({stack}, {NO_STACK})" for stack in stacks))
+    return read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
 
 
-def _together(events: Events, others: Events, asked: Set[int]) -> Events:
-    ids, stacks = joined([events.ids, others.ids]), joined([events.stacks, others.stacks])
-    order = columns.order(ids)
-    parents = {**events.parents, **others.parents}
-    return Events(columns.take(ids, order), columns.take(stacks, order), parents, events.asked | asked)
+def _one_of(column: str, ids: Sequence[int]) -> str:
+    """Rows of one of the ids; of too many for a statement, rows between them."""
+    return one_of(column, ids) if len(ids) <= LISTED else within(column, min(ids), max(ids))
 
 
 def _launching(calls: CallTable, parents: Mapping[int, int]) -> CallTable:

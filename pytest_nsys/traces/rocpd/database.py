@@ -176,7 +176,7 @@ class Rocpd:
             with self._damage(part, "region"):
                 stacks = stacks_started(part, {lane.global_pid: span for lane, span in own.items()}) if own else ()
             if stacks:
-                some = self._read(part, own, within(correlation(part), min(stacks), max(stacks)), whole=False)
+                some = self._read(part, own, part.of_event(within("stack_id", min(stacks), max(stacks))), whole=False)
                 for lane, launches in self.launches(some).items():
                     low, high = spans[lane]
                     inside = [i for i, launch in enumerate(launches) if low <= launch <= high]

@@ -20,6 +20,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import MACHINE_BITS, Setup
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_conditions import listed
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, damage, texts_of
 
@@ -38,7 +39,7 @@ REQUIRED: Mapping[str, str] = {
     "info_process": "id nid pid",
     "info_agent": "id type",
     "info_kernel_symbol": "id kernel_name display_name",
-    "event": "id category_id stack_id extdata",
+    "event": "id category_id stack_id parent_stack_id extdata",
     "region": "pid tid start end name_id event_id",
     "kernel_dispatch": "pid agent_id kernel_id stream_id start end event_id",
     "memory_copy": "pid src_agent_id dst_agent_id stream_id start end event_id",
@@ -163,6 +164,13 @@ class Part:
         return bool(self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE category_id = {category} LIMIT 1'))
 
     @cached_property
+    def has_own_names(self) -> bool:
+        """Whether regions may be ranges that are named by nothing but the region."""
+        where = f"category_id IN ({listed(self.categories.markers)}) AND extdata NOT GLOB '*\"message\"*'"
+        unnamed = self.file.rows(f'SELECT 1 FROM "{self.table("event")}" WHERE {where} LIMIT 1')
+        return bool(unnamed) or any(map(self.has_events, self.categories.rccl))
+
+    @cached_property
     def symbols(self) -> Symbols:
         """The kernels that the capture knows; a launch of one that the profiler did not know has the id 0."""
         table = self.table("info_kernel_symbol")
@@ -223,7 +231,7 @@ def find_parts(file: SqliteFile) -> tuple[Part, ...]:
 def versions(file: SqliteFile) -> str | None:
     """What the database says of its schema; None where it says nothing."""
     found = _generations(file)
-    return f"rocpd schema {printable(found[0], 20)}" if found else None
+    return f"rocpd {printable(found[0], 20)}" if found else None
 
 
 def _generations(file: SqliteFile) -> list[str]:

@@ -6,16 +6,21 @@ its own name is the message that the event keeps beside it. Where there is no me
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from pytest_nsys.core.conventions import COMMUNICATION_PREFIX
+from pytest_nsys.core import columns
+from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import Interval, Range
 from pytest_nsys.core.ranges import Ranges
+from pytest_nsys.traces.named_ranges import named_ranges
 from pytest_nsys.traces.rocpd.parts import Part
+from pytest_nsys.traces.sqlite_columns import Block, worth
 from pytest_nsys.traces.sqlite_conditions import among, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqlRow
+from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
 from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, texts_of
 
 MESSAGE = "CASE WHEN json_valid(extdata) THEN json_extract(extdata, '$.message') END"
@@ -30,24 +35,43 @@ _ROW = "start, end, pid, tid, name_id, event_id"
 
 def read_ranges(part: Part, patterns: Sequence[str], matches: Callable[[str], bool]) -> dict[int, list[Range]]:
     """The ranges whose name matches, by process. Raises TypeError for a damaged row."""
-    table, strings = part.table("region"), part.table("string")
-    condition, values = any_name("string", patterns)
-    ids = texts_of(part.file.rows(f'SELECT id, string FROM "{strings}" WHERE {condition}', values))
     messages = _messages(part, *any_name(MESSAGE, patterns))
-    chosen = [one_of(column, some) for column, some in (("name_id", ids), ("event_id", messages)) if some]
-    if not chosen:
-        return {}
-    category, message = part.of_event("category_id"), part.of_event(MESSAGE)
-    rows = part.file.scan(f"{_ROW}, {category}, {message}", table, " OR ".join(chosen))
-    markers, rccl = part.categories.markers, part.categories.rccl
+    named = [(row, messages[row[-1]]) for row in _regions_of(part, list(messages))]
+    if part.has_own_names:
+        named += _named_by_region(part, patterns)
     found: dict[int, list[Range]] = defaultdict(list)
-    for *numbers, category_id, message in rows:
-        check_whole(*numbers, 0 if category_id is None else category_id)
-        start, end, pid, tid, name_id, _ = numbers
-        name = message if category_id in markers and message else _own_name(ids.get(name_id, ""))
-        if name and category_id in (*markers, *rccl) and matches(check_text(name)):
+    for (start, end, pid, tid, _, _), name in named:
+        check_whole(start, end, pid, tid)
+        if matches(name):
             found[part.process(pid)].append(_range(start, end, tid, name))
     return found
+
+
+def _regions_of(part: Part, events: Sequence[int]) -> list[SqlRow]:
+    """The regions of some events. rocprofv3 numbers a region as its event's stack; what is not found there, or is a
+    mark, is looked for in the whole table.
+    """
+    table, event = part.table("region"), part.table("event")
+    found: list[SqlRow] = []
+    for at in range(0, len(events), LISTED):
+        some = listed(events[at : at + LISTED])
+        stacks = f'SELECT stack_id FROM "{event}" WHERE id IN ({some})'
+        found += part.file.rows(f'SELECT {_ROW} FROM "{table}" WHERE id IN ({stacks}) AND event_id IN ({some})')
+    missing = set(events).difference(row[-1] for row in found)
+    return found + (list(part.file.scan(_ROW, table, one_of("event_id", missing))) if missing else [])
+
+
+def _named_by_region(part: Part, patterns: Sequence[str]) -> Iterator[tuple[SqlRow, str]]:
+    """The regions of markers without a message, and of RCCL, that the patterns let through, and their names."""
+    condition, values = any_name("string", patterns)
+    ids = texts_of(part.file.rows(f'SELECT id, string FROM "{part.table("string")}" WHERE {condition}', values))
+    if ids:
+        row = f"{_ROW}, {part.of_event('category_id')}, {part.of_event(MESSAGE)}"
+        for *region, category, message in part.file.scan(row, part.table("region"), one_of("name_id", ids)):
+            check_whole(*region, 0 if category is None else category)
+            unnamed = category in part.categories.markers and not message
+            if (unnamed or category in part.categories.rccl) and (name := _own_name(ids[region[4]])):
+                yield tuple(region), name
 
 
 def read_around(part: Part, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
@@ -56,19 +80,27 @@ def read_around(part: Part, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
     events = _events(part)
     if not own or events is None:
         return {}
-    low, high = min(low for low, _ in own.values()), max(high for _, high in own.values())
-    where = f"{touches((low, high))} AND {within('event_id', *events)} AND {_is_marker(part)}"
-    rows = list(part.file.scan(f"{_ROW}, {part.of_event('category_id')}", part.table("region"), where))
-    for row in rows:
-        check_whole(*row)
-    names = _names(part, rows)
-    found: dict[int, list[Range]] = defaultdict(list)
-    for start, end, pid, tid, _, event, _ in rows:
-        global_pid, name = part.process(pid), names[event]
-        touching = pid in own and start <= own[pid][1] and end >= own[pid][0]
-        if touching and name and not name.startswith(COMMUNICATION_PREFIX):
-            found[global_pid].append(_range(start, end, tid, name))
-    return {pid: Ranges.of(in_order(ranges)) for pid, ranges in found.items()}
+    hull = min(low for low, _ in own.values()), max(high for _, high in own.values())
+    where = f"{within('event_id', *events)} AND {touches(hull)} AND {_is_marker(part)}"
+    row = (*_ROW.split(", "), f"ifnull({part.of_event('category_id')}, 0)")
+    whole = worth(part.file.about(part.table("region")) // 4)
+    found = read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
+    if not found:
+        return {}
+    start, end, pid, tid, name, event, _ = map(joined, zip(*found, strict=True))
+    if columns.exceeds(start, end):
+        raise OddValue("a range ends before it starts")
+    names = _names(part, event, name)
+    numbers, keys = columns.distinct(pid)
+    around: dict[int, Ranges] = {}
+    for (number,), rows in zip(keys, columns.members(numbers, len(keys)), strict=True):
+        global_pid = part.process(number)
+        if (span := own.get(number)) is not None:
+            if span != hull:
+                rows = array("q", [i for i in rows if start[i] <= span[1] and end[i] >= span[0]])
+            each = (columns.take(column, rows) for column in (start, end, tid, event))
+            around[global_pid] = named_ranges(names, *each)
+    return {pid: ranges for pid, ranges in around.items() if len(ranges)}
 
 
 def common_names(part: Part, global_pid: int) -> list[tuple[str, int]]:
@@ -130,18 +162,17 @@ def _messages(part: Part, condition: str, values: Sequence[str]) -> dict[int, st
     return texts_of(part.file.rows(sql, values))
 
 
-def _names(part: Part, rows: Sequence[SqlRow]) -> dict[int, str]:
-    """The name of each range, by event."""
-    table, named = part.table("event"), {event: name_id for *_, name_id, event, _ in rows}
-    events = list(named)
-    found: dict[int, str] = {}
-    for at in range(0, len(events), LISTED):
-        some = listed(events[at : at + LISTED])
-        for event, message in part.file.rows(f'SELECT id, {MESSAGE} FROM "{table}" WHERE id IN ({some})'):
-            if message:
-                found[event] = check_text(message)
-    called = _strings(part, (name_id for event, name_id in named.items() if event not in found))
-    return {event: found.get(event) or _own_name(called.get(name_id, "")) for event, name_id in named.items()}
+def _names(part: Part, events: Column, regions: Column) -> dict[int, str]:
+    """The name of each range that has one, by event; ``regions`` are the ids of the names of their regions."""
+    where = f"id IN ({listed(events)})"
+    if len(events) > LISTED:
+        low, high = columns.bounds(events)
+        where = f"id BETWEEN {low} AND {high} AND category_id IN ({listed(part.categories.markers)})"
+    rows = part.file.rows(f'SELECT id, {MESSAGE} FROM "{part.table("event")}" WHERE {where}')
+    found = {event: check_text(message) for event, message in rows if message}
+    unnamed = {event: region for event, region in zip(events, regions, strict=True) if event not in found}
+    called = _strings(part, unnamed.values())
+    return found | {event: name for event, region in unnamed.items() if (name := _own_name(called.get(region, "")))}
 
 
 def _strings(part: Part, ids: Iterable[int]) -> dict[int, str]:
