@@ -120,6 +120,7 @@ def update(
     *,
     mode: str,
     only: Sequence[str] = (),
+    keep_window: bool = False,
 ) -> int:
     """Write baselines of the gate files; the exit code of the command.
 
@@ -127,6 +128,7 @@ def update(
     """
     words = ["--nsys-update-baselines", f"--nsys-reason={reason}", f"--nsys-update-mode={mode}"]
     words += [f"--nsys-update-only={name}" for name in only]
+    words += ["--nsys-keep-window"] if keep_window else []
     words += [f"--nsys-trace={trace}" for trace in run.traces]
     words += [f"--nsys-measurements={file}" for file in run.measurements]
     words += [f"--nsys-executor={run.executor}"] if run.executor is not None else []

@@ -24,7 +24,7 @@ from pytest_nsys.reports.session.gate_text import SCHEMA_NAME
 from pytest_nsys.reports.tables import Cell, Format, Row, measure, numbers, texts
 from pytest_nsys.stored.baselines.baseline_file import Baseline, load, spelled
 from pytest_nsys.stored.baselines.changes import Change, FileChange, file_changes
-from pytest_nsys.stored.baselines.store import Pruned, orphans, remove
+from pytest_nsys.stored.baselines.store import BaselineStore, Pruned, orphans, remove
 from pytest_nsys.stored.baselines.store import prune as prune_shelf
 from pytest_nsys.tools.git import snapshot_of
 from pytest_nsys.verdicts.refresh_modes import KEPT_RUNS
@@ -47,6 +47,7 @@ def baseline() -> None:
 @click.option("--new-only", is_flag=True, help="Only add rows; change and drop nothing.")
 @click.option("--accept-run", is_flag=True, help=f"Add the run to the accepted runs, of which {KEPT_RUNS} are kept.")
 @click.option("--ratchet", is_flag=True, help="Write only rows that improved beyond tolerance.")
+@click.option("--keep-window", is_flag=True, help="Keep the windows of the run beside its baseline, for the page.")
 @folder_option
 @executor_option
 @click.pass_context
@@ -58,6 +59,7 @@ def refresh(
     measurements: tuple[str, ...],
     reason: str,
     only: tuple[str, ...],
+    keep_window: bool,
     baseline_dir: str | None,
     executor: str | None,
     **modes: bool,
@@ -73,7 +75,7 @@ def refresh(
         raise UsageMistake(f"{' and '.join('--' + name for name in asked)} exclude each other: give one")
     mode = asked[0] if asked else "moved"
     given = Accepted(traces, measurements, baseline_dir, executor)
-    context.exit(update(gate_files, given, reason, mode=mode, only=only))
+    context.exit(update(gate_files, given, reason, mode=mode, only=only, keep_window=keep_window))
 
 
 @baseline.command()
@@ -131,7 +133,9 @@ def show(folder: str, format: Format) -> None:
     print_answer(format, COLUMNS, rows)
     for path, stored in loaded:
         key = ", ".join(f"{name} {_words(value)}" for name, value in stored.key.items() if value is not None)
-        click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}", err=True)
+        window = BaselineStore(path.parent, stored.gate).kept_window(path, stored)
+        kept = f"; its windows are in {window.name}" if window is not None else ""
+        click.echo(f"{path}: {key}; {stored.provenance.get('reason', 'no reason stored')}{kept}", err=True)
 
 
 def _words(value: object) -> str:
@@ -270,7 +274,10 @@ def prune(
 
 
 def _dropped(pruned: Pruned, dry_run: bool) -> Iterator[str]:
-    what = "would drop" if dry_run else "dropped"
+    what, gone = ("would drop", "would be removed") if dry_run else ("dropped", "was removed")
+    if not pruned.series:
+        yield f"{shown(pruned.path)}: {gone}, as its windows are of another run than the baseline, or of none"
+        return
     yield f"{shown(pruned.path)}: {what} {', '.join(map(spelled, pruned.series))}: {counted(pruned.rows, 'row')}"
     if pruned.removed:
-        yield f"{shown(pruned.path)}: {'would be' if dry_run else 'was'} removed, as nothing of it is read"
+        yield f"{shown(pruned.path)}: {gone}, as nothing of it is read"

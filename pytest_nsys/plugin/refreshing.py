@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
+from pytest_nsys.core.file_names import WINDOW_SUFFIX
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.plugin.session import NsysSession
 from pytest_nsys.stored.baselines.changes import row_lines
 from pytest_nsys.tools.git import merge_advice
+from pytest_nsys.verdicts.evaluate import GateContext
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode, named
 
@@ -45,8 +48,9 @@ class Refreshing:
             reason = str(self.session.config.getoption("nsys_reason"))
             mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
+            keep = _windows if self.session.config.getoption("nsys_keep_window") else None
             self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, mode, bool(self._only), self.session.shown
+                context.gate, context, reason, mode, bool(self._only), self.session.shown, keep
             )
         return self._refreshes[gate.address]
 
@@ -84,3 +88,11 @@ class Refreshing:
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())
         why = "the session was cut short" if cut_short else "no assertion with a baseline was measured"
         return [f"no baseline was written: {why}"]
+
+
+def _windows(context: GateContext) -> bytes:
+    """What the gate file judges of a run, as the file that is kept beside its baseline."""
+    from pytest_nsys.reports.chrome_trace import chrome_trace, packed
+    from pytest_nsys.verdicts.gate_windows import gate_windows
+
+    return packed(chrome_trace([gate_windows(context.gate, context.captures.runs[0])]), Path(WINDOW_SUFFIX))

@@ -242,6 +242,12 @@ def _check_of_update(config: pytest.Config, setting: Setting) -> None:
     raise pytest.UsageError(f"{setting.option} says what --nsys-update-baselines writes: add that option")
 
 
+def _check_keep_window(config: pytest.Config, setting: Setting) -> None:
+    _check_of_update(config, setting)
+    if config.getoption("nsys_update_mode") == "calibrate":
+        raise pytest.UsageError(f"{setting.option} keeps an accepted run, and calibrate accepts none: leave it out")
+
+
 _TABLE = (
     Setting(
         "nsys_trace",
@@ -331,6 +337,11 @@ _TABLE = (
         "NAME",
         many=True,
         check=_check_of_update,
+    ),
+    Setting(
+        "nsys_keep_window",
+        "keep the windows of the accepted run beside its baseline, for the page to draw above those of a later run",
+        check=_check_keep_window,
     ),
     Setting(
         "nsys_json",

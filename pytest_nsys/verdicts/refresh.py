@@ -18,6 +18,7 @@ from pytest_nsys.analysis.circumstances import Key
 from pytest_nsys.analysis.metrics import Unit
 from pytest_nsys.core.errors import BaselineError, IncomparableError, NothingMeasured, NsysError
 from pytest_nsys.core.model import Value
+from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
 from pytest_nsys.gates.comparability import differences, told
@@ -25,6 +26,7 @@ from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
+    WINDOW,
     Baseline,
     RowLabels,
     Series,
@@ -35,10 +37,13 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.stored.baselines.breakdowns import Breakdowns, explains_more, storable
 from pytest_nsys.stored.baselines.changes import Change, changes
-from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
 from pytest_nsys.tools.revision import commit_of
 from pytest_nsys.verdicts.evaluate import GateContext, rows_now
 from pytest_nsys.verdicts.refresh_modes import Mode, Remeasured, renew
+
+LARGEST_WINDOW_BYTES = 1_000_000
+"""What a repository bears of each accepted run, as git keeps every one of them."""
 
 
 class Refusal(NamedTuple):
@@ -52,7 +57,7 @@ class Refusal(NamedTuple):
 class Written:
     """A baseline after its refresh: ``old`` None where no run of this key had been accepted.
 
-    ``saved`` where the file was written, as it had to be; ``only_explains`` where for its breakdowns alone.
+    ``saved`` where the file was written, as it had to be; ``added`` is what it was written for where no row changed.
     """
 
     path: Path
@@ -61,7 +66,7 @@ class Written:
     new: Baseline
     saved: bool
     notes: tuple[str, ...] = ()
-    only_explains: bool = False
+    added: str = ""
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -80,8 +85,8 @@ class Written:
             return f"run accepted, {counted(runs, 'run')} kept"
         if self.mode is Mode.CALIBRATE and not self.changes:
             return "the accepted runs are as they were, their noise is new"
-        if self.only_explains:
-            return "no row changed; what explains a red by its kernels was added"
+        if self.added:
+            return f"no row changed; {self.added}"
         return f"{counted(len(self.changes), 'row')} changed"
 
 
@@ -99,7 +104,7 @@ class Refresh:
     """The refresh of one gate file's baseline. ``wanted`` collects the assertions whose rows it writes.
 
     ``partial``: the person named what to write, so nothing else is touched, not even what is stale. ``shown`` spells
-    a path as the person would.
+    a path as the person would. ``keep`` makes the file of the run's windows that is kept beside the baseline.
     """
 
     gate: GateFile
@@ -108,6 +113,7 @@ class Refresh:
     mode: Mode = Mode.MOVED
     partial: bool = False
     shown: Callable[[Path], str] = str
+    keep: Callable[[GateContext], bytes] | None = None
     wanted: list[Assertion] = field(default_factory=list)
 
     @cached_property
@@ -201,11 +207,39 @@ class Refresh:
         stored_parts = before.breakdowns if before is not None else {}
         finer = self.mode.replaces and before is not None and explains_more(parts, stored_parts)
         moved = before is None or series != stored
-        written = Written(path, self.mode, old, new, moved or finer, tuple(notes), only_explains=not moved)
-        if written.saved:
+        window = self._window(store, path, old, notes, renewed=moved or finer)
+        saved = moved or finer or window is not None
+        if saved:
             new.provenance = self._provenance(before)
-            store.save(path, new)
-        return written
+            if window is not None:
+                new.provenance[WINDOW] = digest_of(window)
+            store.save(path, new, window)
+        added = "what explains a red by its kernels was added" if finer else "the windows of this run are kept now"
+        return Written(path, self.mode, old, new, saved, tuple(notes), "" if moved else added)
+
+    def _window(
+        self, store: BaselineStore, path: Path, old: Baseline | None, notes: list[str], *, renewed: bool
+    ) -> bytes | None:
+        """The file of windows that is written beside the baseline; None where none is, and ``notes`` say why.
+
+        Those that are kept stay as long as their baseline does.
+        """
+        before = old is not None and store.kept_window(path, old) is not None
+        if self.mode is Mode.CALIBRATE or (before and not renewed):
+            return None
+        where = self.shown(window_beside(path))
+        if self.keep is not None and self.context.captures.paths:
+            content = self.keep(self.context)
+            size, most = (format_value(each, Unit.BYTES) for each in (len(content), LARGEST_WINDOW_BYTES))
+            if len(content) <= LARGEST_WINDOW_BYTES:
+                notes.append(f"{where} holds the windows of this run ({size})")
+                return content
+            notes.append(
+                f"the windows of this run are not kept: they take {size}, and {most} is the most beside a baseline"
+            )
+        if before:
+            notes.append(f"{where} was removed: its windows are of the run before (--keep-window keeps this run's)")
+        return None
 
     def _breakdowns(self, before: Baseline | None, measured: Sequence[Remeasured]) -> Breakdowns:
         """The windows of this run taken apart, where rows are read from them; of other windows what is stored."""

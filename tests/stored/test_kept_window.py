@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from pytest_nsys.stored.baselines.baseline_file import WINDOW, load
-from pytest_nsys.stored.baselines.store import BaselineStore, digest_of, window_beside
-from tests.support.gates import Project
+from pytest_nsys.stored.baselines.store import BaselineStore, MergeBase, Snapshots, digest_of, window_beside
+from pytest_nsys.verdicts import refresh
+from tests.support.commands import run
+from tests.support.gates import ACCEPTING, Project
+from tests.support.git_project import commit, isolate, start
 
 
 @pytest.fixture
@@ -34,3 +39,173 @@ def test_only_the_bytes_that_the_baseline_names_are_its_window(stored: Path) -> 
     assert store.kept_window(stored, baseline) is None
     window.unlink()
     assert store.kept_window(stored, baseline) is None
+
+
+# -- a refresh keeps them, or removes those of the run before
+
+
+RUN = "--nsys-trace=run.sqlite"
+KEEP = "--nsys-keep-window"
+
+
+@pytest.fixture
+def kept(project: Project) -> tuple[Path, Path]:
+    """The baseline of a gate, and the windows of its run."""
+    project.gate("- exposed_ns <= baseline + 50us\n- {id: all, assert: busy_ns > 1ns, window: first}")
+    project.trace()
+    said = project.refresh(RUN, KEEP)
+    (path,) = (project.root / "baselines").rglob("*.json")
+    where = window_beside(path).relative_to(project.root)
+    assert f"  {where} holds the windows of this run (" in said
+    return path, window_beside(path)
+
+
+def known(path: Path) -> Path | None:
+    return BaselineStore(path.parent, "gate.nsys.yaml").kept_window(path, load(path))
+
+
+def test_it_is_the_cut_of_the_gate_and_a_trace(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    assert known(path) == window
+    gate, target = project.root / "gate.nsys.yaml", project.root / "own.json.gz"
+    run("cut", project.root / "run.sqlite", "--gate", gate, "-o", target, code=0)
+    assert window.read_bytes() == target.read_bytes()
+    project.pytest(f"--nsys-trace={window}", code=0)
+
+
+def test_the_same_run_writes_nothing(project: Project, kept: tuple[Path, Path]) -> None:
+    before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept]
+    for options in ((KEEP,), ()):
+        assert "no row moved beyond its tolerance; unchanged" in project.refresh(RUN, *options)
+        assert [(path.read_bytes(), path.stat().st_mtime_ns) for path in kept] == before
+
+
+def test_windows_that_are_lost_are_kept_anew(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    for lose in (window.unlink, lambda: window.write_bytes(b"of another run")):
+        lose()
+        assert known(path) is None
+        assert "no row changed; the windows of this run are kept now" in project.refresh(RUN, KEEP)
+        assert known(path) == window
+
+
+@pytest.mark.parametrize("mode", ["moved", "all", "accept-run", "new-only", "ratchet"])
+def test_a_run_that_is_written_has_windows_of_its_own_or_none(
+    project: Project, kept: tuple[Path, Path], mode: str
+) -> None:
+    path, window = kept
+    first = window.read_bytes()
+    project.trace("other.sqlite", 100 if mode == "ratchet" else 350)
+    if mode == "new-only":
+        project.gate("- exposed_ns <= baseline + 50us\n- overlap >= baseline - 1pp")
+    update = ("--nsys-trace=other.sqlite", f"--nsys-update-mode={mode}")
+    said = project.refresh(*update)
+    assert f"{window.relative_to(project.root)} was removed: its windows are of the run before" in said
+    assert not window.exists()
+    assert known(path) is None
+    project.trace("third.sqlite", 90 if mode == "ratchet" else 500)
+    if mode == "new-only":
+        project.gate("- exposed_ns <= baseline + 50us\n- overlap >= baseline - 1pp\n- busy_ns <= baseline + 5%")
+    project.refresh("--nsys-trace=third.sqlite", f"--nsys-update-mode={mode}", KEEP)
+    assert known(path) == window
+    assert window.read_bytes() != first
+
+
+def test_calibrating_leaves_them(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    traces = [project.trace(f"{n}.sqlite", 200 + n).name for n in range(5)]
+    project.refresh(*(f"--nsys-trace={name}" for name in traces), "--nsys-update-mode=calibrate")
+    assert "calibration" in load(path).provenance
+    assert known(path) == window
+
+
+def test_what_is_too_large_for_a_repository(
+    project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, window = kept
+    monkeypatch.setattr(refresh, "LARGEST_WINDOW_BYTES", 1_000)
+    project.trace("other.sqlite", 350)
+    said = project.refresh("--nsys-trace=other.sqlite", KEEP)
+    assert re.search(r"the windows of this run are not kept: they take \d.\d+ kB, and 1 kB is the most beside", said)
+    assert not window.exists()
+    assert known(path) is None
+
+
+def test_measurements_alone_have_none(project: Project) -> None:
+    project.gate("- measured mfu >= baseline - 1pp")
+    row = {"metric": "mfu", "unit": "%", "value": 40}
+    project.file("mfu.json", json.dumps([row]))
+    project.refresh("--nsys-measurements=mfu.json", KEEP)
+    assert not [name for name in project.files() if name.endswith(".json.gz")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((KEEP,), f"{KEEP} says what --nsys-update-baselines writes: add that option"),
+        ((*ACCEPTING, KEEP, "--nsys-update-mode=calibrate"), "calibrate accepts none: leave it out"),
+    ],
+)
+def test_mistakes(project: Project, options: tuple[str, ...], said: str) -> None:
+    project.gate("- exposed_ns <= 1ms")
+    assert said in project.pytest(*options, code=4)
+
+
+def test_the_command(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    window.unlink()
+    project.command(
+        *("baseline", "refresh", "gate.nsys.yaml", "--trace", "run.sqlite", "--reason", "r", "--keep-window"), code=0
+    )
+    assert known(path) == window
+    assert f"; its windows are in {window.name}\n" in project.command("baseline", "show", code=0) + "\n"
+
+
+# -- pruning
+
+
+def test_pruning_removes_windows_that_are_nobodys(project: Project, kept: tuple[Path, Path]) -> None:
+    path, window = kept
+    strange = window.with_name("0.window.json.gz")
+    strange.write_bytes(b"of no baseline")
+    said = "as its windows are of another run than the baseline, or of none"
+    assert f"{strange.name}: would be removed, {said}" in project.command("baseline", "prune", ".", "--dry-run", code=0)
+    assert strange.exists()
+    assert f"{strange.name}: was removed, {said}" in project.command("baseline", "prune", ".", code=0)
+    assert sorted(window.parent.iterdir()) == [path, window]
+    window.write_bytes(b"of another run")
+    project.command("baseline", "prune", ".", code=0)
+    assert sorted(window.parent.iterdir()) == [path]
+
+
+def test_they_go_with_their_baseline(project: Project, kept: tuple[Path, Path]) -> None:
+    project.gate("- exposed_ns <= 1ms")
+    assert "was removed, as nothing of it is read" in project.command("baseline", "prune", ".", code=0)
+    assert not kept[0].parent.exists()
+
+
+def test_they_go_with_their_gate_file(project: Project, kept: tuple[Path, Path]) -> None:
+    (project.root / "gate.nsys.yaml").rename(project.root / "other.nsys.yaml")
+    assert "removed its 1 baseline" in project.command("baseline", "prune", ".", "--orphans", code=0)
+    assert not kept[0].parent.exists()
+
+
+# -- of a commit
+
+
+def test_at_a_merge_base_the_windows_count_that_its_baseline_names(
+    project: Project, kept: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolate(monkeypatch)
+    start(project)
+    commit(project.root)
+    path, window = kept
+    base = MergeBase(project.root / "gate.nsys.yaml", Snapshots("main"))
+    at_base = BaselineStore(path.parent, "gate.nsys.yaml", base)
+    accepted = at_base.at(path)
+    assert accepted is not None
+    assert at_base.kept_window(path, accepted) == window
+    project.trace("other.sqlite", 350)
+    project.refresh("--nsys-trace=other.sqlite", KEEP)
+    assert known(path) == window
+    assert at_base.kept_window(path, accepted) is None

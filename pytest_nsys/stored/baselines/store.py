@@ -124,19 +124,26 @@ class BaselineStore:
                 held.enter_context(locked_folder(self.folder))  # without locks there still is the rename
             yield
 
-    def save(self, path: Path, baseline: Baseline) -> bool:
-        """Write the file whole, or not at all. Returns whether its bytes changed. Raises BaselineError."""
+    def save(self, path: Path, baseline: Baseline, window: bytes | None = None) -> bool:
+        """Write the file whole, or not at all, and beside it the windows of its run, if these are to be kept. Windows
+        of which the baseline says nothing are removed. Returns whether its bytes changed. Raises BaselineError.
+        """
         try:
             content = baseline.dumps().encode()
         except UnicodeEncodeError as error:
             raise BaselineError(f"{path}: cannot be written: {error}; nothing was changed") from error
         with one_line(BaselineError, f"{path}: cannot be written", "; nothing was changed"):
-            if path.exists() and path.read_bytes() == content:
-                return False
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _inside(path)
-            write_whole(path, content)
-        return True
+            changed = not path.exists() or path.read_bytes() != content
+            if changed or window is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                _inside(path)
+            if window is not None:  # before what names it: as long as that says otherwise it is nobody's
+                write_whole(window_beside(path), window)
+            if changed:
+                write_whole(path, content)
+            if WINDOW not in baseline.provenance:
+                window_beside(path).unlink(missing_ok=True)
+        return changed
 
     def writable(self) -> None:
         """Raises BaselineError where the folder cannot be written, before anything is measured in vain."""
@@ -232,7 +239,9 @@ class MergeBase:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was dropped from one file. ``removed``: nothing was left, so the file went with it."""
+    """What was dropped from one file. ``removed``: nothing was left, so the file went with it. Without ``series`` it is
+    a file of windows of which no baseline says anything.
+    """
 
     path: Path
     series: tuple[SeriesId, ...]
@@ -264,7 +273,22 @@ def prune(gate: GateFile, store: BaselineStore, *, dry_run: bool = False) -> tup
                 found += _prune_file(gate, store, store.folder / name, dry_run)
             except BaselineError as error:
                 errors.append(error)
+        found += _prune_windows(store, dry_run)
     return found, errors
+
+
+def _prune_windows(store: BaselineStore, dry_run: bool) -> list[Pruned]:
+    """Remove the windows that are of another run than the baseline beside them, or of none."""
+    found = []
+    for window in sorted(store.folder.glob(f"*{WINDOW_SUFFIX}")):
+        path = window.with_name(window.name.removesuffix(WINDOW_SUFFIX) + BASELINE_SUFFIX)
+        with contextlib.suppress(BaselineError):  # told where the baseline is read
+            stored = store.at(path)
+            if stored is None or store.kept_window(path, stored) is None:
+                found.append(Pruned(window, (), 0, removed=True))
+                if not dry_run:
+                    _remove(window)
+    return found
 
 
 def _prune_file(gate: GateFile, store: BaselineStore, path: Path, dry_run: bool) -> list[Pruned]:
@@ -276,6 +300,7 @@ def _prune_file(gate: GateFile, store: BaselineStore, path: Path, dry_run: bool)
     if not dry_run and stored.series:
         store.save(path, stored)
     elif not dry_run:
+        _remove(window_beside(path))
         _remove(path)
     return [Pruned(path, tuple(dropped), rows, not stored.series)]
 
@@ -292,7 +317,7 @@ def orphans(folder: Path, root: Path, known: Collection[BaselineStore]) -> list[
         return found
     stores, files_read = {store.folder for store in known}, {Address.of(store.gate).file for store in known}
     for own in sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()):
-        files = sorted(own.iterdir())
+        files = sorted(path for path in own.iterdir() if not path.name.endswith(WINDOW_SUFFIX))
         if own in stores or not files or any(path.suffix != BASELINE_SUFFIX or path.is_symlink() for path in files):
             continue
         try:
@@ -310,12 +335,13 @@ def orphans(folder: Path, root: Path, known: Collection[BaselineStore]) -> list[
 def remove(orphan: Orphan) -> None:
     """Remove the baselines of a lost gate file and their folder. Raises BaselineError."""
     for path in orphan.files:
+        _remove(window_beside(path))
         _remove(path)
 
 
 def _remove(path: Path) -> None:
     """Remove a file, and its folder where it was the last."""
     with one_line(BaselineError, f"{path}: cannot be removed"):
-        path.unlink()
+        path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # other files are in it
         path.parent.rmdir()
