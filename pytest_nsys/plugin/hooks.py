@@ -204,8 +204,10 @@ def pytest_runtest_makereport(
     record = getattr(item, "record", None)
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "setup" and report.failed and call.excinfo is not None:
-            # Of a text the short summary shows the start: what is wrong, and not the name of pytest's exception.
-            report.longrepr = str(call.excinfo.value)
+            from pytest_nsys.plugin.items import as_text  # an item of ours: it is loaded
+
+            # What is wrong, and not the name of pytest's exception.
+            report.longrepr = as_text(call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
             report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
         if report.when == "teardown":

@@ -59,13 +59,26 @@ class GateFileNode(pytest.File):
             raise self.CollectError(str(error)) from error
 
 
+def as_text(excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:
+    """``said`` as pytest shows a failure: its first line is what the short summary and JUnit's message say.
+
+    Of a plain text the short summary would repeat the whole in CI and with -vv, and with pytest 8 say nothing.
+    """
+    shown = excinfo.getrepr(style="value")
+    crash = getattr(shown, "reprcrash", None)
+    if crash is not None:
+        crash.message = said.partition("\n")[0]
+        return shown
+    return said
+
+
 class JudgedItem(pytest.Item):
     """A test that ends in a verdict of ours."""
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
-        """A verdict as it is, without a traceback: a plain text, which CI annotates at the line of the YAML."""
+        """A verdict as it is, without a traceback."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
-            return str(excinfo.value)
+            return as_text(excinfo, str(excinfo.value))
         return super().repr_failure(excinfo, *args, **kwargs)
 
 
@@ -260,7 +273,8 @@ class GateItem(JudgedItem):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """Also what -W error makes of a warning."""
         if isinstance(excinfo.value, NsysWarning):
-            return f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+            said = f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
+            return as_text(excinfo, said)
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:

@@ -127,12 +127,21 @@ def cause_words(cause: Cause) -> str:
 
 
 def budget_words(budget: BudgetChange) -> str:
-    """How the parts of a window's budget moved: ``the window: compute +2 ms (of which flash_fwd_kernel +2 ms)``."""
+    """How the parts of a window's budget moved: ``the window: compute +2 ms (of which flash_fwd_kernel +2 ms)``.
+
+    Parts of under a twentieth of the largest are told as one.
+    """
     scale = scale_of([ns for _, ns in budget.parts], TIME)
-    words = [f"{part} {format_signed(ns, scale=scale)}" for part, ns in budget.parts]
-    if budget.kernel is not None:  # then compute moved, and is the first part
+    least = max(abs(ns) for _, ns in budget.parts) / Fraction(20)
+    told = [(part, ns) for part, ns in budget.parts if abs(ns) >= least]
+    words = [f"{part} {format_signed(ns, scale=scale)}" for part, ns in told]
+    if budget.kernel is not None and told[0] == budget.parts[0]:  # then compute moved, and is the first part
         name, ns = budget.kernel
         words[0] += f" (of which {printable(name, 60)} {format_signed(ns, scale=scale)})"
+    if len(told) < len(budget.parts):
+        words.append(
+            f"the rest {format_signed(sum(ns for _, ns in budget.parts) - sum(ns for _, ns in told), scale=scale)}"
+        )
     return f"the window: {', '.join(words)}"
 
 

@@ -31,9 +31,19 @@ def test_the_short_summary_begins_with_what_is_wrong(project: Project) -> None:
     """And not with the name of an exception of pytest; in 80 columns nothing else would be left."""
     project.gate("trace: absent.sqlite\n" + GATE)
     printed = project.pytest("--nsys-strict", code=1)
-    if pytest.version_tuple >= (9,):  # before, the summary had no text of errors like these
-        assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
+    assert "ERROR gate.nsys.yaml::overlap > 0% - error: " in printed
     assert printed.count("\nerror: absent.sqlite: ") == 2
+
+
+def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where pytest cuts nothing: in CI it would print the whole text of a failure a second time."""
+    monkeypatch.setenv("CI", "1")
+    project.gate("assertions:\n  - overlap > 99%\n  - exposed_ns <= baseline + 1s")
+    project.trace()
+    summary = project.pytest("--nsys-trace=run.sqlite", code=1).partition("short test summary info")[2]
+    failed, error, _ = summary.splitlines()[1:]
+    assert failed == "FAILED gate.nsys.yaml::overlap > 99% - 80% <= 99%, rank 0 stage2_f"
+    assert error.startswith("FAILED gate.nsys.yaml::exposed_ns <= baseline + 1s - ")
 
 
 @pytest.mark.parametrize(
