@@ -41,7 +41,9 @@ LEAST_SHARE = Fraction(5, 1000)
 ALIKE = Fraction(5, 100)
 """By no more of the larger one, two shares are told as it."""
 
-LONGEST = 300
+LONGEST = 160
+"""Of a message; the page has all of it below."""
+
 NOT_JUDGED = (Outcome.ERROR, Outcome.INCOMPARABLE, Outcome.NO_DATA, Outcome.INCONCLUSIVE)
 
 
@@ -87,7 +89,7 @@ def _plain(verdict: Verdict, world: int | None) -> Plain:
 
 
 def _sentence(said: Sequence[str]) -> str:
-    return as_sentence(printable("; ".join(said), 4 * LONGEST))
+    return as_sentence(printable("; ".join(said), 1000))
 
 
 def as_sentence(text: str) -> str:
@@ -116,10 +118,15 @@ def _bad(records: Sequence[Plain], judged: Sequence[Plain]) -> Iterator[str]:
     for outcome in NOT_JUDGED:
         if own := of_state.get(outcome):
             shared = len(own) > 1 and len({record["message"] for record in own}) == 1
-            what = own[0]["message"] if shared else f"{title_of(own[0])}: {own[0]['message']}"
-            yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {printable(what, LONGEST)}"
+            what = "" if shared else f"{title_of(own[0])}: "
+            yield f"{counted(len(own), 'assertion')} {_WORDS[outcome]}: {what}{_in_short(own[0])}"
     if improved := of_state.get(Outcome.IMPROVED):
         yield _improved(improved)
+
+
+def _in_short(record: Plain) -> str:
+    """The first thing that the message says."""
+    return printable(record["message"].split("; ")[0], LONGEST)
 
 
 _WORDS = {
@@ -187,7 +194,7 @@ def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
     """
     row = _row(record)
     if row is None or record["outcome"] not in (Outcome.FAILED, Outcome.IMPROVED):
-        return f"{title_of(record)}: {printable(record['message'], LONGEST)}"
+        return f"{title_of(record)}: {_in_short(record)}"
     value, baseline = from_exact(row["value"]), from_exact(row["baseline"])
     if value is None or baseline is None:
         return f"{record['subject']} {record['reason']}"

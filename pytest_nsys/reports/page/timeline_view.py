@@ -119,6 +119,7 @@ def _timeline_view(picture: Picture, number: int, frame: Frame, marked: Collecti
         "hues": _hues(one for _, one in named),
         "causes": ", ".join(causes[:MOST_MARKED]) + (" …" if len(causes) > MOST_MARKED else ""),
         "has_barriers": any(any(lane["barriers"]) for lane in lanes),
+        "has_communication": any(lane["kind"] == "communication" for lane in lanes),
         "has_copies": any(lane["kind"] == "copies" for lane in lanes),
         "has_gaps": any(one["gaps"] and one["gaps"]["starts"] for _, one in named),
         "has_exposed": any(lane["exposed"] for lane in lanes),
