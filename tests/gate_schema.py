@@ -323,7 +323,7 @@ def _in_words(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(map(_in_words, schema["anyOf"])))
     if "enum" in schema:
-        return " or ".join(dict.fromkeys(f"`{value}`" for value in schema["enum"]))
+        return ", ".join(dict.fromkeys(f"`{value}`" for value in schema["enum"]))
     plain = {"array": "list", "object": "mapping", "null": "nothing"}
     return "mapping" if "keys" in schema else plain.get(str(schema["type"]), "text")
 
@@ -334,8 +334,8 @@ def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
     def says(name: str, key: Key) -> tuple[str, str]:
         own = KEYS["file"].get(name)
         if section != "file" and own is not None and own.kind == key.kind and "{kind}" in key.help:
-            return f"as `{name}` of the file", key.help.replace("{kind}", "").strip()
-        return words(key.kind) + " (required)" * key.needed, _help(key.help, key.kind)
+            return "as in the file", key.help.replace("{kind}", "").strip()
+        return words(key.kind) + ", required" * key.needed, _help(key.help, key.kind)
 
     return [(f"`{before}{name}`", *says(name, key)) for name, key in KEYS[section].items()]
 

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import click
 import yaml
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Better
 from pytest_nsys.cli import main
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.families import LIBRARIES, NVIDIA, TABLES
@@ -50,6 +50,8 @@ ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = 100
 OFTEN = 3
 """So many commands share what the docs tell once."""
+MEASURES = "pytest-nsys window"
+"""A command that has every option that says what is measured."""
 SCRATCH_INI = "[pytest]\nnsys_baseline_dir = baselines\n"
 PROGRAMS = ("pytest", "pytest-nsys", "python", "git", "mkdir")
 COMMITTED = {
@@ -89,9 +91,10 @@ def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 def keys(*sections: str) -> str:
     """The keys of a mapping, and of those below it: ``purposes.NAME.purpose`` is one of the latter."""
     rows = [row for each in sections for row in key_rows(each.rpartition(".")[2], each[: each.rfind(".") + 1])]
-    return table(("key", "value", "what it says"), iter(rows))
+    return "".join(f"- {key} ({value}): {says}\n" for key, value, says in rows)
 
 
+_ARROWS = {Better.LOWER: "↓", Better.HIGHER: "↑", None: ""}
 _ROWS_ARE = re.compile(r",? per (?:\([^)]*\)|rank)(?=[.:;,])")
 
 
@@ -100,14 +103,13 @@ def metrics() -> str:
     rows = (
         (
             f"`{m.name}`",
-            str(m.unit),
-            str(m.better or "–"),
+            f"{m.unit} {_ARROWS[m.better]}".rstrip(),
             ", ".join(m.dimensions),
             _ROWS_ARE.sub("", m.summary.replace("``", "`")),
         )
         for m in METRICS.values()
     )
-    return table(("name", "unit", "better", "dimensions", "what it is"), rows)
+    return table(("name", "unit", "dimensions", "what it is"), rows)
 
 
 def convention_yaml(convention: Convention) -> str:
@@ -159,8 +161,8 @@ class Told(NamedTuple):
 
     @property
     def short(self) -> str:
-        """How a command refers to what is told of the option elsewhere."""
-        return self.names.split()[0] + (f" ({self.default})" if self.default else "")
+        """How one refers to what is told of the option elsewhere."""
+        return self.names.split()[0]
 
 
 def commands() -> str:
@@ -169,22 +171,34 @@ def commands() -> str:
     options = {name: _told(command) for name, command in found.items()}
     counted = Counter(option[:2] for own in options.values() for option in own)
     common = {each for each, number in counted.items() if number >= OFTEN}
+    measuring = {option[:2]: option for option in options[MEASURES] if option[:2] in common}
+    others = [each for each in counted if each in common and each not in measuring]
     paragraphs = Counter(paragraph for command in found.values() for paragraph in _paragraphs(command))
-    shown = f"### Shared options\n\n{_as_text(_definitions([each for each in counted if each in common]))}"
+    shown = f"### Measuring options\n\n{_as_text(_definitions([_with_default(o) for o in measuring.values()]))}"
+    shown += f"\n### Options of several commands\n\n{_as_text(_definitions(others))}"
     for name, command in found.items():
         parts = [f"{name} {' '.join(command.collect_usage_pieces(click.Context(command)))}"]
         parts += [textwrap.fill(each, COLUMNS) for each in _paragraphs(command) if paragraphs[each] < OFTEN]
-        own = [
-            (o.names, f"{o.help}{f' [default: {o.default}]' * bool(o.default)}")
-            for o in options[name]
-            if o[:2] not in common
-        ]
-        if own:
+        if own := [_with_default(o) for o in options[name] if o[:2] not in common]:
             parts.append(_definitions(own))
-        if shared := [o.short for o in options[name] if o[:2] in common]:
-            parts.append(textwrap.fill(f"Shared: {', '.join(shared)}", COLUMNS))
+        if also := _also([o for o in options[name] if o[:2] in common], measuring):
+            parts.append(textwrap.fill(f"And {', '.join(also)}", COLUMNS))
         shown += f"\n### `{name}`\n\n{_as_text(*parts)}"
     return shown
+
+
+def _also(options: Sequence[Told], measuring: Mapping[tuple[str, str], Told]) -> list[str]:
+    """How a command refers to those of its options that are told before all commands."""
+    missing = [told.short for each, told in measuring.items() if each not in {o[:2] for o in options}]
+    words = {o: o.short + f" (default: {o.default})" * (o.default != measuring.get(o[:2], o).default) for o in options}
+    if len(missing) >= len(measuring) / 2:
+        return [*words.values()]
+    most = f"all measuring options{' but ' * bool(missing)}{' and '.join(missing)}"
+    return [most, *(said for o, said in words.items() if o[:2] not in measuring or said != o.short)]
+
+
+def _with_default(option: Told) -> tuple[str, str]:
+    return option.names, option.help + (f" [default: {option.default}]" if option.default else "")
 
 
 def _as_text(*parts: str) -> str:
@@ -227,14 +241,12 @@ def _definitions(rows: Sequence[tuple[str, str]]) -> str:
 
 def pytest_options() -> str:
     """The plugin's options of pytest."""
-    named = ((f"`{s.option}{f'={s.metavar}' if s.metavar else ''}`", s.help) for s in SETTINGS.values())
-    return table(("option", "what it does"), named)
+    return "".join(f"- `{s.option}{f'={s.metavar}' * bool(s.metavar)}`: {s.help}\n" for s in SETTINGS.values())
 
 
 def ini_keys() -> str:
     """The plugin's ini keys."""
-    rows = ((f"`{s.name}`", s.ini_type, s.ini) for s in SETTINGS.values() if s.ini)
-    return table(("key", "type", "what it says"), rows)
+    return "".join(f"- `{s.name}` ({s.ini_type}): {s.ini}\n" for s in SETTINGS.values() if s.ini)
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {
