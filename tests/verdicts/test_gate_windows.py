@@ -221,7 +221,7 @@ def test_a_window_that_the_run_lacks_is_as_bad_on_the_cut(project: Project) -> N
     assert here["far"][0] == "error"
     gate.write_text("version: 1\nassertions:\n  - {id: far, assert: exposed_ns <= 300us, window: '99'}\n")
     said = run("cut", project.root / "run.sqlite", "--gate", gate, "-o", project.root / "other.json.gz", code=3)
-    assert said.stderr.endswith("there is no anchor 99: 5 anchors, from 0 on\n")
+    assert "there is no anchor 99" in said.stderr
     assert not (project.root / "other.json.gz").exists()
 
 
