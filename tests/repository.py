@@ -19,7 +19,7 @@ GATE_ACTION = f"{REPOSITORY}/.github/actions/nsys-gate@COMMIT"
 
 USED = re.compile(r"(?<=uses: )(?P<action>[\w.-]+/[\w./-]+)@(?P<commit>[0-9a-f]{40} # v[0-9][0-9.]*)$", re.MULTILINE)
 _NAMED = {
-    re.compile(r"(?:(?<=github\.com/)|(?<=--repo ))[\w.-]+/pytest-nsys\b"): REPOSITORY,
+    re.compile(r"(?:(?<=github\.com/)|(?<=githubusercontent\.com/)|(?<=--repo ))[\w.-]+/pytest-nsys\b"): REPOSITORY,
     re.compile(r"(?<=uses: )[\w.-]+/[\w.-]+(?=/\.github/)"): REPOSITORY,
     re.compile(r"(?<=https://)[\w-]+\.github\.io/pytest-nsys\b"): f"{OWNER}.github.io/{NAME}",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from pytest_nsys.core.version import VERSION
-from tests.repository import PROJECT, ROOT, workflows
+from tests.repository import PROJECT, REPOSITORY, ROOT, workflows
 from tests.support.commands import run
 
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -78,6 +79,19 @@ def test_the_version_is_said_in_one_place(release: ModuleType) -> None:
     assert PROJECT["dynamic"] == ["version"]
     with pytest.raises(ValueError, match=f"says {re.escape(VERSION)}, the tag 99"):
         release.notes("v99.0.0", text, CHANGELOG)
+
+
+def test_every_link_of_the_readme_leads_somewhere_on_pypi() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    relative = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    assert relative
+    for each in pyproject["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    assert re.findall(r"\]\((?!https?:|#)([^)]+)", text) == []
+    for path in relative:
+        kind = "raw.githubusercontent.com/{}/main/" if path.startswith("docs/images/") else "github.com/{}/blob/main/"
+        assert f"](https://{kind.format(REPOSITORY)}{path}" in text
 
 
 # -- the workflows
