@@ -76,7 +76,7 @@ def test_the_version_is_said_in_one_place(release: ModuleType) -> None:
     """In a form that hatchling and the release read."""
     text = (ROOT / "pytest_nsys/core/version.py").read_text(encoding="utf-8")
     assert "version" not in PROJECT
-    assert PROJECT["dynamic"] == ["version"]
+    assert "version" in PROJECT["dynamic"]
     with pytest.raises(ValueError, match=f"says {re.escape(VERSION)}, the tag 99"):
         release.notes("v99.0.0", text, CHANGELOG)
 
