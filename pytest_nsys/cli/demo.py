@@ -16,6 +16,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.cli.init import store_rows
 from pytest_nsys.core.errors import NsysError, UsageMistake
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.plugin.refreshing import kept_windows
 from pytest_nsys.plugin.session import BASELINES
 from pytest_nsys.samples.dualpipe import SAMPLE_REGRESSION, SAMPLE_SHAPE, write_dualpipe
 from pytest_nsys.samples.fsdp import FsdpShape, write_fsdp
@@ -103,4 +104,4 @@ def _write(root: Path, shown: Demo) -> None:
     with contextlib.closing(CaptureCache()) as library:
         captures = library.captures(gate.traces, gate.path.parent, gate.resolved_convention, gate.workload)
         store = store_of(gate.path, gate.path.parent / BASELINES, gate.path.parent)
-        store_rows(gate, captures, store, "the good run of the demo")
+        store_rows(gate, captures, store, "the good run of the demo", kept_windows)

@@ -320,12 +320,23 @@ def _why_tolerance(figures: Figures) -> tuple[str, ...]:
     return (f"What 'plus tolerance' allows: from the spread of the window's length over {figures.count} captures.",)
 
 
-def store_rows(gate: GateFile, captures: Captures, store: BaselineStore, reason: str = REASON) -> Written | None:
-    """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError."""
+def store_rows(
+    gate: GateFile,
+    captures: Captures,
+    store: BaselineStore,
+    reason: str = REASON,
+    keep: Callable[[GateContext], bytes] | None = None,
+) -> Written | None:
+    """Write the baselines of a gate file as a refresh does; None where it has none. Raises BaselineError.
+
+    ``keep`` makes the file of the run's windows that is kept beside it.
+    """
     wanted = [assertion for assertion in gate.assertions if assertion.reads_stored]
     if not wanted:
         return None
-    refresh = Refresh(gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), reason, Mode.ALL)
+    refresh = Refresh(
+        gate, GateContext(captures, gate, StoredBaseline(captures, gate, store)), reason, Mode.ALL, keep=keep
+    )
     refresh.wanted += wanted
     return refresh.write()
 

@@ -48,7 +48,7 @@ class Refreshing:
             reason = str(self.session.config.getoption("nsys_reason"))
             mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
-            keep = _windows if self.session.config.getoption("nsys_keep_window") else None
+            keep = kept_windows if self.session.config.getoption("nsys_keep_window") else None
             self._refreshes[gate.address] = Refresh(
                 context.gate, context, reason, mode, bool(self._only), self.session.shown, keep
             )
@@ -90,7 +90,7 @@ class Refreshing:
         return [f"no baseline was written: {why}"]
 
 
-def _windows(context: GateContext) -> bytes:
+def kept_windows(context: GateContext) -> bytes:
     """What the gate file judges of a run, as the file that is kept beside its baseline."""
     from pytest_nsys.reports.chrome_trace import chrome_trace, packed
     from pytest_nsys.verdicts.gate_windows import gate_windows

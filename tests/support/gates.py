@@ -217,9 +217,9 @@ class Project:
         return self.pytest(*ACCEPTING, *arguments, code=code)
 
     def baselines(self, folder: str = "baselines") -> dict[str, str]:
-        """The text of every file in the baseline folder, by path."""
+        """The text of every file in the baseline folder, by path; what is packed is none that anybody reads."""
         found = sorted(path for path in (self.root / folder).rglob("*") if path.is_file())
-        return {path.relative_to(self.root / folder).as_posix(): path.read_text() for path in found}
+        return {path.relative_to(self.root / folder).as_posix(): path.read_text(errors="replace") for path in found}
 
     def files(self) -> set[str]:
         """Every file of the project but what Python, pytest and these tests leave for themselves."""
