@@ -82,12 +82,6 @@ def pages() -> list[Path]:
 # Tables and texts
 
 
-def table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
-
-
 def keys(*sections: str) -> str:
     """The keys of a mapping, and of those below it: ``purposes.NAME.purpose`` is one of the latter."""
     rows = [row for each in sections for row in key_rows(each.rpartition(".")[2], each[: each.rfind(".") + 1])]
@@ -100,16 +94,11 @@ _ROWS_ARE = re.compile(r",? per (?:\([^)]*\)|rank)(?=[.:;,])")
 
 def metrics() -> str:
     """The registry; of what the rows of a metric are, its dimensions say enough."""
-    rows = (
-        (
-            f"`{m.name}`",
-            f"{m.unit} {_ARROWS[m.better]}".rstrip(),
-            ", ".join(m.dimensions),
-            _ROWS_ARE.sub("", m.summary.replace("``", "`")),
-        )
+    return "".join(
+        f"- `{m.name}` ({', '.join([f'{m.unit} {_ARROWS[m.better]}'.rstrip(), *m.dimensions])}): "
+        f"{_ROWS_ARE.sub('', m.summary.replace('``', '`'))}\n"
         for m in METRICS.values()
     )
-    return table(("name", "unit", "dimensions", "what it is"), rows)
 
 
 def convention_yaml(convention: Convention) -> str:
@@ -141,15 +130,14 @@ def conventions() -> str:
 def families() -> str:
     """The built-in tables of families."""
     return "\n".join(
-        f"`{name}`:\n\n"
-        + table(("family", "globs"), ((f"`{f.name}`", " ".join(f"`{p}`" for p in f.patterns)) for f in own))
+        f"`{name}`:\n\n" + "".join(f"- `{f.name}`: {' '.join(f'`{p}`' for p in f.patterns)}\n" for f in own)
         for name, own in TABLES.items()
     )
 
 
 def libraries() -> str:
     """The known communication libraries."""
-    return table(("library", "kernels"), ((own.name, " ".join(f"`{glob}`" for glob in own.globs)) for own in LIBRARIES))
+    return "".join(f"- {own.name}: {' '.join(f'`{glob}`' for glob in own.globs)}\n" for own in LIBRARIES)
 
 
 class Told(NamedTuple):
@@ -177,13 +165,13 @@ def commands() -> str:
     shown = f"### Measuring options\n\n{_as_text(_definitions([_with_default(o) for o in measuring.values()]))}"
     shown += f"\n### Options of several commands\n\n{_as_text(_definitions(others))}"
     for name, command in found.items():
-        parts = [f"{name} {' '.join(command.collect_usage_pieces(click.Context(command)))}"]
-        parts += [textwrap.fill(each, COLUMNS) for each in _paragraphs(command) if paragraphs[each] < OFTEN]
+        arguments = [each for each in command.collect_usage_pieces(click.Context(command)) if each != "[OPTIONS]"]
+        parts = [textwrap.fill(each, COLUMNS) for each in _paragraphs(command) if paragraphs[each] < OFTEN]
         if own := [_with_default(o) for o in options[name] if o[:2] not in common]:
             parts.append(_definitions(own))
         if also := _also([o for o in options[name] if o[:2] in common], measuring):
             parts.append(textwrap.fill(f"And {', '.join(also)}", COLUMNS))
-        shown += f"\n### `{name}`\n\n{_as_text(*parts)}"
+        shown += f"\n### `{' '.join([name, *arguments])}`\n\n{_as_text(*parts)}"
     return shown
 
 
@@ -240,13 +228,11 @@ def _definitions(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def pytest_options() -> str:
-    """The plugin's options of pytest."""
-    return "".join(f"- `{s.option}{f'={s.metavar}' * bool(s.metavar)}`: {s.help}\n" for s in SETTINGS.values())
-
-
-def ini_keys() -> str:
-    """The plugin's ini keys."""
-    return "".join(f"- `{s.name}` ({s.ini_type}): {s.ini}\n" for s in SETTINGS.values() if s.ini)
+    """The plugin's options of pytest, each with its ini key where it has one."""
+    return "".join(
+        f"- `{s.option}{f'={s.metavar}' * bool(s.metavar)}`{f', ini `{s.name}`' * bool(s.ini)}: {s.help}\n"
+        for s in SETTINGS.values()
+    )
 
 
 GENERATED: Mapping[str, Callable[[], str]] = {
@@ -262,7 +248,6 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "libraries": libraries,
     "commands": commands,
     "pytest options": pytest_options,
-    "ini keys": ini_keys,
 }
 """Every part that a page may ask for, by name."""
 

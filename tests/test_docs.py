@@ -81,7 +81,7 @@ def test_a_marker_that_cannot_be_meant(text: str) -> None:
 
 
 def test_rewriting_fills_in_and_is_stable() -> None:
-    once = rewritten("<!-- generated: ini keys -->\n<!-- end -->\n")
+    once = rewritten("<!-- generated: pytest options -->\n<!-- end -->\n")
     assert "`nsys_trace`" in once
     assert rewritten(once) == once
 
