@@ -11,9 +11,10 @@ import pytest
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.samples.jax import JaxBuilder
-from pytest_nsys.traces.chrome import json_stream
+from pytest_nsys.traces.chrome import jax, json_stream
 from pytest_nsys.traces.chrome.jax import Jax
 from pytest_nsys.traces.opening import find_traces
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.measure import captures, notes, rows, windows
 from tests.support.reference_data import REAL
@@ -172,6 +173,22 @@ def test_a_profile_without_its_json(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder / "node2.xplane.pb").write_bytes(b"\x0a")
     with pytest.raises(UsageMistake, match=r"node2\.xplane\.pb without its trace\.json\.gz: .*XProf"):
         find_traces(str(tmp_path), Path())
+
+
+@pytest.mark.parametrize("below", [0, 1])
+def test_as_many_events_as_xprof_writes_at_most_are_doubted(
+    project: Project, monkeypatch: pytest.MonkeyPatch, below: int
+) -> None:
+    trace = jax_trace()
+    trace.write(project.root / "host.trace.json.gz")
+    count = sum(event["ph"] != "M" for event in trace.events)
+    monkeypatch.setattr(jax, "MOST_EVENTS", count + below)
+    project.gate("convention: jax\ntrace: host.trace.json.gz\nassertions: [wall_exposed_ns < 60us]")
+    said = project.pytest(code=0 if below else 1)
+    assert (f"holds exactly {count} events, where XProf stops: later events were dropped" in said) is not bool(below)
+    assert ("trace quality: events were dropped" in said) is not bool(below)
+    told = run("overlap", project.root / "host.trace.json.gz", "--convention=jax", code=0).output
+    assert ("later events were dropped" in told) is not bool(below)
 
 
 # -- the gate

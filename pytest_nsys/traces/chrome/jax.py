@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from pytest_nsys.core.errors import TraceError
-from pytest_nsys.core.model import Kernels, Lane, Setup, TraceFacts
+from pytest_nsys.core.model import Diagnostic, Kernels, Lane, Setup, TraceFacts
 from pytest_nsys.core.words import counted
 from pytest_nsys.traces.chrome.json_stream import EventStream, Written
 from pytest_nsys.traces.chrome.kineto import Kineto
@@ -89,11 +89,14 @@ class Lanes:
         self._processes: set[object] = set()
         self._threads: dict[tuple[object, object], int | None] = {}
         self._waiting: list[JaxEvent] = []
+        self.count = 0
+        """Of events that are no metadata."""
 
     def events(self, decoded: Sequence[JaxEvent]) -> list[Event]:
         """The kernels, copies, memsets, calls and ranges among events."""
         found: list[Event] = []
         for event in decoded:
+            self.count += event.ph != "M"
             if event.ph == "M":
                 self._name(event)
             elif event.ph not in POINTLESS:
@@ -194,6 +197,13 @@ TO_SEE_RANGES = "profile with jax.profiler.StepTraceAnnotation('train', step_num
 FOLDER_TIME = re.compile(r"(\d{4})_(\d\d)_(\d\d)_(\d\d)_(\d\d)_(\d\d)")
 """How JAX names the folder of a profile: ``2025_03_01_12_00_00``."""
 
+MOST_EVENTS = 1_000_000
+"""XProf keeps so many, the earliest, and drops the others in silence."""
+DROPPED = (
+    "the trace holds exactly {} events, where XProf stops: later events were dropped; profile fewer steps, or set "
+    "TF_PROFILER_TRACE_VIEWER_MAX_EVENTS"
+)
+
 PROCESS_BITS = 39
 """Of a serialised id, without its sign: the files of a run are told apart by them."""
 
@@ -241,12 +251,13 @@ class Jax(Kineto):
         content = self._content
         named, used = len(set(content.lanes.gpus.values())), len(content.kernels)
         idle = (f"{self.path}: {used} of the {counted(named, 'GPU')} that it names ran a kernel",)
+        lost = DROPPED.format(MOST_EVENTS)
         return TraceFacts(
             profiler_version=None,
             gpus={},
             models=(),
             whole_graphs=0,
-            diagnostics=(),
+            diagnostics=(Diagnostic(lost, lost),) if content.lanes.count == MOST_EVENTS else (),
             notes=(*(idle if used < named else ()), *content.notes),
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
