@@ -148,7 +148,7 @@ def check_xplanes(folder: Path) -> None:
     """Raises UsageMistake where a profile of JAX in a folder has no JSON beside it: a rank would be missing."""
     names = {path.name for path in folder.iterdir()}
     alone = [n for n in sorted(names) if not {n.replace(XPLANE, f".trace{suffix}") for suffix in JSON} & names]
-    if why := why_xplane(alone):
+    if why := why_xplane(folder, alone):
         raise UsageMistake(f"{folder}: {why}")
 
 
@@ -164,14 +164,17 @@ def the_iteration(folder: Path) -> list[Path]:
     return traces_in(found[0], ()) if found else []
 
 
-def why_xplane(names: Sequence[str]) -> str | None:
+def why_xplane(folder: Path, names: Sequence[str]) -> str | None:
     """What to do about a profile of JAX of which only the protobuf is there; None where there is none."""
     found = [name for name in names if name.endswith(XPLANE)]
     if not found:
         return None
+    source = str(folder / found[0])
+    target = source.removesuffix(XPLANE) + ".trace.json.gz"
     return (
-        f"holds no trace that can be read, but {printable(found[0])} without its trace.json.gz: the profiler of JAX "
-        "writes that only where XProf is installed; install xprof beside JAX and profile again"
+        f"holds {printable(found[0])} without its trace.json.gz: install xprof beside JAX and profile again, or "
+        'convert it: python -c "import gzip; from xprof.convert.raw_to_tool_data import xspace_to_tool_data as tool; '
+        f"gzip.open({target!r}, 'wt').write(tool([{source!r}], 'trace_viewer', {{}})[0])\""
     )
 
 
@@ -227,7 +230,7 @@ def _json(path: Path) -> Trace:
 
 
 def _xplane(path: Path) -> Trace:
-    raise TraceError(f"{path}: {why_xplane([path.name])}")
+    raise TraceError(f"{path}: {why_xplane(path.parent, [path.name])}")
 
 
 READERS: Mapping[str, Callable[[Path], Trace]] = {
@@ -320,7 +323,7 @@ def _why_no_traces(folder: Path) -> str:
     raw = [p.name for p in entries if p.suffix == ".qdstrm"]
     if raw:
         return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
-    if xplane := why_xplane([p.name for p in entries]):
+    if xplane := why_xplane(folder, [p.name for p in entries]):
         return xplane
     inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and any(p.glob("*.sqlite"))]
     if inside:

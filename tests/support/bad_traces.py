@@ -16,6 +16,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.gates import ANCHOR, MS, write_trace
+from tests.support.samples.rocpd import TABLES, RocpdBuilder
 from tests.support.sql import execute
 
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -263,6 +264,138 @@ DAMAGED_EVENTS = {
 """The same, of what the budget alone reads."""
 
 
+# Databases of rocprofv3
+
+
+def rocpd_step() -> RocpdBuilder:
+    """Five steps of 10 ms with a gemm and a collective in each, a copy, and an allocation that grows."""
+    trace = RocpdBuilder()
+    trace.range(LABEL.format(rank=0), 10, 20)
+    for k in range(5):
+        at = 20 * MS * k + MS
+        trace.range(ANCHOR.format(k), at, at + 15 * MS)
+        trace.range("layer00.stage2_f", at + 1_000, at + 9_000)
+        trace.kernel("gemm", at + MS, at + 4 * MS, launch_ns=at + 20_000)
+        trace.kernel("ncclDevKernel_SendRecv", at + 3 * MS, at + 5 * MS, stream=28, launch_ns=at + 2_000)
+        trace.memcpy(at + 6 * MS, at + 7 * MS, launch_ns=at + 30_000)
+        trace.allocate(at + MS, 1_000_000, address=k)
+    return trace
+
+
+def rocpd(path: Path, *statements: str) -> Path:
+    """A good database after some SQL, in which ``{kind}`` stands for the table of a kind."""
+    trace = rocpd_step()
+    execute(trace.write(path), *(sql.format_map({kind: trace.table(kind) for kind in TABLES}) for sql in statements))
+    return path
+
+
+def rocpd_loosened(path: Path, kind: str, change: str, where: str) -> Path:
+    """The same, whose table declares no types."""
+    table = f"{{{kind}}}"
+    return rocpd(
+        path,
+        *(f"DROP VIEW rocpd_{each}" for each in TABLES),
+        f"CREATE TABLE new AS SELECT * FROM {table}",
+        f"DROP TABLE {table}",
+        f"ALTER TABLE new RENAME TO {table}",
+        f"UPDATE {table} SET {change} WHERE {where}",
+    )
+
+
+OF_KERNEL = "id = 5"
+OF_ANCHOR = "name_id = (SELECT name_id FROM {region} WHERE end - start = 15000000) AND end - start = 15000000"
+OF_CALL = "end - start = 3000"
+ROCPD_ROWS: Mapping[str, tuple[str, str, str, str]] = {
+    "a kernel that starts at a text": ("kernel_dispatch", "start = 'abc'", OF_KERNEL, "('abc' is not a whole number)"),
+    "a kernel that starts at NULL": ("kernel_dispatch", "start = NULL", OF_KERNEL, "('None' is not a whole number)"),
+    "a kernel that starts at infinity": (
+        "kernel_dispatch",
+        "start = 9e999",
+        OF_KERNEL,
+        "('inf' is not a whole number)",
+    ),
+    "a kernel that ends before it starts": (
+        "kernel_dispatch",
+        "end = start - 1",
+        OF_KERNEL,
+        "(a kernel ends before it starts): damaged, or changed after it was written; profile again",
+    ),
+    "a kernel of no process": ("kernel_dispatch", "pid = NULL", OF_KERNEL, "('None' is not a whole number)"),
+    "a kernel of another process": (
+        "kernel_dispatch",
+        "pid = 7",
+        OF_KERNEL,
+        "7 is not a process of rocpd_info_process",
+    ),
+    "a kernel on a CPU": ("kernel_dispatch", "agent_id = 0", OF_KERNEL, "agent 0 is not a GPU"),
+    "a kernel on no agent": ("kernel_dispatch", "agent_id = 77", OF_KERNEL, "77 is not an agent of rocpd_info_agent"),
+    "a kernel on a stream that is a text": (
+        "kernel_dispatch",
+        "stream_id = 'x'",
+        OF_KERNEL,
+        "('x' is not a whole number)",
+    ),
+    "a kernel whose name is lost": (
+        "kernel_dispatch",
+        "kernel_id = 77",
+        OF_KERNEL,
+        "1 kernel name id not in rocpd_info",
+    ),
+    "a kernel whose name is a blob": ("info_kernel_symbol", "display_name = X'00'", "1", "is not a name)"),
+    "an event whose stack is a text": ("event", "stack_id = 'x'", "id % 5 = 2", "('x' is not a whole number)"),
+    "an anchor that starts at NULL": ("region", "start = NULL", OF_ANCHOR, "('None' is not a whole number)"),
+    "an anchor that ends before it starts": ("region", "end = start - 1", OF_ANCHOR, "(a range ends before it starts)"),
+    "an anchor on a thread that is a text": ("region", "tid = 'main'", OF_ANCHOR, "('main' is not a whole number)"),
+    "an anchor whose message is a number": (
+        "event",
+        """extdata = '{{"message": 5}}'""",
+        "extdata LIKE '%forward%'",
+        "(5 is not a name)",
+    ),
+    "a launch without a time": ("region", "start = X'00'", OF_CALL, "holds a value that cannot be"),
+    "a launch that ends before it starts": ("region", "end = start - 1", OF_CALL, "(a call ends before it starts)"),
+    "a string that is a blob": ("string", "string = X'FF'", "string LIKE '%HIP%'", "is not a name)"),
+    "a process whose number is a text": ("info_process", "pid = 'x'", "1", "('x' is not a whole number)"),
+    "an agent whose number is NULL": ("info_agent", "id = NULL", "1", "('None' is not a whole number)"),
+}
+"""Table, change and rows, and what is said."""
+
+ROCPD: Mapping[str, Sqlite] = {
+    "no SQLite": Sqlite(lambda path: written(path, b"date,loss\n" * 100), "or `rocprofv3 -f rocpd` wrote"),
+    "nothing at all": Sqlite(lambda path: written(path, b""), "is empty (0 bytes): profile again"),
+    "truncated": Sqlite(
+        lambda path: written(path, rocpd(path).read_bytes()[: path.stat().st_size * 2 // 3]),
+        "is damaged or truncated: profile again",
+    ),
+    "no kernels": Sqlite(
+        lambda path: rocpd(path, "DELETE FROM {kernel_dispatch}"),
+        "no kernels: capture with rocprofv3 --kernel-trace",
+        3,
+    ),
+    "no ranges": Sqlite(
+        lambda path: rocpd(path, "DELETE FROM {region} WHERE end - start <> 3000"),
+        "the trace holds no ranges at all: capture with rocprofv3 --kernel-trace",
+        3,
+    ),
+    "a table that is not there": Sqlite(
+        lambda path: rocpd(path, *(f"DROP VIEW rocpd_{kind}" for kind in TABLES), "DROP TABLE {event}"),
+        "has no table rocpd_event_",
+    ),
+    "a column that is not there": Sqlite(
+        lambda path: rocpd(
+            path,
+            *(f"DROP VIEW rocpd_{kind}" for kind in TABLES),
+            "ALTER TABLE {kernel_dispatch} RENAME COLUMN start TO start_id",
+        ),
+        "lacks the column start: profile with rocprofv3 of ROCm 7",
+    ),
+    "two labels in a process": Sqlite(
+        lambda path: (lambda t: (t.range(LABEL.format(rank=7), 30, 40), t.write(path))[1])(rocpd_step()),
+        "process 100 has 2 setup labels",
+    ),
+}
+
+
 # JSON of torch.profiler and JAX
 
 
@@ -432,7 +565,7 @@ def _written_as(bad: Json, format: str) -> Callable[[Path], Path]:
     return write
 
 
-OF_NSYS = ("pithtrain", ".sqlite")
+OF_NSYS, OF_ROCPD = ("pithtrain", ".sqlite"), ("pithtrain", ".db")
 
 BAD: Mapping[str, Bad] = {
     **{
@@ -445,6 +578,13 @@ BAD: Mapping[str, Bad] = {
         )
         for name, (table, change, where, said) in DAMAGED_EVENTS.items()
     },
+    **{
+        f"rocpd: {name}": Bad(
+            partial(rocpd_loosened, kind=kind, change=change, where=where), *OF_ROCPD, re.escape(said), 2, "blocking_ns"
+        )
+        for name, (kind, change, where, said) in ROCPD_ROWS.items()
+    },
+    **{f"rocpd: {name}": Bad(b.make, *OF_ROCPD, re.escape(b.said), b.code) for name, b in ROCPD.items()},
     **{f"nsys: {name}": Bad(b.make, *OF_NSYS, re.escape(b.said), b.code) for name, b in EXPORTS.items()},
     **{
         f"{format}: {name}": Bad(_written_as(bad, format), format, ".json", bad.said, bad.code)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -171,8 +173,35 @@ def test_a_process_that_comes_twice(tmp_path: Path) -> None:
 def test_a_profile_without_its_json(tmp_path: Path, folder: str) -> None:
     jax_trace().write(tmp_path / folder / "node1.trace.json.gz")
     (tmp_path / folder / "node2.xplane.pb").write_bytes(b"\x0a")
-    with pytest.raises(UsageMistake, match=r"node2\.xplane\.pb without its trace\.json\.gz: .*XProf"):
+    with pytest.raises(UsageMistake, match=r"node2\.xplane\.pb without its trace\.json\.gz: .*xprof"):
         find_traces(str(tmp_path), Path())
+
+
+@pytest.mark.parametrize(
+    "given", ["", "plugins", "plugins/profile", "plugins/profile/2025_01_31_23_59_51", "{}/host.xplane.pb"]
+)
+def test_at_every_level_the_error_says_how_to_convert_a_profile(tmp_path: Path, given: str) -> None:
+    folder = tmp_path / "plugins" / "profile" / "2025_01_31_23_59_51"
+    folder.mkdir(parents=True)
+    (folder / "host.xplane.pb").write_bytes(b"\x0a")
+    line = run("overlap", tmp_path / given.format(folder), code=2).stderr
+    assert line.count("\n") == 1
+    _, _, command = line.partition("or convert it: python -c ")
+    converted: list[object] = []
+
+    def tool(*asked: object) -> tuple[str, str]:
+        converted.extend(asked)
+        return jax_trace().text(), "application/json"
+
+    module = ModuleType("xprof.convert.raw_to_tool_data")
+    module.xspace_to_tool_data = tool  # type: ignore[attr-defined]
+    names = ("xprof", "xprof.convert", "xprof.convert.raw_to_tool_data")
+    with pytest.MonkeyPatch.context() as patched:
+        for name in names:
+            patched.setitem(sys.modules, name, module)
+        exec(command.strip().strip('"'), {})
+    assert converted == [[str(folder / "host.xplane.pb")], "trace_viewer", {}]
+    assert exposed(tmp_path) == {0: 50_000}
 
 
 @pytest.mark.parametrize("below", [0, 1])

@@ -20,7 +20,7 @@ from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import short_name
 from pytest_nsys.core.model import MACHINE_BITS, Setup
 from pytest_nsys.core.words import printable
-from pytest_nsys.traces.sqlite_conditions import listed
+from pytest_nsys.traces.sqlite_conditions import NO_TEXT, listed
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, damage, texts_of
 
@@ -152,7 +152,8 @@ class Part:
         ranges have a category of their own, that of the calls which push and pop them does not count.
         """
         table, words = self.table("string"), ("MARKER", "HIP", "HSA", "RCCL")
-        where = " OR ".join(f"string LIKE '%{word}%API%'" for word in words)
+        odd = f"id IS NULL OR string IS NULL OR {NO_TEXT.format('string')}"
+        where = " OR ".join((*(f"string LIKE '%{word}%API%'" for word in words), odd))
         with damage(self.file, table):
             named = texts_of(self.file.rows(f'SELECT id, string FROM "{table}" WHERE {where}'))
         markers, *others = ([n for n, name in named.items() if word in name.upper()] for word in words)
