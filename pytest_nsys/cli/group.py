@@ -55,6 +55,7 @@ COMMANDS = {
     "compare": ("compare", "Compare two runs, worst regressions first."),
     "cut": ("cut", "Write the measured window of a run as a small trace."),
     "history": ("history", "Show the rows of METRICs (default: all) over time, oldest run first."),
+    "replay": ("replay", "Judge the runs of a history by GATE: what would it have caught?"),
     "export": ("export", "Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite."),
     "capture": ("capture", "Run PROGRAM under nsys, and export the report."),
     "init": ("init", "Write a gate file and its baseline for a trace, each assertion with its reason."),

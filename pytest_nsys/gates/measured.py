@@ -6,11 +6,12 @@ other metrics: a limit in another unit, or on the better side of a baseline, is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from fractions import Fraction
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import UsageMistake
 from pytest_nsys.core.numbers import format_value
@@ -28,9 +29,15 @@ def settled(assertion: Assertion, captures: Captures) -> Assertion:
     """
     if assertion.outside is None:
         return assertion
-    metric = captures.metric(assertion.metric)
+    return settled_as(assertion, captures.metric(assertion.metric), captures.mesh.sizes)
+
+
+def settled_as(assertion: Assertion, metric: Metric, axes: Collection[str]) -> Assertion:
+    """An assertion on what was measured outside of a trace as it is judged, where that is known to be ``metric``, on a
+    mesh of these ``axes``. Raises UsageMistake.
+    """
     known = replace(assertion, outside=metric)
-    mesh = captures.mesh.sizes if "rank" in metric.dimensions else {}
+    mesh = axes if "rank" in metric.dimensions else ()
     for dimension in _named(assertion):
         if wrong := check_dimension(dimension, metric, [*mesh]):
             raise UsageMistake(wrong)

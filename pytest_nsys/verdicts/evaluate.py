@@ -121,7 +121,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
-    message = _message(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
+    message = message_of(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
     source = context.source(assertion)
     return Verdict(
         assertion=assertion,
@@ -180,7 +180,7 @@ _SIDE: Mapping[Comparator | None, str] = {
 }
 
 
-def _message(assertion: Assertion, judgement: Judgement) -> str:
+def message_of(assertion: Assertion, judgement: Judgement) -> str:
     """The one line that says what was decided."""
     rows = judgement.rows
     match judgement.outcome:

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.analysis.captures import Captures
+from pytest_nsys.core.model import Value
 from pytest_nsys.gates.added_rules import BadRuns
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, spec_for
 from pytest_nsys.gates.judgement import NotComparable, Reference
 from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.stored.baselines.baseline_file import series_id
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, series_id
 from pytest_nsys.tools.revision import branch_named, revision_of
 from pytest_nsys.verdicts.references import ReferenceSource
+
+
+def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:
+    """The rows that most of the runs have, of each run that has all of them; empty where there are none.
+
+    One run without a row, or with another one, does not change what there is.
+    """
+    counts = Counter(labels for run in runs for labels in run)
+    usual = [labels for labels, count in counts.items() if 2 * count > len(runs)]
+    whole = [run for run in runs if usual and all(labels in run for labels in usual)]
+    return [{labels: run[labels] for labels in usual} for run in whole]
 
 
 @dataclass
@@ -60,12 +72,8 @@ class PastRuns(ReferenceSource):
             lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
             what = f"{self.shown(self.path)} holds no comparable run of {metric.name}{where}{lag}"
             return NotComparable(Outcome.NO_DATA, f"{what}: {asked.begins}")
-        # What most of them have is what there is: one run without a row, or with another one, does not change that.
-        counts = Counter(labels for run in runs for labels in run)
-        usual = [labels for labels, count in counts.items() if 2 * count > len(runs)]
-        whole = [run for run in runs if all(labels in run for labels in usual)]
-        tables = [self.captures.stored(metric, {labels: run[labels] for labels in usual}) for run in whole]
-        if not usual or not whole:
+        tables = [self.captures.stored(metric, run) for run in in_common(runs)]
+        if not tables:
             return NotComparable(
                 Outcome.NO_DATA, f"the runs in {self.shown(self.path)} have no row of {metric.name} in common"
             )

@@ -1,0 +1,288 @@
+"""What would a gate file have said of the runs that the history keeps?
+
+Each run is judged by its stored rows, by the rules that judge a session. A limit from the stored baseline is held
+against the run that was accepted last before it, by a refresh; where none was, against the run before. What needs the
+traces again is not replayed: bounds of ``quality``, measured noise, causes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from itertools import combinations
+
+from pytest_nsys.analysis.metrics import Better, Metric, measured
+from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.windows import spec_under
+from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import NsysError
+from pytest_nsys.core.families import LIBRARIES
+from pytest_nsys.core.model import Row, Value
+from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
+from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, spec_for
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.judgement import Judgement, Reference, judge
+from pytest_nsys.gates.measured import settled_as
+from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
+from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries
+from pytest_nsys.stored.history.writing import REFRESH
+from pytest_nsys.verdicts.evaluate import message_of
+from pytest_nsys.verdicts.past_runs import in_common
+
+
+class After(enum.StrEnum):
+    """What became of a red: of the same rows in the next comparable run, held against the same."""
+
+    STILL = "still there in the next run"
+    BACK = "back in the next run"
+    NOISE = "back in the next run of the same commit"
+    ACCEPTED = "accepted by a refresh"
+    LAST = "no later run"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What an assertion says of one run. ``against`` is the run that it is held against, where that is one.
+
+    ``after`` is what became of it where it is red.
+    """
+
+    verdict: Verdict
+    against: StoredRun | None = None
+    after: After | None = None
+
+    @property
+    def red(self) -> bool:
+        """Whether the session had failed by it."""
+        expected = self.verdict.assertion.xfail is not None and self.verdict.outcome is Outcome.FAILED
+        return not self.verdict.good and not expected
+
+
+@dataclass(frozen=True)
+class ReplayedRun:
+    """One run; without ``found`` nothing could be judged on it."""
+
+    run: StoredRun
+    found: tuple[Replayed, ...]
+
+    @property
+    def red(self) -> bool:
+        return any(each.red for each in self.found)
+
+
+@dataclass
+class Replay:
+    """A gate file over the runs of a history, oldest first: those of its own, as the caller has chosen them."""
+
+    gate: GateFile
+    history: History
+    _reasons: dict[str, str] = field(default_factory=dict)
+    _streaks: dict[tuple[str, str | None, str | None], list[PastRun]] = field(default_factory=dict)
+
+    @cached_property
+    def runs(self) -> Sequence[ReplayedRun]:
+        """What the gate says of each run."""
+        return [ReplayedRun(run, tuple(self._judged(place, run))) for place, run in enumerate(self.history.runs)]
+
+    @property
+    def not_replayed(self) -> Mapping[str, str]:
+        """The assertions that were judged on no run, and why."""
+        judged = {each.verdict.assertion.name for run in self.runs for each in run.found}
+        names = (assertion.name for assertion in self.gate.assertions if assertion.name not in judged)
+        return {name: self._reasons.get(name, "no run has its rows") for name in names}
+
+    def _judged(self, place: int, run: StoredRun) -> Iterator[Replayed]:
+        for assertion in self.gate.assertions:
+            try:
+                found = self._one(assertion, place, run)
+            except (_NotReplayed, NsysError) as why:
+                self._reasons[assertion.name] = str(why)
+            else:
+                yield found
+
+    def _one(self, assertion: Assertion, place: int, run: StoredRun) -> Replayed:
+        stored = self._series(assertion, run)
+        settled = _settled(assertion, stored, run)
+        reference, against = self._reference(settled, stored, place)
+        judgement = self._held(settled, stored, run, reference)
+        verdict = _verdict(settled, judgement, self._waited(settled, judgement, run))
+        found = Replayed(verdict, against)
+        if not found.red or verdict.outcome is not Outcome.FAILED:
+            return found
+        return Replayed(verdict, against, self._after(settled, stored, place, reference))
+
+    def _held(
+        self, assertion: Assertion, stored: StoredSeries, run: StoredRun, reference: Reference | None
+    ) -> Judgement:
+        now = _table(assertion.measures, _rows(stored, run), run)
+        return judge(assertion, now, reference, datetime.fromisoformat(run.time).date())
+
+    def _waited(self, assertion: Assertion, judgement: Judgement, run: StoredRun) -> Judgement:
+        """The judgement after ``fail_after``, which counts what was replayed on the branch."""
+        streak = self._streaks.setdefault((assertion.name, run.branch, run.digest), [])
+        before = BadRuns(run.branch, tuple(streak)) if run.branch is not None else None
+        found = delayed(judgement, assertion.fail_after, before)
+        if judgement.outcome is Outcome.FAILED:
+            streak.insert(0, PastRun(run.time, run.commit, found.outcome is Outcome.FAILED))
+        elif judgement.outcome in (Outcome.PASSED, Outcome.IMPROVED):
+            streak.clear()
+        return found
+
+    def _series(self, assertion: Assertion, run: StoredRun) -> StoredSeries:
+        """The rows of the run that the assertion reads. Raises _NotReplayed."""
+        if assertion.pipeline:
+            raise _NotReplayed("the rule of pipeline: needs serialization, which no history keeps")
+        if run.key is None:
+            raise _NotReplayed("its runs ended in error")
+        convention, metric = self.gate.convention, assertion.measures
+        if convention is not None and run.key.get("convention") not in _fingerprints(convention):
+            raise _NotReplayed("its runs were measured under another convention")
+        named = [s for s in self._of_run(run) if s.sid.metric == metric.name]
+        if not named:
+            raise _NotReplayed(f"no run has rows of {metric.name}: runs under this gate file store them")
+        own = [s for s in named if s.sid.definition == metric.definition]
+        if not own:
+            raise _NotReplayed(f"{metric.name} was of definition {named[0].sid.definition}, now {metric.definition}")
+        fitting = [s for s in own if _measured_so(assertion, s.sid, convention)]
+        if not fitting:
+            raise _NotReplayed(f"{metric.name} was measured otherwise: {', '.join(own[0].sid.how)}")
+        if len({s.sid for s in fitting}) > 1:
+            hows = "; ".join(", ".join(s.sid.how) for s in fitting)
+            raise _NotReplayed(f"{metric.name} was measured in several ways ({hows}): name the convention")
+        return fitting[0]
+
+    def _of_run(self, run: StoredRun) -> list[StoredSeries]:
+        return [s for s in self._by_key.get((run.gate, run.digest), ()) if any(run.id in v for v in s.rows.values())]
+
+    @cached_property
+    def _by_key(self) -> Mapping[tuple[str, str | None], list[StoredSeries]]:
+        found: dict[tuple[str, str | None], list[StoredSeries]] = {}
+        for series in self.history.series:
+            found.setdefault((series.gate, series.digest), []).append(series)
+        return found
+
+    def _reference(
+        self, assertion: Assertion, stored: StoredSeries, place: int
+    ) -> tuple[Reference | None, StoredRun | None]:
+        """What the run is held against, and the one run that it is. Raises _NotReplayed where it is the first."""
+        limit = assertion.require.limit
+        if not isinstance(limit, FromBaseline):
+            return None, None
+        earlier = [(run, rows) for run, rows in self._alike(stored, place, before=True) if run.outcome != Outcome.ERROR]
+        if limit.history is not None:
+            return self._of_history(assertion, limit.history, earlier), None
+        accepted = [pair for pair in earlier if self._refreshed(pair[0])]
+        if not earlier:
+            raise _NotReplayed("there is no earlier comparable run")
+        run, rows = (accepted or earlier)[-1]
+        return Reference([_table(assertion.measures, rows, run)], origin=run.time), run
+
+    def _of_history(
+        self, assertion: Assertion, asked: FromHistory, earlier: Sequence[tuple[StoredRun, Mapping[RowLabels, Value]]]
+    ) -> Reference:
+        runs = [pair for pair in earlier if asked.branch in (None, pair[0].branch)]
+        runs = runs[: len(runs) - asked.lag][-asked.runs :]
+        tables = [_table(assertion.measures, rows, runs[-1][0]) for rows in in_common([rows for _, rows in runs])]
+        if not tables:
+            raise _NotReplayed("there are no earlier comparable runs")
+        return Reference(tables, origin=asked.source)
+
+    def _alike(
+        self, stored: StoredSeries, place: int, *, before: bool
+    ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
+        """The runs before or after one that are comparable with it and have the same rows."""
+        runs = self.history.runs
+        now = runs[place]
+        circumstances = {**(now.key or {}), **now.facts}
+        for run in runs[:place] if before else runs[place + 1 :]:
+            if run.key is None or differences(circumstances, {**run.key, **run.facts}, self.gate.comparable_on):
+                continue
+            own = next((s for s in self._of_run(run) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
+            if own is not None and own.dimensions == stored.dimensions:
+                yield run, _rows(own, run)
+
+    def _refreshed(self, run: StoredRun) -> bool:
+        return any(verdict["outcome"] == REFRESH for verdict in self.history.verdicts.get(run.id, ()))
+
+    def _after(self, assertion: Assertion, stored: StoredSeries, place: int, reference: Reference | None) -> After:
+        """What became of it in the next comparable run of the branch."""
+        run = self.history.runs[place]
+        if self._refreshed(run):
+            return After.ACCEPTED
+        for later, rows in self._alike(stored, place, before=False):
+            if later.branch != run.branch:
+                continue
+            day = datetime.fromisoformat(later.time).date()
+            if judge(assertion, _table(assertion.measures, rows, later), reference, day).outcome is Outcome.FAILED:
+                return After.STILL
+            same = run.commit is not None and later.commit == run.commit and not (run.dirty or later.dirty)
+            return After.NOISE if same else After.BACK
+        return After.LAST
+
+
+class _NotReplayed(Exception):
+    """Why an assertion is not judged on a run, in words."""
+
+
+def _fingerprints(convention: Convention) -> set[str]:
+    """Those that runs under the convention may have: without, and with, kernels of libraries that it knows."""
+    known = [library.name for library in LIBRARIES] if convention.libraries else []
+    some = [among for count in range(3) for among in combinations(known, count)]
+    return {convention.fingerprint(added) for added in some}
+
+
+def _measured_so(assertion: Assertion, sid: SeriesId, convention: Convention | None) -> bool:
+    """Whether rows were measured as the assertion asks; of a convention that is to be found, as far as that says."""
+    if assertion.outside is not None:
+        return sid.how == (NO_WINDOW,) * 3
+    if convention is not None:
+        return sid == series_id(assertion.measures, spec_for(convention, assertion))
+    asked = spec_under(BUILT_IN["generic"], assertion.window, assertion.span, assertion.kernels)
+    stated = (
+        assertion.span is None or sid.span == asked.span,
+        assertion.kernels is None or sid.kernels == asked.kernels,
+    )
+    return sid.window == asked.window and all(stated)
+
+
+def _settled(assertion: Assertion, stored: StoredSeries, run: StoredRun) -> Assertion:
+    """The assertion, with what the stored rows say of a measurement. Raises UsageMistake where it does not fit them."""
+    if assertion.outside is None:
+        return assertion
+    name = stored.sid.metric.partition(" ")[2] or stored.sid.metric
+    better = Better(stored.better) if stored.better else None
+    axes = {axis for own in run.coordinates.values() for axis in own}
+    return settled_as(assertion, measured(name, stored.unit, better, stored.dimensions), axes)
+
+
+def _rows(stored: StoredSeries, run: StoredRun) -> dict[RowLabels, Value]:
+    return {labels: values[run.id] for labels, values in stored.rows.items() if run.id in values}
+
+
+def _table(metric: Metric, rows: Mapping[RowLabels, Value], run: StoredRun) -> Table:
+    """The rows of a run as a gate sees them."""
+    sizes: dict[str, int] = {}
+    for where in run.coordinates.values():
+        for axis, at in where.items():
+            sizes[axis] = max(sizes.get(axis, 0), at + 1)
+    mesh = (run.key or {}).get("mesh")
+    sizes |= mesh if isinstance(mesh, dict) else {}
+    found = [Row(labels, value) for labels, value in rows.items()]
+    return Table(
+        metric.dimensions, found, run.coordinates, sizes, metric.every_stage, metric.without, patchy=metric.over_clocks
+    )
+
+
+def _verdict(assertion: Assertion, judged: Judgement, waited: Judgement) -> Verdict:
+    return Verdict(
+        assertion=assertion,
+        outcome=waited.outcome,
+        message=message_of(assertion, judged),
+        unit=assertion.judged.unit,
+        rows=waited.rows,
+        delayed=waited is not judged,
+    )
