@@ -41,8 +41,9 @@ COLOURS: Mapping[Part | None, str] = {
 def budget(asked: MeasureOptions, traces: tuple[str, ...]) -> None:
     """Show what holds the step back: launches, producers and stalls, and what each could win.
 
-    TRACES: files, folders or globs of one run. With --window steady, each rank shows the window with the lower
-    median of the time without compute.
+    TRACES: files, folders or globs of one run.
+
+    With --window steady, each rank shows the window with the lower median of the time without compute.
     """
     with asked.one_run(traces, metrics=["compute_absent_ns"]) as (captures, spec):
         _print_budget(asked, traces, captures, spec)

@@ -35,16 +35,17 @@ VIEWER = "https://ui.perfetto.dev"
 
 
 @click.command()
-@click.argument("traces", metavar="TRACE...", nargs=-1, required=True)
+@click.argument("traces", metavar="TRACES…", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="FILE", required=True, help="File to write: NAME.json.gz or NAME.json.")
 @click.option("--gate", metavar="FILE", help="Write every window that this gate file judges, of every rank.")
 @measuring(without=["format", "executor"])
 def cut(asked: MeasureOptions, traces: tuple[str, ...], output: str, gate: str | None) -> None:
     """Write the measured window of a run as a small trace.
 
-    TRACE: files, folders or globs of one run. The cut opens in Perfetto and chrome://tracing. Commands and gates
-    read it as a trace, and with the same options measure the same values. With --gate the gate file passes or fails
-    on the cut as it does on TRACE.
+    TRACES: files, folders or globs of one run.
+
+    The cut opens in Perfetto and chrome://tracing. Commands and gates read it as a trace, and with the same options
+    measure the same values. With --gate the gate file passes or fails on the cut as it does on TRACES.
     """
     paths = _files(traces)
     target = _target(output, paths, [Path(value) for value in traces])

@@ -67,8 +67,10 @@ def doctor(
 ) -> None:
     """Diagnose missing results: what is installed, whether the plugin is active here, what TRACES hold.
 
-    TRACES: files, folders or globs of one run. Shows their format and version, ranks, convention, anchor, crossed
-    quality bounds, and for the metrics of each command whether they have rows or which capture option is missing.
+    TRACES: files, folders or globs of one run.
+
+    Shows their format and version, ranks, convention, anchor, crossed quality bounds, and for the metrics of each
+    command whether they have rows or which capture option is missing.
 
     Exit codes: 0 nothing is missing; 1 no plugin, no anchor or a crossed bound; 2 a mistake or an unreadable trace;
     3 no kernels.

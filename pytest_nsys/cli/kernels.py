@@ -92,8 +92,9 @@ def _about_steps(sums: FamilySums, spec: WindowSpec) -> Iterator[Note]:
 def collectives(asked: MeasureOptions, traces: tuple[str, ...], peak: Fraction | None) -> None:
     """Show bytes, bandwidth and waits of collectives, by rank, process group and kind.
 
-    TRACES: files, folders or globs of one run. Bandwidth is busbw in GB/s of 1e9 bytes. A dash: the
-    traces do not say.
+    TRACES: files, folders or globs of one run.
+
+    Bandwidth is busbw in GB/s of 1e9 bytes. A dash: the traces do not say.
     """
     measured = ["collective_bytes", "collective_wait_ns"]
     with asked.one_run(traces, Workload(peak_gb_per_s=peak), metrics=measured) as (captures, spec):

@@ -65,8 +65,10 @@ def pipeline(
 ) -> None:
     """Show how well the two stages of a pipeline overlap.
 
-    TRACES: files, folders or globs of one run. A unit of work is one period of the anchor. --window picks
-    the unit whose launches, gaps and synchronisations are shown.
+    TRACES: files, folders or globs of one run.
+
+    A unit of work is one period of the anchor. --window picks the unit whose launches, gaps and synchronisations
+    are shown.
     """
     workload = _stated(stage0, stage1, warmup, blocks, gate)
     measured = [name for name in MEASURED if workload.blocks or name != "share"]
