@@ -70,9 +70,9 @@ def _facts(digest: Digest) -> Iterator[str]:
     """Of what the page is: the commit that is checked out, when it was traced; nothing that is not known."""
     revision = revision_of(digest.checkout) if digest.checkout is not None and digest.records else None
     if revision is not None and revision.commit is not None:
-        changed = " with local changes" if revision.dirty else ""
+        changed = ", with local changes" if revision.dirty else ""
         branch = f" on {printable(revision.branch, 100)}" if revision.branch else ""
-        yield f"commit {revision.commit[:10]}{changed}{branch}"
+        yield f"commit {revision.commit[:10]}{branch}{changed}"
     dates = sorted({record["began"] for record in digest.records if record["began"]})
     if dates:
         yield f"traced {dates[0]} UTC"

@@ -25,6 +25,7 @@ from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.store import digest_of, window_beside
+from tests.support import git_project
 from tests.support.commands import run
 from tests.support.gates import Project, write_trace
 from tests.support.page import Page
@@ -68,6 +69,29 @@ def test_verdicts_come_first_and_what_failed_is_open(project: Project) -> None:
     ):
         assert words in found.text, words
     assert found.text.index("4 of 4 rows") < found.text.index('<figure class="timeline"')
+
+
+def test_the_cause_that_leads_has_its_timeline_above_its_assertions(project: Project) -> None:
+    project.gate("- launches <= 1\n- overlap >= 90%\n- exposed_ns below baseline plus 5%\n")
+    project.trace("run.sqlite", {(1, "stage4_f"): 700})
+    project.trace("base.sqlite")
+    found = page(project, *RUN, "--nsys-against=base.sqlite")
+    cause, first = "less overlap with gemm on rank 1", '<figure class="timeline" id="window-1">'
+    parts = (f"<h3>{cause}</h3>", first, "<b>exposed_ns below", "<b>overlap", "<h3>Cause not known", "<b>launches")
+    places = [found.text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert len(found.texts["figure"]) == len({*re.findall('id="window-[0-9]+"', found.text)}) == 2
+
+
+def test_of_what_commit_and_branch_a_page_is(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    git_project.isolate(monkeypatch)
+    git_project.start(project)
+    project.gate("- overlap >= 10%\n")
+    project.trace()
+    commit = git_project.commit(project.root)
+    assert f"<li>commit {commit[:10]} on main</li>" in page(project, code=0).text
+    project.gate("- overlap >= 11%\n")
+    assert f"<li>commit {commit[:10]} on main, with local changes</li>" in page(project, code=0).text
 
 
 def test_headings_leave_out_no_level(project: Project) -> None:

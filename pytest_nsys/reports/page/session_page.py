@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from pytest_nsys.analysis.causes import Parts
+from pytest_nsys.analysis.metrics import metric_called
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.numbers import format_value
@@ -47,6 +49,8 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
     chosen = chosen_windows(digest)
     drawn = timeline_views(chosen, _marks(digest, chosen))
     views = {picture["key"]: view for picture, view in zip(chosen, drawn, strict=True)}
+    groups = [*_groups(digest, views)]
+    above = [group["timeline"]["id"] for group in groups if group["timeline"] is not None]
     return render(
         "session.html.j2",
         interactive=bool(views),
@@ -54,9 +58,9 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
         headline=of_session(digest),
         facts=facts,
         gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
-        groups=[*_groups(digest, views)],
+        groups=groups,
         files=[_file(file, digest.pictures, views) for file in digest.files],
-        timelines=list(views.values()),
+        timelines=[view for view in views.values() if view["id"] not in above],
         timeline_columns=COLUMNS,
         trend=[Markup(plot) for plot in trend],
         trend_why=trend_why,
@@ -88,7 +92,10 @@ def _marks(digest: Digest, chosen: Sequence[Picture]) -> dict[str, list[Mark]]:
 
 
 def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, Any]]:
-    """What deserves a look, by what caused it: the cause, then the assertions. A row is explained once in a group."""
+    """What deserves a look, by what caused it: the cause, then the assertions. A row is explained once in a group.
+
+    The cause that leads all has its timeline at once: the first one.
+    """
     reds = [record for record in led_by(digest.records) if is_open(record)]
     explained = {_place(record, row): row["cause"] for record in reversed(reds) for row in record["causes"]}
     found = grouped((_ground(record, explained), record) for record in reds)
@@ -97,19 +104,25 @@ def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, An
         assertions = [_assertion(record, digest.pictures.get(name_of(record)), views, told) for record in records]
         caused = [record for record in reds if ground and any(row["cause"] == ground for row in record["causes"])]
         title = cause_words(ground, caused) if caused else _GROUNDS.get(ground, ground)
-        yield {"title": title if caused or len(found) > 1 else "", "assertions": assertions}
+        leads = caused and records[0] is reds[0]
+        yield {
+            "title": title if caused or len(found) > 1 else "",
+            "timeline": next(iter(views.values()), None) if leads else None,
+            "assertions": assertions,
+        }
 
 
 _GROUNDS = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
 """What stands for a cause, by the outcome of what has none; of what failed nothing."""
 
 
-def _place(record: Plain, row: Plain) -> tuple[str, str]:
-    """What a row is of, whichever assertion judges it."""
-    return address_of(record), str(row["labels"])
+def _place(record: Plain, row: Plain) -> tuple[str, Parts | None, str]:
+    """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
+    metric = metric_called(record["metric"])
+    return address_of(record), metric.explained_by if metric is not None else None, str(row["labels"])
 
 
-def _ground(record: Plain, explained: Mapping[tuple[str, str], str]) -> str:
+def _ground(record: Plain, explained: Mapping[tuple[str, Parts | None, str], str]) -> str:
     """What a record is grouped by: its cause, else that of the same row in another record, else how it ended."""
     outcome = str(record["outcome"])
     places = (_place(record, row) for row in record["judged"] if row["outcome"] == Outcome.FAILED)
