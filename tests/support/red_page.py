@@ -22,16 +22,17 @@ LEFT_OUT = (
     "details.cause tbody tr:nth-child(n + 3)",
     "details.assertion .inside > :not(details, .said)",
     "figure.timeline ~ *",
-    "figure.timeline .producers, figure.timeline details, figure.timeline > p",
+    ".budget .producers, .budget .legend li:nth-child(n + 4)",
+    "figure.timeline > p, figure.timeline details, figure.timeline .readout",
 )
 """Selectors of what the picture goes without."""
 
 
 def red_page(folder: Path) -> Path:
-    """The page of the demo's regressed run, against the good one."""
+    """The page of the demo's regressed run."""
     write_demo(folder / "demo")
     page, traces = folder / "red.html", folder / "demo" / "traces"
-    options = [f"--nsys-trace={traces / 'regressed'}", f"--nsys-against={traces / 'good'}", f"--nsys-html={page}"]
+    options = [f"--nsys-trace={traces / 'regressed'}", f"--nsys-html={page}"]
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "period", *options, "demo"]
     assert subprocess.run(words, cwd=folder, stdout=subprocess.DEVNULL, check=False).returncode == 1
     return page
