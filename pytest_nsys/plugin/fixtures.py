@@ -19,7 +19,8 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
-from pytest_nsys.reports.text import explanation
+from pytest_nsys.reports.session.explanation import explanation
+from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 
@@ -96,7 +97,7 @@ class NsysGate:
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []
-            lines = [f"nsys_gate: {sentence}", *explanation(verdict, steps)]
+            lines = [f"nsys_gate: {sentence}", *explanation(record_of(verdict, "", "").plain(), steps)]
             raise (GateFailed if failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)

@@ -25,8 +25,9 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import path_of
+from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import Record, error_record, explanation_of, record_of
-from pytest_nsys.reports.text import explanation, worst_rank
+from pytest_nsys.reports.text import worst_rank
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class GateItem(JudgedItem):
                 artifact = keep(session, verdict, self.context)
                 steps += [Step(f"{VIEWER} opens {artifact.path}", "the window alone")] if artifact.path else []
                 record = replace(record, artifact=artifact.path, artifact_lost=artifact.lost)
-            explained = tuple(explanation(verdict, steps))
+            explained = tuple(explanation(record.plain(), steps))
             record = replace(record, next_steps=tuple(steps), explanation=explained)
         self._keep(record, verdict)
         if self.config.getoption("nsys_html") is not None:

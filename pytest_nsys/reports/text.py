@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from pytest_nsys.analysis.windows import UsedWindow
 from pytest_nsys.core.exact import distance
-from pytest_nsys.core.model import Note, Step
 from pytest_nsys.core.numbers import (
     MINUS,
     Scale,
@@ -16,15 +15,12 @@ from pytest_nsys.core.numbers import (
     format_apart,
     format_together,
     format_value,
-    scale_of,
 )
 from pytest_nsys.core.units import BARE, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
-from pytest_nsys.gates.verdict import Difference, JudgedRow, Outcome, Verdict
-from pytest_nsys.reports.causes import cause_lines, plain_causes
-from pytest_nsys.reports.tables import Told, table_by, table_of
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 
 SHOWN_ROWS = 10
 ANY_CHANGE = "any change"
@@ -104,44 +100,6 @@ def limit_cell(assertion: Assertion, unit: str, row: JudgedRow) -> str:
     return (f"{words} ({source})" if source else words) + rule_words(row)
 
 
-def row_table(verdict: Verdict) -> list[str]:
-    """The rows that do not hold, worst first, as lines."""
-    unit, assertion, bad = verdict.unit, verdict.assertion, rows_to_show(verdict)
-    if not bad:
-        return []
-    scale = scale_of([v for row in bad[:SHOWN_ROWS] for v in (row.value, row.baseline, row.limit)], unit)
-    stored: list[Told[JudgedRow]] = [
-        ("baseline", lambda row: "—" if row.baseline is None else format_value(row.baseline, unit, scale=scale)),
-        ("change", lambda row: change(row, unit)),
-    ]
-    ruled: list[Told[JudgedRow]] = [
-        ("serialization", lambda row: serialization_cells(row)[0]),
-        ("limit", lambda row: serialization_cells(row)[1]),
-    ]
-    columns: list[Told[JudgedRow]] = [
-        *((d, _coordinate("labels", d)) for d in dict.fromkeys(d for row in bad for d in row.labels)),
-        *((f"({d})", _coordinate("origin", d)) for d in dict.fromkeys(d for row in bad for d in row.origin)),
-        ("now", lambda row: apart(row, unit, scale)[0]),
-        *(stored if assertion.needs_baseline else ()),
-        ("limit", lambda row: _own_limit(assertion, unit, row, scale)),
-        *(ruled if assertion.pipeline else ()),
-    ]
-    return table_by("", columns, bad, SHOWN_ROWS).lines("… {} more")
-
-
-def _coordinate(of: str, dimension: str) -> Callable[[JudgedRow], str]:
-    return lambda row: str(getattr(row, of).get(dimension, ""))
-
-
-def _own_limit(assertion: Assertion, unit: str, row: JudgedRow, scale: Scale) -> str:
-    """A constant with its comparator; beside a baseline the limit with its source."""
-    limit = apart(row, unit, scale)[1]
-    if not assertion.needs_baseline:
-        return limit_words(assertion, limit)
-    source = limit_source(assertion, unit, row)
-    return f"{limit} ({source})" if row.limit is not None and source else limit
-
-
 def rule_words(row: JudgedRow) -> str:
     """What the rule of a pipeline adds to a limit in words; empty where there is none."""
     return "; serialization {}, {}".format(*serialization_cells(row)) if row.serialization is not None else ""
@@ -153,11 +111,6 @@ def serialization_cells(row: JudgedRow) -> list[str]:
         return ["—", "—"]
     now, limit = format_apart(row.serialization, HALFWAY, BARE)
     return [now, f"< {limit}"]
-
-
-def difference_table(differences: Sequence[Difference]) -> list[str]:
-    rows = [(d.name, d.now, d.baseline) for d in differences]
-    return table_of("", ("differs", "now", "baseline"), rows, longest=100).lines("") if rows else []
 
 
 def ordinal(n: int) -> str:
@@ -217,35 +170,15 @@ def reason_words(verdict: Verdict) -> str:
     return f"{value} {crossed} {limit}" + (f", {where}" if where else "")
 
 
-def explanation(verdict: Verdict, next_steps: Sequence[Step]) -> list[str]:
-    """A bad verdict below its sentence: what was decided, then the rows, the window, the next command."""
-    lines = [f"  {verdict.outcome}: {printable(verdict.message, 2000)}"]
-    lines += [f"  {line}" for line in (*row_table(verdict), *difference_table(verdict.differences))]
-    more = len(verdict.details) - SHOWN_DETAILS
-    details = [printable(line, 1000) for line in verdict.details[:SHOWN_DETAILS]]
-    details += [f"… {more} more (all of them in the JSON report)"] if more > 0 else []
-    lines += _block("change:", details)
-    lines += _block("why:", cause_lines(plain_causes(verdict.causes)))
-    lines += _block("window:", _windows_of(verdict))
-    for note in (*(Note(text, True) for text in verdict.warnings), *verdict.notes):
-        lines.append(f"  {'' if note.warning else 'note:   '}{note.printable(400)}")
-    return lines + _block("next:", next_steps)
-
-
-def _block(title: str, lines: Iterable[object]) -> list[str]:
-    """Lines below each other, the first behind the title."""
-    return [f"  {'' if number else title:<7} {line}" for number, line in enumerate(lines)]
-
-
-def _windows_of(verdict: Verdict) -> list[str]:
+def shown_windows(verdict: Verdict) -> tuple[str, ...]:
     """The window of the worst row's rank where it has one, else all of them, grouped."""
     rank = worst_rank(verdict)
     own = [used for used in verdict.windows if used.rank == rank]
     if len(own) == 1:
-        return [f"{window_words(own[0])} ({verdict.measured_as})"]
+        return (f"{window_words(own[0])} ({verdict.measured_as})",)
     lines = window_lines(tuple(own) or verdict.windows)
     more = [f"… {len(lines) - 4} more"] if len(lines) > 4 else []
-    return [verdict.measured_as, *lines[:4], *more] if lines else []
+    return (verdict.measured_as, *lines[:4], *more) if lines else ()
 
 
 def margin_words(row: JudgedRow, verdict: Verdict) -> str:

@@ -21,8 +21,8 @@ from pytest_nsys.core.errors import GOES_ON, GateFileError, NsysError
 from pytest_nsys.core.model import Label, Value
 from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.text import explanation
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.past_runs import PastRuns
@@ -130,8 +130,7 @@ def _judged(loaded: GateFile, captures: Captures, history: Path | None) -> Rows 
     for assertion in loaded.assertions:
         try:
             verdict = evaluate(assertion, context)
-            record_of(verdict, "run", verdict.compared_with)
-            explanation(verdict, ())
+            explanation(record_of(verdict, "run", verdict.compared_with).plain(), ())
             good = good and verdict.good
             measured = captures.rows(METRICS[assertion.metric], spec_for(captures.convention, assertion))
             rows[assertion.metric] = {row.labels: row.value for row in measured.rows}

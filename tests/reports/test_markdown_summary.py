@@ -42,8 +42,8 @@ def tables(text: str) -> list[list[list[str]]]:
 def row(value: int, **more: Any) -> dict[str, Any]:
     """One judged row of a constant limit."""
     plain = {"labels": {"rank": value}, "outcome": "failed", "value": value, "limit": 5, "limit_source": ""}
-    plain |= dict.fromkeys(("baseline", "tolerance", "noise", "sees", "margin"))
-    return {**plain, "test": "", "waived": False, "early_warning": False, **more}
+    plain |= dict.fromkeys(("baseline", "tolerance", "noise", "sees", "margin", "ceiling", "serialization"))
+    return {**plain, "origin": {}, "test": "", "waived": False, "early_warning": False, **more}
 
 
 def test_a_green_summary(project: Project) -> None:

@@ -23,8 +23,8 @@ from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import Trace
 from pytest_nsys.gates.assertion import Assertion
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
-from pytest_nsys.reports.text import explanation
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.stored.baselines.store import store_of
 from pytest_nsys.traces import opening
@@ -241,8 +241,9 @@ def _judged(assertion: Assertion, context: GateContext) -> Case:
         verdict = evaluate(assertion, context)
     except NsysError as error:
         return _error(error)
-    properties = {name: str(value) for name, value in record_of(verdict, "run", "").properties()}
-    return Case("passed" if verdict.good else "failure", "\n".join(explanation(verdict, ())), properties)
+    record = record_of(verdict, "run", "")
+    properties = {name: str(value) for name, value in record.properties()}
+    return Case("passed" if verdict.good else "failure", "\n".join(explanation(record.plain(), ())), properties)
 
 
 def _error(error: NsysError) -> Case:

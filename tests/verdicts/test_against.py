@@ -66,7 +66,7 @@ def test_a_row_that_is_worse_than_in_the_other_trace_is_red(project: Project) ->
     found = case(project, *BOTH, code=1)
     assert found.properties["nsys_outcome"] == "failed"
     assert found.properties["nsys_row"] == "rank 1 stage4_f"
-    assert "1     stage4_f  260 us  200 us    +30%    210 us (baseline + 5%)" in found.text
+    assert "1     stage4_f  260 us  200 us    +30%    <= 210 us (baseline + 5%)" in found.text
 
 
 def test_the_stored_baseline_is_not_looked_at(project: Project) -> None:

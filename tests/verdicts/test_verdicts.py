@@ -98,8 +98,8 @@ def test_failed_on_a_baseline(project: Project) -> None:
             f"gate.nsys.yaml:4: {SENTENCE}",
             "  failed: 2 of 4 rows above their limit",
             "  rank  stage     now     baseline  change  limit",
-            "  1     stage4_f  300 us  200 us    +50%    250 us (baseline + max(5%, 50us))",
-            "  0     stage2_f  251 us  200 us    +25.5%  250 us (baseline + max(5%, 50us))",
+            "  1     stage4_f  300 us  200 us    +50%    <= 250 us (baseline + max(5%, 50us))",
+            "  0     stage2_f  251 us  200 us    +25.5%  <= 250 us (baseline + max(5%, 50us))",
             "  window: rank 1, *",
             "  next:   pytest-nsys overlap run.sqlite --rank 1",
             '          pytest-nsys baseline refresh gate.nsys.yaml --trace=run.sqlite --reason "…"  (accept *',
@@ -136,7 +136,7 @@ def test_improved_fails_a_ratchet(project: Project) -> None:
         [
             "  improved: 1 of 4 rows are better than the baseline by more than the tolerance",
             "  rank  stage     now     baseline  change  limit",
-            "  0     stage2_f  100 us  200 us    −50%    250 us (baseline + 50us)",
+            "  0     stage2_f  100 us  200 us    −50%    <= 250 us (baseline + 50us)",
             "*pytest-nsys baseline refresh *(accept this run as the new normal)",
         ]
     )

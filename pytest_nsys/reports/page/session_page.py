@@ -32,8 +32,9 @@ from pytest_nsys.reports.session.digest import (
     name_of,
     worst_first,
 )
+from pytest_nsys.reports.session.explanation import row_table
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import address_of, is_open, notes_of, row_table, state, steps_of, title_of
+from pytest_nsys.reports.session.record import address_of, is_open, notes_of, state, steps_of, title_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8

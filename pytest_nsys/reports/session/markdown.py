@@ -23,14 +23,12 @@ from pytest_nsys.reports.session.digest import (
     left_out_words,
     shared_causes,
 )
+from pytest_nsys.reports.session.explanation import NO_VALUE, decisive, difference_table, labels_columns, row_table
 from pytest_nsys.reports.session.gate_changes import TITLES, UNTOLD, of_which, place
 from pytest_nsys.reports.session.record import (
-    NO_VALUE,
-    coordinates,
     detects_words,
     is_open,
     notes_of,
-    row_table,
     state,
     steps_of,
 )
@@ -150,7 +148,7 @@ def _changed_baselines(files: Sequence[Plain]) -> Iterator[str]:
             continue
         columns: list[Told[Plain]] = [
             (_name("metric"), lambda row: row["metric"]),
-            *coordinates(rows),
+            *labels_columns([row["labels"] for row in rows], lambda row: row["labels"]),
             (number("was"), lambda row: NO_VALUE if row["old"] is None else row["old"]["text"]),
             (number("now"), lambda row: NO_VALUE if row["new"] is None else row["new"]["text"]),
             (number("change"), lambda row: row["change"]),
@@ -215,11 +213,8 @@ def _details(record: Plain) -> Iterator[str]:
     yield from (f"{message[:1].upper()}{message[1:]}.", "")
     if record["sentence"] not in ("", record["name"]):
         yield from (f"The sentence: {code(record['sentence'])}", "")
-    decisive = [row for row in record["judged"] if row["outcome"] == record["outcome"] and not row["waived"]]
-    yield from _printed(row_table(record, decisive, SHOWN_ROWS)) if decisive else ()
-    if record["differences"]:
-        rows = [(d["name"], d["now"], d["baseline"]) for d in record["differences"]]
-        yield from _printed(table_of("", [*map(_name, ("differs", "now", "baseline"))], rows, longest=400))
+    for table in (row_table(record, decisive(record), SHOWN_ROWS), difference_table(record, 400)):
+        yield from _printed(table) if table.rows else ()
     yield from _causes(record)
     if record["next_steps"]:
         steps = [code(step.command) + (f" ({prose(step.what)})" if step.what else "") for step in steps_of(record)]

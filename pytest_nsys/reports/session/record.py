@@ -1,26 +1,20 @@
-"""A verdict as plain data: what every report shows of it, and what can cross from an xdist worker.
-
-The table of its judged rows is made of it here too: the job summary and the page print the same columns.
-"""
+"""A verdict as plain data: what every report shows of it, and what can cross from an xdist worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.exact import Exact, as_exact, from_exact
+from pytest_nsys.core.exact import as_exact, from_exact
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.model import Note, Step
-from pytest_nsys.core.numbers import Scale, change_words, distance_words, format_apart, format_value, scale_of
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion
-from pytest_nsys.gates.verdict import Outcome, Verdict
+from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 from pytest_nsys.reports.causes import Plain, plain_causes, plain_labels
-from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by
 from pytest_nsys.reports.text import (
     ANY_CHANGE,
     apart,
@@ -32,6 +26,7 @@ from pytest_nsys.reports.text import (
     place,
     reason_words,
     sees_words,
+    shown_windows,
     subject,
     window_lines,
 )
@@ -46,11 +41,11 @@ class Record:
 
     The texts up to ``warnings`` are of the row that is nearest to failing, or fails worst; ``judged`` holds them all,
     worst first, in numbers. ``sees`` is the smallest change that the gate can see, with what stands behind it;
-    ``ceiling`` how far a waived row may go, which stands in place of its margin. ``artifact`` is the file that has the
-    window, ``artifact_lost`` why there is none. ``explanation`` are the lines below the sentence. ``bound`` is the
-    limit without where it comes from, ``reason`` why the verdict is bad, in a few words, ``subject`` what of the metric
-    is judged; ``began`` is when the first trace did, in UTC. ``configuration`` is that of the gate file's matrix, empty
-    where it has none.
+    ``ceiling`` how far a waived row may go, which stands in place of its margin. ``windows`` are all that were judged,
+    ``shown_windows`` those to show of a bad verdict. ``artifact`` is the file that has the window, ``artifact_lost``
+    why there is none. ``explanation`` are the lines below the sentence. ``bound`` is the limit without where it comes
+    from, ``reason`` why the verdict is bad, in a few words, ``subject`` what of the metric is judged; ``began`` is when
+    the first trace did, in UTC. ``configuration`` is that of the gate file's matrix, empty where it has none.
     """
 
     file: str
@@ -68,6 +63,7 @@ class Record:
     baseline: str = ""
     measured_as: str = ""
     windows: tuple[str, ...] = ()
+    shown_windows: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     warnings: tuple[str, ...] = ()
     sees: str = ""
@@ -203,6 +199,7 @@ def record_of(verdict: Verdict, run: str, baseline: str) -> Record:
         baseline=baseline,
         measured_as=verdict.measured_as,
         windows=window_lines(verdict.windows),
+        shown_windows=() if verdict.outcome is Outcome.PASSED else shown_windows(verdict),
         notes=tuple(note.printable(400) for note in verdict.notes),
         warnings=verdict.warnings,
         unit=verdict.unit,
@@ -235,6 +232,7 @@ def _judged(verdict: Verdict) -> tuple[dict[str, Any], ...]:
         {
             **{name: as_exact(getattr(row, name)) for name in AMOUNTS},
             "labels": plain_labels(row.labels),
+            "origin": plain_labels(row.origin),
             "outcome": str(row.outcome),
             "limit_source": usual if row.noise is None else limit_source(assertion, unit, row),
             "test": printable(row.test),
@@ -245,75 +243,16 @@ def _judged(verdict: Verdict) -> tuple[dict[str, Any], ...]:
     )
 
 
+def judged_row(row: Plain) -> JudgedRow:
+    """A row of a plain record as it was judged."""
+    own: dict[str, Any] = {name: from_exact(row[name]) for name in AMOUNTS if name != "sees"}
+    own |= {name: row[name] for name in ("labels", "origin", "test", "waived", "early_warning")}
+    return JudgedRow(outcome=Outcome(row["outcome"]), **own)
+
+
 @lru_cache(maxsize=256)
 def _used(windows: tuple[UsedWindow, ...]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {**asdict(w.window), "name": printable(w.window.name, 400), "capture": w.capture + 1, "rank": w.rank}
         for w in windows
     )
-
-
-NO_VALUE = "–"
-
-
-def coordinates(rows: Sequence[Plain]) -> list[Told[Plain]]:
-    """A column for each dimension of these rows, in the order of the metric."""
-    dimensions = dict.fromkeys(d for row in rows for d in row["labels"])
-    return [(Column(d, CellKind.LABEL), _coordinate(d)) for d in dimensions]
-
-
-def _coordinate(dimension: str) -> Callable[[Plain], str]:
-    return lambda row: str(row["labels"].get(dimension, ""))
-
-
-def row_table(record: Plain, rows: Sequence[Plain], limit: int, *, margins: bool = False) -> Table:
-    """The first ``limit`` of these ``rows`` of a plain record: where each is, its value, its limit with its source.
-
-    Before the limit, where something is stored, the baseline and the change; after it what is left to it, if
-    ``margins``, and what a test says of two sets of captures.
-    """
-    unit = record["unit"]
-    values = [from_exact(row[name]) for row in rows[:limit] for name in ("value", "baseline", "limit")]
-    scale = scale_of(values, unit)
-    stored: list[Told[Plain]] = [
-        (number("baseline"), lambda row: _value(row["baseline"], unit, scale)),
-        (number("change"), lambda row: change_words(from_exact(row["value"]), from_exact(row["baseline"]), unit)),
-    ]
-    columns: list[Told[Plain]] = [
-        *coordinates(rows),
-        (number("now"), lambda row: _apart(row, unit, scale)[0]),
-        *(stored if any(row["baseline"] is not None or row["limit"] is None for row in rows) else ()),
-        ("limit", lambda row: _limit(row, record, scale)),
-    ]
-    if margins:
-        columns.append((number("headroom"), lambda row: _margin(row, unit)))
-    if any(row["test"] for row in rows):
-        columns.append(("test", lambda row: str(row["test"])))
-    return table_by("", columns, rows, limit)
-
-
-def _value(stored: Exact, unit: str, scale: Scale) -> str:
-    value = from_exact(stored)
-    return NO_VALUE if value is None else format_value(value, unit, scale=scale)
-
-
-def _apart(row: Plain, unit: str, scale: Scale) -> tuple[str, str]:
-    value, limit = from_exact(row["value"]), from_exact(row["limit"])
-    if value is not None and limit is not None:
-        return format_apart(value, limit, unit, scale, written=row["baseline"] is None)
-    return "gone" if value is None else format_value(value, unit, scale=scale), _value(row["limit"], unit, scale)
-
-
-def _limit(row: Plain, record: Plain, scale: Scale) -> str:
-    if row["limit"] is None:
-        return NO_VALUE
-    source = f"({row['limit_source']})" if row["limit_source"] else ""
-    return f"{record['comparator']} {_apart(row, record['unit'], scale)[1]} {source}".strip()
-
-
-def _margin(row: Plain, unit: str) -> str:
-    """What is left to the limit, negative where it is crossed; of a waived row what is left to its ceiling."""
-    value, ceiling, margin = (from_exact(row[name]) for name in ("value", "ceiling", "margin"))
-    if row["waived"] and value is not None and ceiling is not None:
-        return f"{distance_words(abs(Fraction(ceiling) - value), unit)} to its ceiling"
-    return NO_VALUE if margin is None else distance_words(margin, unit)
