@@ -50,7 +50,7 @@ def test_each_action_has_one_commit() -> None:
 
 def test_every_example_uses_the_action_of_this_repository() -> None:
     using = [path.name for path in EXAMPLES if f"uses: {GATE_ACTION}" in path.read_text(encoding="utf-8")]
-    assert using == ["github-before-after.yml", "github-nightly.yml", "github.yml"]
+    assert using == ["github-before-after.yml", "github-cluster.yml", "github-nightly.yml", "github.yml"]
 
 
 def test_every_link_of_the_project_leads_to_its_repository() -> None:

@@ -68,8 +68,11 @@ elif words[0] == "export":
     if unknown:
         sys.exit(f"unrecognised option '--{{unknown[0]}}'")
     sys.stderr.write("\\r".join(f"Processing 20 events: [{{'=' * n}}{{5 * n}}%    ]" for n in range(1, 21)) + "\\n")
-    content = b"" if told["content"] is None else open(told["content"], "rb").read()
-    if told["content"] is not None:
+    source = told["content"]
+    if isinstance(source, dict):
+        source = source[os.path.basename(words[-1]).partition(".")[0]]
+    content = b"" if source is None else open(source, "rb").read()
+    if source is not None:
         open(options["output"], "wb").write(content[: told["bytes"]])
     print(told["says"], file=sys.stderr)
     if told["signal"]:
@@ -85,7 +88,7 @@ elif words[0] == "profile":
             path = os.path.join(os.environ["TMPDIR"], name)
             print(f"Generating '{{path}}'" if name.endswith(".qdstrm") else f"Generated:\\n    {{path}}")
         with open(path, "wb") as file:
-            file.write({magic!r} + b" of a run")
+            file.write({magic!r} + b" of a run" + os.environ.get("SLURM_NODEID", "").encode())
     sys.exit(done.returncode if told["profile_code"] is None else told["profile_code"])
 """
 
@@ -95,14 +98,17 @@ EXPLAINED = {"cuda-event-trace": "Possible values are 'auto', 'true' or 'false'.
 
 @dataclass
 class FakeNsys:
-    """The fake in a folder of its own, which is first on PATH; ``tell`` says how it behaves from now on."""
+    """The fake in a folder of its own, which is first on PATH; ``tell`` says how it behaves from now on.
+
+    ``content`` is what every report holds, or each by its name without suffix.
+    """
 
     folder: Path
 
     def tell(
         self,
         *,
-        content: Path | None = None,
+        content: Path | Mapping[str, Path] | None = None,
         code: int = 0,
         says: str = "",
         bytes: int | None = None,
@@ -130,7 +136,11 @@ class FakeNsys:
             *(["include-blobs"] if blobs else []),
         ]
         told = {
-            "content": str(content) if content else None,
+            "content": {name: str(path) for name, path in content.items()}
+            if isinstance(content, Mapping)
+            else str(content)
+            if content
+            else None,
             "code": code,
             "says": says,
             "bytes": bytes,
