@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +125,7 @@ def test_from_a_kubernetes_job_to_a_plain_runner(cluster: Cluster) -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     shell, *options, last = container["command"]
     assert (shell, last) == ("bash", "-c")
-    environment: Mapping[str, str] = {each["name"]: each["value"] for each in container["env"]}
+    environment: dict[str, Any] = {each["name"]: each["value"] for each in container["env"]}
     assert environment["WHEELS"] == "/wheels"
     (script_text,) = container["args"]
     log = cluster.bash(script_text, *options, THE_WHEELS="/wheels", TMPDIR=str(cluster.project.root), **environment)
