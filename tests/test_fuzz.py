@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.kinds import KINDS, LOOSE, good, run
+from tests.fuzz.kinds import KINDS, LOOSE, OF_ROCPD, good, run
 from tests.fuzz.trial import Finding, gate, total_time
 from tests.fuzz.truth import Damaged, totals
 
-INPUTS = {"exports": 25, "kineto": 40, "jax": 40, "gates": 60, "sentences": 60, "baselines": 25, "histories": 15}
+INPUTS = {
+    "exports": 25,
+    "kineto": 40,
+    "jax": 40,
+    "rocpd": 25,
+    "gates": 60,
+    "sentences": 60,
+    "baselines": 25,
+    "histories": 15,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -26,13 +35,14 @@ def test_an_input_is_the_same_for_the_same_seed() -> None:
     assert run("exports", 0, 3).green == run("exports", 0, 3).green
 
 
-def test_the_oracle_finds_what_the_reader_finds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "text"), [("good.sqlite", LOOSE), ("good.db", OF_ROCPD)])
+def test_the_oracle_finds_what_the_reader_finds(tmp_path: Path, name: str, text: str) -> None:
     found = Finding()
-    (tmp_path / "gate.nsys.yaml").write_text(LOOSE)
-    gate(found, tmp_path / "gate.nsys.yaml", good(), good())
+    (tmp_path / "gate.nsys.yaml").write_text(text)
+    gate(found, tmp_path / "gate.nsys.yaml", good(name), good(name))
     assert found.failures == []
     assert found.green is not None
-    assert sorted(totals(good()).values()) == sorted(total_time(found.green).values())
+    assert sorted(totals(good(name)).values()) == sorted(total_time(found.green).values())
 
 
 @pytest.mark.parametrize("change", ["start = NULL", "globalPid = 'a'", "shortName = 9e999", "correlationId = X'00'"])

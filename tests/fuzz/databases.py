@@ -13,6 +13,8 @@ from tests.fuzz.truth import KERNEL, NVTX, RUNTIME
 
 CORE = {KERNEL, NVTX, RUNTIME, "StringIds", MEMCPY, SYNCHRONIZATION, CUDA_EVENT, "rows", "runs"}
 
+OF_ROCPD = ("rocpd_kernel_dispatch", "rocpd_region", "rocpd_event", "rocpd_string", "rocpd_memory")
+
 
 def damage(random: Random, path: Path) -> int:
     """Damage the file in one way, or in a few; in how many."""
@@ -54,7 +56,7 @@ def _columns(database: sqlite3.Connection, table: str) -> list[str]:
 
 def _place(random: Random, database: sqlite3.Connection) -> tuple[str, str]:
     known = tables(database)
-    core = [name for name in known if name in CORE]
+    core = [name for name in known if name in CORE or name.startswith(OF_ROCPD)]
     table = random.choice(core if core and random.random() < 0.7 else known)
     return table, random.choice(_columns(database, table))
 

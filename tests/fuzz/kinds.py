@@ -28,6 +28,7 @@ from tests.support.gates import MS, write_trace
 from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
 from tests.support.samples.nccl import NcclRanges
 from tests.support.samples.odd_rows import diagnostic, raw
+from tests.support.samples.rocpd import HSA, RCCL, RocpdBuilder
 
 LOOSE = """version: 1
 assertions:
@@ -45,6 +46,8 @@ assertions:
 """Nothing that a few rows can break: what is lost in silence stays green."""
 
 OF_EXPORTS = LOOSE + "  - peak_allocated_bytes <= 80GB\n  - sm_clock_mhz <= 9999MHz\n"
+
+OF_ROCPD = LOOSE.replace("  - pageable_copies <= 1000\n", "  - peak_allocated_bytes <= 80GB\n")
 
 RICH = """version: 1
 trace: good.sqlite
@@ -130,6 +133,8 @@ def write_good(path: Path) -> Path:
     """Five steps with a collective of a known size each; the path's name tells the format."""
     if path.suffix == ".sqlite":
         return write_trace(path, edit=rich)
+    if path.suffix == ".db":
+        return rocm_step().write(path, views=False)
     trace = JaxBuilder(gpus=[0]) if "jax" in path.name else KinetoBuilder(world=1)
     first = 10 * MS if "jax" in path.name else 4_458_676_522_690_655_000
     for k in range(5):
@@ -153,6 +158,27 @@ def write_good(path: Path) -> Path:
         if not isinstance(trace, JaxBuilder):
             trace.stream_wait(at + 6_000, trace.event_record(at + 5_500, stream=28), stream=7)
     return trace.write(path)
+
+
+def rocm_step() -> RocpdBuilder:
+    """Five chunks, with what rocprofv3 records beside kernels: calls of HSA and RCCL, copies, allocations."""
+    trace = RocpdBuilder()
+    trace.range("rank=0; pp=0/1 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+    for k in range(5):
+        at = 20 * MS * k + MS
+        trace.range(f"forward chunk {k} (phase0) backward chunk {k} (phase1)", at, at + 15 * MS)
+        trace.range("layer00.stage2_f", at + 1_000, at + 90_000)
+        trace.api("ncclAllReduce", at + 2_000, at + 9_000, category=RCCL)
+        trace.kernel("ncclDevKernel_AllReduce", at + 3 * MS, at + 5 * MS + k, stream=28, launch_ns=at + 4_000)
+        trace.kernel("gemm", at + MS, at + 4 * MS, launch_ns=at + 20_000)
+        outer = trace.api("hipLaunchKernel", at + 30_000, at + 35_000)
+        inner = trace.api("hsa_signal_store", at + 31_000, at + 32_000, category=HSA, parent=outer)
+        trace.kernel("gelu", at + 6 * MS, at + 7 * MS, correlation=inner)
+        trace.memcpy(at + 7 * MS, at + 8 * MS, launch_ns=at + 40_000)
+        trace.api("hipStreamSynchronize", at + 50_000, at + 60_000)
+        trace.allocate(at + MS, 1_000_001, address=k)
+        trace.free(at + 9 * MS, address=k)
+    return trace
 
 
 @functools.cache
@@ -188,7 +214,16 @@ def exports(random: Random, folder: Path, found: Finding) -> None:
         command(found, random.choice(more), trace)
 
 
-def _check_green(found: Finding, trace: Path, ways: int) -> None:
+def rocpd(random: Random, folder: Path, found: Finding) -> None:
+    """A damaged database of rocprofv3."""
+    trace = Path(shutil.copy(good("good.db"), folder / "broken.db"))
+    ways = databases.damage(random, trace)
+    gate(found, _gate(folder, OF_ROCPD), trace, trace)
+    _check_green(found, trace, ways, "good.db", OF_ROCPD)
+    command(found, [*random.choice(LOOKS), str(trace)], trace)
+
+
+def _check_green(found: Finding, trace: Path, ways: int, whole: str = "good.sqlite", text: str = OF_EXPORTS) -> None:
     """Green on damaged rows is a failure, unless every figure is that of the undamaged trace.
 
     Of a file that was changed in several ways nobody knows what its figures would be without the damage.
@@ -198,7 +233,7 @@ def _check_green(found: Finding, trace: Path, ways: int) -> None:
     try:
         really = truth.totals(trace)
     except truth.Damaged as damage:
-        if ways == 1 and found.green != _figures("good.sqlite", OF_EXPORTS).green:
+        if ways == 1 and found.green != _figures(whole, text).green:
             found.lies += 1
             found.fail(f"green on damaged rows: {damage}")
         return
@@ -297,7 +332,7 @@ def histories(random: Random, folder: Path, found: Finding) -> None:
 
 
 KINDS: Mapping[str, Callable[[Random, Path, Finding], None]] = {
-    each.__name__: each for each in (exports, kineto, jax, gates, sentences, baselines, histories)
+    each.__name__: each for each in (exports, kineto, jax, rocpd, gates, sentences, baselines, histories)
 }
 
 

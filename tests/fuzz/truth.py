@@ -7,6 +7,7 @@ only where every figure is that of the undamaged file; of any other file the fig
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ def totals(path: Path) -> Totals:
     try:
         with contextlib.closing(sqlite3.connect(path)) as database:
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            return _totals(database)
+            of_rocpd = database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'rocpd_string%'").fetchone()
+            return _rocpd_totals(database, of_rocpd[0][len("rocpd_string") :]) if of_rocpd else _totals(database)
     except (sqlite3.Error, ValueError) as error:
         raise Damaged(str(error)) from error
 
@@ -76,6 +78,45 @@ def _totals(database: sqlite3.Connection) -> Totals:
         _whole(*values, 0 if correlation is None else correlation)
         start, end, pid, name = values[0], values[1], values[5], values[6]
         if end < start or name not in names:
+            raise Damaged("a kernel ends before it starts, or has no name")
+        low, high = windows.get(pid, (0, -1))
+        if low <= start and end <= high:
+            found[pid].append((start, end))
+    return {pid: (len(own), sum(end - start for start, end in own)) for pid, own in found.items()}
+
+
+def _rocpd_totals(database: sqlite3.Connection, uuid: str) -> Totals:
+    events: dict[int, tuple[Any, ...]] = {}
+    for number, category, stack, parent, more in _rows(
+        database, f"rocpd_event{uuid}", "id category_id stack_id parent_stack_id extdata"
+    ):
+        _whole(number, *(0 if value is None else value for value in (category, stack, parent)))
+        if not isinstance(more, str):
+            raise Damaged("what an event keeps is no text")
+        events[number] = (category, stack, json.loads(more).get("message"))
+    strings = dict(_rows(database, f"rocpd_string{uuid}", "id string"))
+    symbols = dict(_rows(database, f"rocpd_info_kernel_symbol{uuid}", "id display_name"))
+    for number, text in (*strings.items(), *symbols.items()):
+        _whole(number)
+        if not isinstance(text, str):
+            raise Damaged("a name is no text")
+    anchors: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for start, end, pid, tid, name, event in _rows(
+        database, f"rocpd_region{uuid}", "start end pid tid name_id event_id"
+    ):
+        _whole(start, end, pid, tid, name, 0 if event is None else event)
+        category, _, message = events.get(event, (None, None, None))
+        if end < start:
+            raise Damaged("a region ends before it starts")
+        if "MARKER" in strings.get(category, "") and (message or "").startswith("forward chunk"):
+            anchors[pid].append((start, end))
+    windows = {pid: sorted(own)[len(own) // 2] for pid, own in anchors.items()}
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    columns = "start end pid agent_id stream_id kernel_id event_id"
+    for *values, event in _rows(database, f"rocpd_kernel_dispatch{uuid}", columns):
+        _whole(*values, 0 if event is None else event)
+        start, end, pid, name = values[0], values[1], values[2], values[5]
+        if end < start or (name not in symbols and name != 0):
             raise Damaged("a kernel ends before it starts, or has no name")
         low, high = windows.get(pid, (0, -1))
         if low <= start and end <= high:

@@ -354,6 +354,12 @@ ROCPD_ROWS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "a launch without a time": ("region", "start = X'00'", OF_CALL, "holds a value that cannot be"),
     "a launch that ends before it starts": ("region", "end = start - 1", OF_CALL, "(a call ends before it starts)"),
+    "a launch before all time": (
+        "region",
+        "start = -9223372036854775807 - 1",
+        OF_CALL,
+        "a call starts before the clock",
+    ),
     "a string that is a blob": ("string", "string = X'FF'", "string LIKE '%HIP%'", "is not a name)"),
     "a process whose number is a text": ("info_process", "pid = 'x'", "1", "('x' is not a whole number)"),
     "an agent whose number is NULL": ("info_agent", "id = NULL", "1", "('None' is not a whole number)"),

@@ -52,6 +52,8 @@ def read_calls(part: Part, correlations: Sequence[Column]) -> dict[int, CallTabl
     calls = Regions(*map(joined, zip(*found, strict=True)))
     if columns.exceeds(calls.start_ns, calls.end_ns):
         raise OddValue("a call ends before it starts")
+    if columns.bounds(calls.start_ns)[0] < 0:
+        raise OddValue("a call starts before the clock of its machine did")
     inner = columns.where_not(columns.equal(calls.parent, NO_STACK))
     parents = dict(zip(columns.take(calls.stack, inner), columns.take(calls.parent, inner), strict=True))
     numbers, pids = columns.distinct(calls.pid)

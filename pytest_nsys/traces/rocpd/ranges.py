@@ -41,7 +41,6 @@ def read_ranges(part: Part, patterns: Sequence[str], matches: Callable[[str], bo
         named += _named_by_region(part, patterns)
     found: dict[int, list[Range]] = defaultdict(list)
     for (start, end, pid, tid, _, _), name in named:
-        check_whole(start, end, pid, tid)
         if matches(name):
             found[part.process(pid)].append(_range(start, end, tid, name))
     return found
@@ -58,7 +57,10 @@ def _regions_of(part: Part, events: Sequence[int]) -> list[SqlRow]:
         stacks = f'SELECT stack_id FROM "{event}" WHERE id IN ({some})'
         found += part.file.rows(f'SELECT {_ROW} FROM "{table}" WHERE id IN ({stacks}) AND event_id IN ({some})')
     missing = set(events).difference(row[-1] for row in found)
-    return found + (list(part.file.scan(_ROW, table, one_of("event_id", missing))) if missing else [])
+    found += part.file.scan(_ROW, table, one_of("event_id", missing)) if missing else ()
+    for row in found:
+        check_whole(*row)
+    return found
 
 
 def _named_by_region(part: Part, patterns: Sequence[str]) -> Iterator[tuple[SqlRow, str]]:
