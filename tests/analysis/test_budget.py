@@ -26,6 +26,7 @@ from tests.support.measure import captures, rows, rows_of
 from tests.support.one_process import OneProcess
 from tests.support.reference_data import MORE
 from tests.support.samples.odd_rows import graph_trace, memcpy, memset
+from tests.support.samples.rocpd import RocpdBuilder
 from tests.support.sql import execute
 
 BUDGET = ("device_busy_ns", "device_idle_ns", "compute_busy_ns", "compute_absent_ns", "comm_alone_ns")
@@ -82,8 +83,21 @@ def jax(folder: Path, work: list[Ran]) -> Path:
     return trace.write(folder / "host.trace.json.gz")
 
 
+def rocpd(folder: Path, work: list[Ran]) -> Path:
+    """Memsets are kernels there; a copy within the GPU stands for them."""
+    trace = RocpdBuilder()
+    trace.range("step", 0, 100)
+    for what, start, end, stream, launch in work:
+        if what in ("compute", "comm"):
+            trace.kernel("gemm" if what == "compute" else NCCL, start, end, stream=stream, launch_ns=launch)
+        else:
+            kind = {"peer": 10, "memset": 8}.get(what, 1)
+            trace.memcpy(start, end, kind=kind, stream=stream, launch_ns=launch)
+    return trace.write(folder / "1_results.db")
+
+
 Write = Callable[[Path, list[Ran]], Path]
-FORMATS: tuple[Write, ...] = (nsys, kineto, jax)
+FORMATS: tuple[Write, ...] = (nsys, kineto, jax, rocpd)
 
 
 def said(path: Path, kernels: KernelsMode, window: str = "median", *, peer: bool = False) -> dict[str, Value]:
@@ -331,12 +345,12 @@ def test_transfers_are_those_that_touch_the_span_of_their_lane(tmp_path: Path, w
         Ran("copy", 50, 60, 9, 4),
         Ran("compute", 5, 6, 7, 1),
     ]
-    trace = open_trace(write(tmp_path, work))
+    trace, memset = open_trace(write(tmp_path, work)), "copy" if write is rocpd else "memset"
     (lane,) = trace.lanes()
     for asked in (lane, Lane(lane.global_pid, None)):
         for span, expected in {
-            None: ["copy", "memset", "copy"],
-            (20, 30): ["copy", "memset"],
+            None: ["copy", memset, "copy"],
+            (20, 30): ["copy", memset],
             (21, 29): [],
             (60, 70): ["copy"],
         }.items():

@@ -39,7 +39,12 @@ GATE = """
 convention: {extends: generic, name: serving, anchor: unit %}
 pipeline: {stage0: encode, stage1: decode}
 """
-NAMES = {Format.NSYS: "run.sqlite", Format.KINETO: "run.json.gz", Format.JAX: "run.trace.json.gz"}
+NAMES = {
+    Format.NSYS: "run.sqlite",
+    Format.KINETO: "run.json.gz",
+    Format.JAX: "run.trace.json.gz",
+    Format.ROCPD: "1_results.db",
+}
 
 
 class Named(NamedTuple):

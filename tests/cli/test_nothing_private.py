@@ -19,6 +19,8 @@ from pytest_nsys.traces.messages import names_in, without_names
 from tests.support.gates import ACCEPTING, MS, Project, write_trace
 from tests.support.git_project import commit, git, isolate, start
 from tests.support.samples.odd_rows import diagnostic
+from tests.support.samples.rocpd import RocpdBuilder
+from tests.support.sql import execute
 
 HOST, USER = "gpu-node-4711", "alice-cooper"
 HOME = f"/home/{USER}/top-secret-model"
@@ -125,8 +127,23 @@ def jax(path: Path, exposed_us: int = 200) -> Path:
     return trace.write(path)
 
 
+def rocpd(path: Path, exposed_us: int = 200) -> Path:
+    """A database of rocprofv3, which keeps the environment, the command and the name of the host."""
+    trace = RocpdBuilder(host=HOST, environment={"USER": USER, "HOME": HOME, "RANK": "0", "WORLD_SIZE": "1"})
+    trace.insert("info_code_object", uri=f"file://{HOME}/kernels.co")
+    for k in range(5):
+        begin = 20 * MS * k
+        trace.range(f"forward chunk {k} (phase0) backward chunk {k} (phase1)", begin, begin + 15 * MS)
+    stepped(trace, exposed_us, iter(range(0, 100 * MS, 20 * MS)))
+    trace.write(path)
+    changed = f"UPDATE {trace.table('info_process')} SET command = '{COMMAND}', extdata = '{{\"cwd\": \"{HOME}\"}}'"
+    execute(path, changed, f"UPDATE {trace.table('info_node')} SET system_name = '{HOST}'")
+    return path
+
+
 FORMATS: dict[str, tuple[Callable[..., Path], str]] = {
     "pithtrain": (nsys, ".sqlite"),
+    "rocpd": (rocpd, "_results.db"),
     "kineto": (kineto, ".json.gz"),
     "jax": (jax, ".trace.json.gz"),
 }
@@ -158,9 +175,10 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
             yield path.relative_to(root).as_posix(), content.decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("convention", FORMATS)
-def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Project, convention: str) -> None:
-    make, suffix = FORMATS[convention]
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_profiler_stored_of_its_machine_stays_in_the_trace(project: Project, format: str) -> None:
+    make, suffix = FORMATS[format]
+    convention = "pithtrain" if format == "rocpd" else format
     (project.root / "private").mkdir()
     base = make(project.root / f"private/base{suffix}").relative_to(project.root).as_posix()
     head = make(project.root / f"private/head{suffix}", 800).relative_to(project.root).as_posix()

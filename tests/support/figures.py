@@ -50,7 +50,7 @@ VIEWS: tuple[dict[str, Any], ...] = (
     {"span": "period"},
     {"span": "period", "kernels": "clipped"},
 )
-ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "json", Format.JAX: "json"}
+ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "json", Format.JAX: "json", Format.ROCPD: "db"}
 
 Figures = dict[str, dict[str, dict[str, str]]]
 """By trace and view, and by metric: the exact value of each row, by its labels."""
@@ -83,7 +83,8 @@ def traces(folder: Path) -> Iterator[tuple[str, Path, Convention]]:
     pithtrain, kineto, jax = BUILT_IN["pithtrain"], BUILT_IN["kineto"], BUILT_IN["jax"]
     yield EXAMPLE, ROOT / EXAMPLE, pithtrain
     yield "step/uneven.sqlite", write_trace(folder / "step" / "uneven.sqlite", edit=uneven), pithtrain
-    for format, convention in {Format.NSYS: pithtrain, Format.KINETO: kineto, Format.JAX: jax}.items():
+    of_format = {Format.NSYS: pithtrain, Format.KINETO: kineto, Format.JAX: jax, Format.ROCPD: pithtrain}
+    for format, convention in of_format.items():
         name = f"{format}.{ENDINGS[format]}"
         (folder / "stages").mkdir(exist_ok=True)
         yield f"step/{name}", write_good(folder / "step" / name), convention

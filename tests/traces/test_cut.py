@@ -41,6 +41,7 @@ from tests.support.reference_data import DUALPIPE, REAL
 from tests.support.samples.gpu_state import allocate, free, sm_clock, torch_memory
 from tests.support.samples.known_step import BLOCKS, COPIES, LATE, STALLS, known_step
 from tests.support.samples.odd_rows import memcpy
+from tests.support.samples.rocpd import RocpdBuilder
 
 NCCL = "ncclDevKernel_SendRecv"
 EPOCH_NS = 1_763_000_000_123_456_789
@@ -179,7 +180,27 @@ def jax(folder: Path) -> Path:
     return trace.write(folder / "host.trace.json.gz")
 
 
-FORMATS: Mapping[str, Callable[[Path], Path]] = {"pithtrain": nsys, "kineto": kineto, "jax": jax}
+def rocpd(folder: Path) -> Path:
+    """Two labelled processes in one database of rocprofv3."""
+    traces = [RocpdBuilder(100 + rank, device=rank) for rank in range(2)]
+    for rank, trace in enumerate(traces):
+        trace.range(f"rank={rank}; pp={rank}/2 dp=0/1 cp=0/1 ep=0/1; mbs=1 seq=2048", 10, 20)
+        for number in range(7):
+            at = 10_000 + number * (12_000 + 100 * number)
+            put_step(trace, at, number)
+            trace.kernel("lost", at + 1_000, at + 1_100, launch=False)
+            graph = trace.api("hipGraphLaunch", at + 400, at + 410)
+            for start in (at + 7_000, at + 7_100):
+                trace.kernel("node", start, start + 100, stream=31, correlation=graph)
+            trace.memcpy(at + 7_500, at + 7_600, launch_ns=at + 500)
+            trace.allocate(at + 50, 1_000 * number + rank, address=number)
+    return traces[0].write(folder / "merged.db", traces[1])
+
+
+FORMATS: Mapping[str, Callable[[Path], Path]] = {"pithtrain": nsys, "kineto": kineto, "jax": jax, "rocpd": rocpd}
+CONVENTIONS = {"rocpd": "pithtrain"}
+"""Of the formats that are not called as theirs."""
+
 PICKS = (
     {"kernels": "launched"},
     {"window": "first"},
@@ -192,16 +213,15 @@ PICKS = (
 
 
 @pytest.mark.parametrize("how", PICKS, ids=lambda how: "-".join(how.values()).replace("%", ""))
-@pytest.mark.parametrize("convention", FORMATS)
-def test_every_metric_of_a_cut_is_that_of_its_trace(convention: str, how: dict[str, str], tmp_path: Path) -> None:
-    trace = FORMATS[convention](tmp_path)
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_metric_of_a_cut_is_that_of_its_trace(format: str, how: dict[str, str], tmp_path: Path) -> None:
+    trace, convention = FORMATS[format](tmp_path), CONVENTIONS.get(format, format)
     options = [f"--{name}={value}" for name, value in how.items()]
     window = cut(trace, f"--convention={convention}", *options)
     before, after = measured(trace, convention, **how), measured(window, convention, **how)
     assert after == before
-    assert [held["waits_joined"] > 0 for held in before[0]["held back"]] == [convention != "jax"] * len(
-        before[0]["held back"]
-    )
+    held_back, has_waits = before[0]["held back"], format not in ("jax", "rocpd")
+    assert [held["waits_joined"] > 0 for held in held_back] == [has_waits] * len(held_back)
     assert sum(bool(found) and not isinstance(found, str) for found in before[0].values()) > 20
     chrome(window)
 

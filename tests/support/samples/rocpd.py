@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pytest_nsys.samples.builder import LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
+from pytest_nsys.samples.builder import EVENT_CALL_NS, LAUNCH_LEAD_NS, LAUNCH_LENGTH_NS
 
 Cell = int | float | str | bytes | None
 
@@ -227,6 +227,14 @@ class RocpdBuilder:
     def memset(self, start_ns: int, end_ns: int, *, stream: int = 7, launch_ns: int | None = None) -> int:
         """A memset, which is a kernel under ROCm."""
         return self.kernel("__amd_rocclr_fillBufferAligned", start_ns, end_ns, stream=stream, launch_ns=launch_ns)
+
+    def event_record(self, call_ns: int, *, stream: int = 7) -> int:  # noqa: ARG002
+        """An event is recorded: a call, of which nothing says on which stream. Returns its stack id."""
+        return self.api("hipEventRecord", call_ns, call_ns + EVENT_CALL_NS)
+
+    def stream_wait(self, call_ns: int, record: int | None = None, *, stream: int = 7) -> int:  # noqa: ARG002
+        """A stream waits: a call, of which nothing says for what. Returns its stack id."""
+        return self.api("hipStreamWaitEvent", call_ns, call_ns + EVENT_CALL_NS)
 
     def allocate(self, at_ns: int, size: int, *, address: int, on_gpu: bool = True, level: str = "REAL") -> None:
         """An allocation on the GPU, or on the CPU."""

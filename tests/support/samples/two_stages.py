@@ -14,6 +14,7 @@ from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.jax import JaxBuilder
 from pytest_nsys.samples.kineto import KinetoBuilder
 from tests.support.samples.formats import Format
+from tests.support.samples.rocpd import RocpdBuilder
 
 ANCHOR = "unit %"
 """Pattern of the range that repeats."""
@@ -51,13 +52,15 @@ def write_two_stages(
         for rank, shape in enumerate(chosen):
             _put(export.process(pid=100 + rank), shape)
         return export.write(path)
-    trace = KinetoBuilder() if format == Format.KINETO else JaxBuilder()
+    builders: dict[str, type[KinetoBuilder | RocpdBuilder]]
+    builders = {Format.KINETO: KinetoBuilder, Format.JAX: JaxBuilder, Format.ROCPD: RocpdBuilder}
+    trace = builders[format]()
     (shape,) = chosen
     _put(trace, shape)
     return trace.write(path)
 
 
-def _put(trace: Process | KinetoBuilder, shape: TwoStageShape) -> None:
+def _put(trace: Process | KinetoBuilder | RocpdBuilder, shape: TwoStageShape) -> None:
     """Ranges and kernels of one rank."""
     starts = shape.starts_ns()
     for k, start in enumerate(starts):
