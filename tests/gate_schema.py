@@ -335,6 +335,8 @@ def key_rows(section: str, before: str = "") -> list[tuple[str, str, str]]:
         own = KEYS["file"].get(name)
         if section != "file" and own is not None and own.kind == key.kind and "{kind}" in key.help:
             return "as in the file", key.help.replace("{kind}", "").strip()
+        if section == "baseline" and name in KEYS["tolerance"]:
+            return "amount", "As in `tolerance`."
         return words(key.kind) + ", required" * key.needed, _help(key.help, key.kind)
 
     return [(f"`{before}{name}`", *says(name, key)) for name, key in KEYS[section].items()]

@@ -85,7 +85,12 @@ def pages() -> list[Path]:
 def keys(*sections: str) -> str:
     """The keys of a mapping, and of those below it: ``purposes.NAME.purpose`` is one of the latter."""
     rows = [row for each in sections for row in key_rows(each.rpartition(".")[2], each[: each.rfind(".") + 1])]
-    return "".join(f"- {key} ({value}): {says}\n" for key, value, says in rows)
+    return "".join(f"- {key} ({value}): {escaped(says)}\n" for key, value, says in rows)
+
+
+def escaped(text: str) -> str:
+    """Plain text as Markdown, in which a star would begin what is emphasised."""
+    return text.replace("*", r"\*")
 
 
 _ARROWS = {Better.LOWER: "↓", Better.HIGHER: "↑", None: ""}
