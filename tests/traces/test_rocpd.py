@@ -270,7 +270,7 @@ def test_before_ranges_had_a_category_their_calls_were_the_ranges(tmp_path: Path
 def test_copies_are_told_apart_by_their_agents(tmp_path: Path) -> None:
     trace = RocpdBuilder()
     for k, kind in enumerate((1, 2, 8, 10)):
-        trace.memcpy(100 * k, 100 * k + 50, kind=kind, stream=None if kind == 8 else 7)
+        trace.memcpy(100 * k, 100 * k + 50, kind=kind, stream=None if kind == 8 else 7, launch_ns=k)
     with read(trace.write(tmp_path / "a.db")) as opened:
         lane = Lane(100 << 24, 0)
         found = opened.copies_as_kernels(list(CopyKind))[lane]
