@@ -1,4 +1,4 @@
-"""How a verdict reads in a terminal: the rows that fail, worst first, the window, and what to do next."""
+"""The words for what a verdict holds: its rows, their limits, its windows, why it is bad."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
 from pytest_nsys.gates.verdict import JudgedRow, Outcome, Verdict
 
-SHOWN_ROWS = 10
 ANY_CHANGE = "any change"
-SHOWN_DETAILS = 4
 BAD = (Outcome.FAILED, Outcome.NO_DATA, Outcome.INCOMPARABLE, Outcome.ERROR)
 
 

@@ -26,7 +26,7 @@ from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import KernelsMode, Span
-from pytest_nsys.reports.chrome_trace import Slice, without_crossings
+from pytest_nsys.reports.cut_lanes import Slice, without_crossings
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from pytest_nsys.samples.data_parallel import DataParallelShape, write_data_parallel
 from pytest_nsys.samples.jax import JaxBuilder
