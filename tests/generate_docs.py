@@ -128,8 +128,9 @@ def convention_yaml(convention: Convention) -> str:
 
 
 def conventions() -> str:
-    """The built-in conventions, spelt out."""
-    return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in BUILT_IN.values())
+    """The built-in conventions that name something, spelt out."""
+    told = [c for c in BUILT_IN.values() if c.anchor is not None]
+    return "\n".join(f"```yaml\n{convention_yaml(c)}```\n" for c in told)
 
 
 def families() -> str:
