@@ -50,7 +50,8 @@ class CauseKind(enum.StrEnum):
 
 class Cause(NamedTuple):
     """A part of a change, in ns. ``before_ns`` and ``now_ns`` are the quantity that changed, of ``was`` and ``kernels``
-    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last.
+    kernels; ``ordinals`` name those that changed most, from 1 on. ``straggler`` is the rank that came last,
+    ``exposes`` the communication that most of the cover of a compute kernel was taken from.
     """
 
     kind: CauseKind
@@ -62,6 +63,7 @@ class Cause(NamedTuple):
     kernels: int = 0
     ordinals: tuple[int, ...] = ()
     straggler: int | None = None
+    exposes: str = ""
 
 
 class BudgetChange(NamedTuple):
@@ -271,14 +273,19 @@ def _cover(pairs: Sequence[Pair], was: Mapping[str, Compute], now: Mapping[str, 
     """By compute kernel how much less of the matched communication it hides."""
     old: Counter[str] = Counter()
     new: Counter[str] = Counter()
+    lost: dict[str, Counter[str]] = {}
     for kernel, same in pairs:
         old.update(kernel.hidden_by)
         new.update(same.hidden_by)
+        for name in {*kernel.hidden_by, *same.hidden_by}:
+            by = kernel.hidden_by.get(name, 0) - same.hidden_by.get(name, 0)
+            lost.setdefault(name, Counter())[kernel.name] += by
     for name in sorted({*old, *new}):
         before, after = was.get(name), now.get(name)
         kind = _what_became(before, after, old[name], new[name])
         counts = (before.kernels if before else 0, after.kernels if after else 0)
-        yield Cause(kind, name, old[name] - new[name], old[name], new[name], *counts)
+        exposes = min(lost[name], key=lambda kernel: (-lost[name][kernel], kernel)) if old[name] > new[name] else ""
+        yield Cause(kind, name, old[name] - new[name], old[name], new[name], *counts, exposes=exposes)
 
 
 def _what_became(before: Compute | None, after: Compute | None, old_ns: int, new_ns: int) -> CauseKind:

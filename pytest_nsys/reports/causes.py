@@ -194,6 +194,7 @@ def plain_causes(explained: Sequence[Explained]) -> list[dict[str, Any]]:
                     **cause._asdict(),
                     "kind": str(cause.kind),
                     "kernel": printable(cause.kernel, 2000),
+                    "exposes": printable(cause.exposes, 2000),
                     "ordinals": list(cause.ordinals),
                     "text": cause_words(cause),
                 }

@@ -243,11 +243,6 @@ def _noun(record: Plain) -> str:
 # Why
 
 
-def cause_of(record: Plain) -> str:
-    """What leads in the worst row of a record that is explained, by which records of one cause are known."""
-    return next((str(row["cause"]) for row in record["causes"] if row["parts"]), "")
-
-
 def cause_words(cause: str, records: Sequence[Plain], told: Sequence[int] = ()) -> str:
     """A cause as it leads in the first of these records, and in which ranks of all it does: ``flash_fwd_kernel +25% on
     both ranks``. Empty without a cause; the ranks are left out where those are ``told`` already.

@@ -119,6 +119,15 @@ def test_compute_that_hides_less(now: list[K], kind: CauseKind, lost_ns: int) ->
     assert told(why("exposed_ns", [[*kept, COVER]], [[*kept, *now]])) == {(kind, "gemm"): lost_ns}
 
 
+def test_compute_that_hides_less_names_the_communication_that_lost_most() -> None:
+    """gemm stops 250 earlier: of the first 50 more are exposed, of the second 200."""
+    both = [K(A2A, 100, 200), K("ncclDevKernel_AllGather", 200, 400)]
+    found = why("exposed_ns", [[COVER, *both]], [[K("gemm", 0, 150), *both]])
+    assert the(found, CauseKind.COVER_SHRANK).exposes == "ncclDevKernel_AllGather"
+    grew = why("exposed_ns", [[K("gemm", 0, 150), *both]], [[COVER, *both]])
+    assert the(grew, CauseKind.COVER_GREW).exposes == ""
+
+
 def test_communication_that_came_and_went_counts_by_what_is_exposed() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 500)]], [[COVER, K(A2A, 100, 500), K(A2A, 600, 650)]])
     assert told(found) == {(CauseKind.APPEARED, A2A): 50}

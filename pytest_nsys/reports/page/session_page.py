@@ -11,17 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pytest_nsys.analysis.causes import Parts
-from pytest_nsys.analysis.metrics import metric_called
 from pytest_nsys.core.exact import exact_value, from_exact, median, percentile
-from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.numbers import format_value
 from pytest_nsys.core.words import counted
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.causes import Plain
-from pytest_nsys.reports.headline import as_sentence, cause_of, cause_words, led_by, of_session
+from pytest_nsys.reports.headline import as_sentence, led_by, of_session
 from pytest_nsys.reports.page.causes_view import explained
 from pytest_nsys.reports.page.drawing import Drawn, percent
+from pytest_nsys.reports.page.groups import groups
 from pytest_nsys.reports.page.page import render
 from pytest_nsys.reports.page.pictures import Picture, Pictures, Spread, by_turn
 from pytest_nsys.reports.page.timeline_view import COLUMNS, Mark, marks_of, timeline_views
@@ -34,7 +31,7 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.session.explanation import row_table
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import address_of, is_open, notes_of, state, steps_of, title_of
+from pytest_nsys.reports.session.record import is_open, notes_of, state, steps_of, title_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8
@@ -50,8 +47,8 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
     chosen = chosen_windows(digest)
     drawn = timeline_views(chosen, _marks(digest, chosen))
     views = {picture["key"]: view for picture, view in zip(chosen, drawn, strict=True)}
-    groups = [*_groups(digest, views)]
-    above = [group["timeline"]["id"] for group in groups if group["timeline"] is not None]
+    reds = [*_groups(digest, views)]
+    above = [group["timeline"]["id"] for group in reds if group["timeline"] is not None]
     return render(
         "session.html.j2",
         interactive=bool(views),
@@ -59,7 +56,7 @@ def session_page(digest: Digest, facts: Sequence[str] = (), trend: Sequence[str]
         headline=of_session(digest),
         facts=facts,
         gate_changes=list(change_lines(digest.gate_changes)) if digest.gate_changes is not None else [],
-        groups=groups,
+        groups=reds,
         files=[_file(file, digest.pictures, views) for file in digest.files],
         timelines=[view for view in views.values() if view["id"] not in above],
         timeline_columns=COLUMNS,
@@ -97,38 +94,14 @@ def _groups(digest: Digest, views: Mapping[str, Drawn]) -> Iterator[dict[str, An
 
     The cause that leads all has its timeline at once: the first one.
     """
-    reds = [record for record in led_by(digest.records) if is_open(record)]
-    explained = {_place(record, row): row["cause"] for record in reversed(reds) for row in record["causes"]}
-    found = grouped((_ground(record, explained), record) for record in reds)
-    for ground, records in found.items():
+    found = groups([record for record in led_by(digest.records) if is_open(record)])
+    for number, (title, caused, records) in enumerate(found):
         told: set[str] = set()
-        assertions = [_assertion(record, digest.pictures.get(name_of(record)), views, told) for record in records]
-        caused = [record for record in reds if ground and any(row["cause"] == ground for row in record["causes"])]
-        title = cause_words(ground, caused) if caused else _GROUNDS.get(ground, ground)
-        leads = caused and records[0] is reds[0]
         yield {
             "title": title if caused or len(found) > 1 else "",
-            "timeline": next(iter(views.values()), None) if leads else None,
-            "assertions": assertions,
+            "timeline": next(iter(views.values()), None) if caused and not number else None,
+            "assertions": [_assertion(r, digest.pictures.get(name_of(r)), views, told) for r in records],
         }
-
-
-_GROUNDS = {"": "Cause not known", "no data": "No data", "error": "Not judged"}
-"""What stands for a cause, by the outcome of what has none; of what failed nothing."""
-
-
-def _place(record: Plain, row: Plain) -> tuple[str, Parts | None, str]:
-    """What a row is of, and how it is explained, whichever assertion judges it: overlap as exposed time is."""
-    metric = metric_called(record["metric"])
-    return address_of(record), metric.explained_by if metric is not None else None, str(row["labels"])
-
-
-def _ground(record: Plain, explained: Mapping[tuple[str, Parts | None, str], str]) -> str:
-    """What a record is grouped by: its cause, else that of the same row in another record, else how it ended."""
-    outcome = str(record["outcome"])
-    places = (_place(record, row) for row in record["judged"] if row["outcome"] == Outcome.FAILED)
-    there = next((explained[place] for place in places if place in explained), "")
-    return cause_of(record) or there or (outcome if outcome not in (Outcome.FAILED, Outcome.PASSED) else "")
 
 
 def _file(

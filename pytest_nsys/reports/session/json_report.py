@@ -92,6 +92,7 @@ class Part(Shape):
     kernels: Annotated[int, doc("Kernels of the name now.")]
     ordinals: Annotated[list[int], doc("Those that changed most: places among the name in the stage, from 1 on.")]
     straggler: Annotated[int | None, doc("The rank that came last, where one waited.")]
+    exposes: Annotated[str, doc("Of compute that overlaps less: the communication it overlapped. Else empty.")]
     text: Annotated[str, doc("The cause in words.")]
 
 
