@@ -119,15 +119,6 @@ def test_compute_that_hides_less(now: list[K], kind: CauseKind, lost_ns: int) ->
     assert told(why("exposed_ns", [[*kept, COVER]], [[*kept, *now]])) == {(kind, "gemm"): lost_ns}
 
 
-def test_compute_that_hides_less_names_the_communication_that_lost_most() -> None:
-    """gemm stops 250 earlier: of the first 50 more are exposed, of the second 200."""
-    both = [K(A2A, 100, 200), K("ncclDevKernel_AllGather", 200, 400)]
-    found = why("exposed_ns", [[COVER, *both]], [[K("gemm", 0, 150), *both]])
-    assert the(found, CauseKind.COVER_SHRANK).exposes == "ncclDevKernel_AllGather"
-    grew = why("exposed_ns", [[K("gemm", 0, 150), *both]], [[COVER, *both]])
-    assert the(grew, CauseKind.COVER_GREW).exposes == ""
-
-
 def test_communication_that_came_and_went_counts_by_what_is_exposed() -> None:
     found = why("exposed_ns", [[COVER, K(A2A, 100, 500)]], [[COVER, K(A2A, 100, 500), K(A2A, 600, 650)]])
     assert told(found) == {(CauseKind.APPEARED, A2A): 50}
@@ -370,6 +361,22 @@ def test_what_became_of_the_compute_that_hid_it(before: Compute, after: Compute 
 def test_compute_that_hides_more_grew_whatever_else_it_did() -> None:
     assert of_cover(gemm(2), gemm(1, 10), lost=-50) is CauseKind.COVER_GREW
     assert of_cover(None, gemm(), lost=-50) is CauseKind.COVER_GREW
+
+
+GATHER = "ncclDevKernel_AllGather"
+
+
+@pytest.mark.parametrize(
+    ("now", "exposes"), [((50, 0), GATHER), ((0, 150), A2A), ((0, 101), A2A), ((0, 100), GATHER), ((100, 300), "")]
+)
+def test_compute_that_hides_less_names_the_communication_that_lost_most(now: tuple[int, int], exposes: str) -> None:
+    """Of two kernels, of which it hid 100 and 200; of those that lost as much the first by name."""
+    was, after = (
+        side(*(covered(ns)._replace(name=name) for name, ns in zip((A2A, GATHER), each, strict=True)))
+        for each in ((100, 200), now)
+    )
+    (cause,) = causes_of("exposed_ns", was, after)
+    assert (cause.kernel, cause.exposes) == ("gemm", exposes)
 
 
 def waits(*pairs: tuple[int, int]) -> list[Communication]:
