@@ -55,11 +55,6 @@ def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Re
     return Revision(commit, branch, None if changed is None else bool(changed))
 
 
-def commit_date(folder: Path) -> str | None:
-    """When what is checked out around ``folder`` was committed, as ``2026-01-31``."""
-    return _git(folder, "show", "-s", "--format=%cs", "HEAD") or None
-
-
 def branch_named(ref: str, folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """The branch that a ref names: ``origin/main`` is main. Of a commit, as HEAD^1, what CI merges into; else None."""
     full = None if ref.startswith("-") else _git(folder, "rev-parse", "--symbolic-full-name", ref)
