@@ -56,7 +56,7 @@ def comm_alone_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute before the call returned that launched the compute kernel to start next, per rank.
+    """Time without compute until the call returned that launched the next compute kernel, per rank.
 
     Where no compute follows, all of the time is launch-starved; where that kernel has no launch row, none of it is.
     """
@@ -64,7 +64,7 @@ def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def blocking_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute after that, while what the compute kernel waited for still ran, per (rank, producer).
+    """Time without compute after that, while a producer of that kernel still ran, per (rank, producer).
 
     A producer is a ``collective``, ``copy``, ``memset``, or ``compute`` of another device of the process. It is the
     operation before the kernel on its stream, or the last that its stream waited for. 0 of what blocked nothing.

@@ -292,15 +292,15 @@ def _bandwidth(name: str, speed: Callable[[Transfer], Fraction | None], take: _T
     def rows(window: RankWindow) -> Iterator[Row]:
         return (Row((window.rank.number, *labels), value) for labels, value in _speeds(window, speed, take))
 
-    rows.__name__, rows.__doc__ = name, f"{what}, in GB/s, per (rank, group, collective)."
+    rows.__name__, rows.__doc__ = name, f"{what}, per (rank, group, collective)."
     return rows
 
 
 BANDWIDTHS = (
-    _bandwidth("algbw", _ALGORITHM, median, "Median over the kernels of bytes of the message / length"),
-    _bandwidth("algbw_mean", _ALGORITHM, mean, "Mean over the kernels of bytes of the message / length"),
-    _bandwidth("algbw_min", _ALGORITHM, min, "The slowest kernel's bytes of the message / length"),
-    _bandwidth("algbw_max", _ALGORITHM, max, "The fastest kernel's bytes of the message / length"),
+    _bandwidth("algbw", _ALGORITHM, median, "Median over the kernels of bytes / length"),
+    _bandwidth("algbw_mean", _ALGORITHM, mean, "Mean over the kernels of bytes / length"),
+    _bandwidth("algbw_min", _ALGORITHM, min, "Bytes / length of the slowest kernel"),
+    _bandwidth("algbw_max", _ALGORITHM, max, "Bytes / length of the fastest kernel"),
     _bandwidth("busbw", _BUS, median, "Median over the kernels of what the links carried"),
     _bandwidth("busbw_mean", _BUS, mean, "Mean over the kernels of what the links carried"),
     _bandwidth("busbw_min", _BUS, min, "What the links carried in the slowest kernel"),

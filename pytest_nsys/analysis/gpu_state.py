@@ -21,7 +21,7 @@ MEGA = 1_000_000
 
 
 def peak_allocated_bytes(window: RankWindow) -> Iterator[Row]:
-    """Most bytes allocated on the GPU at a moment of the window, what was allocated before it included, per rank.
+    """Most bytes allocated on the GPU at a moment of the window, earlier ones included, per rank.
 
     torch.profiler says what tensors have, nsys what the driver gave: PyTorch keeps more of that than its tensors have.
     """
@@ -45,7 +45,7 @@ def memory_notes(runs: Sequence[Run], spec: WindowSpec) -> Iterator[Note]:
 
 
 def sm_clock_mhz(window: RankWindow) -> Iterator[Row]:
-    """Median of the clock of the SMs over its samples in the window, in MHz, per rank."""
+    """Median SM clock of the samples in the window, per rank."""
     clocks = window.track.on_gpu.sm_clocks
     if clocks is None:
         raise NoRows(f"the trace has no samples of the clock: {window.track.around.facts.to_see_clocks}")

@@ -56,14 +56,14 @@ def _least_share(window: RankWindow, parts_ns: Column, members: Column) -> Fract
 
 
 def overlap_min(window: RankWindow) -> Iterator[Row]:
-    """The least hidden single kernel, per (rank, stage)."""
+    """Overlap of the least overlapped kernel, per (rank, stage)."""
     hidden = minus(window.durations_ns, window.exposed_ns)
     for stage, members, _ in _communicating(window):
         yield Row((window.rank.number, stage), exact(_least_share(window, hidden, members)))
 
 
 def overlap_max(window: RankWindow) -> Iterator[Row]:
-    """The best hidden single kernel, per (rank, stage)."""
+    """Overlap of the best overlapped kernel, per (rank, stage)."""
     for stage, members, _ in _communicating(window):
         yield Row((window.rank.number, stage), exact(1 - _least_share(window, window.exposed_ns, members)))
 

@@ -29,7 +29,7 @@ QUANTILES = (50, 90, 99)
 
 
 def anchors(window: RankWindow) -> Iterator[Row]:
-    """How many anchors the rank has."""
+    """Number of anchors, per rank."""
     yield Row((window.rank.number,), len(window.anchors))
 
 
@@ -47,7 +47,7 @@ def period_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def window_typicality(window: RankWindow) -> Iterator[Row]:
-    """|window length − median| / MAD of the steady anchors, per rank: a large value makes every other number doubtful.
+    """|window length − median| / MAD of the steady anchors, per rank: large is not typical.
 
     A MAD of 0 gives 0 where the length equals the median, else no row.
     """

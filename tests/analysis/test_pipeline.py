@@ -361,7 +361,7 @@ def test_the_sentence_asks_for_both(project: Project) -> None:
     assert "score is below" not in said
     assert "0     0.4  >= 0.3  0.6            < 0.5" in said
     found, said = outcome(project, FORMS[0], TwoStageShape(period_ns=4_900_000))
-    assert "the score is below its limit, and the period is no nearer" in said
+    assert "the score is below its limit, and the period is not nearer" in said
     assert outcome(project, FORMS[0], TwoStageShape(period_ns=4_000_000))[0] == "failed"  # halfway is not nearer
 
 
