@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from pytest_nsys.traces import opening
 from pytest_nsys.traces.opening import READERS
 from pytest_nsys.traces.recorded import RecordedTrace
 from tests.support.gates import Project
-from tests.support.quick_python import import_everything, quick_python
+from tests.support.quick_python import import_everything, quick_python, remember_plugins
 
 pytest_plugins = ["pytester", "tests.support.marks", "tests.support.one_process"]
 
@@ -33,9 +32,7 @@ settings.load_profile("steady")  # a machine that is busy with something else fa
 gc.set_threshold(20_000, 20, 100)
 """A run of pytest in this process makes many objects, and the suite has thousands: looked through less often."""
 
-plugins = [d for d in metadata.distributions() if any(entry.group == "pytest11" for entry in d.entry_points)]
-metadata.distributions = lambda: iter(plugins)  # type: ignore[assignment]
-"""pytest looks for plugins in all that is installed, which costs a tenth of a run of it."""
+remember_plugins()
 
 OF_CI = ("CI", "BUILD_NUMBER", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "COLUMNS", "PYTEST_ADDOPTS")
 """Variables by which pytest prints otherwise: a test says itself where it wants one."""

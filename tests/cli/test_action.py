@@ -42,13 +42,14 @@ class Runner:
     log: str = ""
     summary: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
 
     def run(self, **given: str) -> int:
         """Run the action's steps; its exit status. Outputs, log, summary and what was uploaded are kept."""
         inputs = {name: str(value.get("default", "")) for name, value in DEFINITION["inputs"].items()}
         own = {"install": "false", "python": sys.executable, **{n.replace("_", "-"): v for n, v in given.items()}}
         assert set(own) <= set(inputs)
-        known = {f"inputs.{name}": value for name, value in (inputs | own).items()}
+        self.known = known = {f"inputs.{name}": value for name, value in (inputs | own).items()}
         status = 0
         self.log, self.summary, self.uploaded = "", "", {}
         for number, step in enumerate(DEFINITION["runs"]["steps"]):
@@ -61,6 +62,10 @@ class Runner:
             status = self._shell(number, step, known) or status
         self.outputs = {name: substituted(o["value"], known) for name, o in DEFINITION["outputs"].items()}
         return status
+
+    def decide(self, fail_on: str) -> int:
+        """What the last step makes of what was judged, with another ``fail-on``."""
+        return self._shell(99, DEFINITION["runs"]["steps"][-1], {**self.known, "inputs.fail-on": fail_on})
 
     def _use(self, step: Mapping[str, Any], known: Mapping[str, str]) -> None:
         asked = {name: substituted(value, known) for name, value in step["with"].items()}
@@ -172,23 +177,23 @@ def test_red_leaves_its_reports_before_it_fails(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "fail_on", "status"),
+    ("gate", "statuses"),
     [
-        (RED, "bad", 1),
-        (RED, "never", 0),
-        (GREEN, "bad improved inconclusive warned", 0),
-        ("- {assert: overlap >= 99%, severity: warn}", "bad", 0),
-        ("- {assert: overlap >= 99%, severity: warn}", "bad,warned", 1),
-        ("- {assert: overlap >= 99%, severity: warn}", "warned", 1),
-        ("- stage5 overlap >= 60%", "never", 0),
-        ("- {assert: overlap >= 60%, window: '99'}", "never", 1),
+        (RED, {"bad": 1, "never": 0}),
+        (GREEN, {"bad improved inconclusive warned": 0}),
+        ("- {assert: overlap >= 99%, severity: warn}", {"bad": 0, "bad,warned": 1, "warned": 1}),
+        ("- stage5 overlap >= 60%", {"never": 0}),
+        ("- {assert: overlap >= 60%, window: '99'}", {"never": 1}),
     ],
 )
-def test_when_it_fails(runner: Runner, gate: str, fail_on: str, status: int) -> None:
+def test_when_it_fails(runner: Runner, gate: str, statuses: dict[str, int]) -> None:
     runner.project.gate(gate)
     runner.project.trace()
-    assert runner.run(traces="run.sqlite", fail_on=fail_on) == status, runner.log
+    first, *others = statuses
+    assert runner.run(traces="run.sqlite", fail_on=first) == statuses[first], runner.log
     assert "report.json" in runner.uploaded
+    for fail_on in others:  # the same run, of which the last step alone decides
+        assert runner.decide(fail_on) == statuses[fail_on], runner.log
 
 
 @pytest.mark.parametrize(
@@ -367,8 +372,8 @@ def test_inputs_are_never_shell(runner: Runner) -> None:
     found = checked(Path(runner.outputs["json"]))
     assert [file["file"] for file in found["gate_files"]] == [name, "--version/-x.nsys.yaml"]
     hostile = "'; touch pwned; '\n::set-output name=verdict::passed\n$(touch pwned)"
-    for given in ("baseline_ref", "history", "args", "gate_files", "traces", "against", "fail_on", "package"):
-        assert runner.run(**{"traces": "$(touch pwned).sqlite", "gate_files": name, given: hostile}) in (0, 1)
+    for given in (("baseline_ref", "history", "args", "traces", "against", "package"), ("gate_files",), ("fail_on",)):
+        assert runner.run(**{"gate_files": name, **dict.fromkeys(given, hostile)}) == 1
         assert not (runner.project.root / "pwned").exists()
 
 

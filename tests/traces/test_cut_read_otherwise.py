@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,18 +32,18 @@ def differing(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[
     }
 
 
-def check(trace: Path, convention: str, window: str = "median") -> int:
+def check(trace: Path, convention: str, window: str = "median", ways: Sequence[dict[str, str]] = WAYS) -> int:
     """Cut in each way, measure in each way; how often all metrics of another way had rows."""
-    whole = [measured(trace, convention, window, **way)[0] for way in WAYS]
+    whole = [measured(trace, convention, window, **way)[0] for way in ways]
     others = 0
-    for number, way in enumerate(WAYS):
+    for number, way in enumerate(ways):
         options = [
             f"--convention={convention}",
             f"--window={window}",
             *(f"--{key}={value}" for key, value in way.items()),
         ]
         small = cut(trace, *options)
-        for at, other in enumerate(WAYS):
+        for at, other in enumerate(ways):
             after = measured(small, convention, window, **other)[0]
             assert not differing(whole[at], after), (way, other)
             others += number != at and isinstance(after["compute_ns"], tuple)
@@ -61,7 +61,7 @@ def test_each_way_of_a_cut_in_each_way(format: str, window: str, tmp_path: Path)
 def test_each_way_of_a_real_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.sqlite"
     trace.symlink_to(next(iter(sorted(DUALPIPE.glob("*.sqlite")))))
-    assert check(trace, "pithtrain") >= 2
+    assert check(trace, "pithtrain", ways=WAYS[:2] + WAYS[-1:]) >= 2
 
 
 def crossing(_trace: TraceBuilder, processes: list[Process]) -> None:

@@ -90,13 +90,13 @@ judge() {
 }
 
 verdict() { # one word; without a report it is an error
-    "$python" "$here/outcome.py" verdict "$out/report.json" 2>/dev/null || printf 'error\n'
+    "$python" -IS "$here/outcome.py" verdict "$out/report.json" 2>/dev/null || printf 'error\n'
 }
 
 run() {
     local -a words=(--nsys-strict) files=() more=()
     local value code=0 why token notes='^::\(error\|warning\|notice\) '
-    if ! why=$("$python" "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
+    if ! why=$("$python" -IS "$here/outcome.py" check "${NSYS_FAIL_ON:-bad}" 2>&1); then
         broken "${why:-there is no Python: $python}"
         return
     fi
@@ -119,7 +119,7 @@ run() {
     [ -z "${NSYS_HISTORY:-}" ] || words+=("--nsys-history=$NSYS_HISTORY")
     mapfile -d '' -t more < <(lines "${NSYS_ARGS:-}")
     # Names of files, tests and kernels are anybody's: no line that pytest prints is a command, but for its annotations.
-    token=$("$python" -c 'import secrets; print(secrets.token_hex(16))')
+    token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     printf '::stop-commands::%s\n' "$token"
     # The repository's own addopts are for its own tests, whose plugins are not installed here.
     "$python" -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
@@ -136,7 +136,7 @@ apply() {
         fail "the gate did not run; the summary says why"
         exit 1
     fi
-    "$python" "$here/outcome.py" apply "${NSYS_FAIL_ON:-bad}" "$NSYS_EXIT_CODE" "$NSYS_JSON"
+    "$python" -IS "$here/outcome.py" apply "${NSYS_FAIL_ON:-bad}" "$NSYS_EXIT_CODE" "$NSYS_JSON"
 }
 
 case ${1:-} in

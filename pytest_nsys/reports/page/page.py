@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from functools import cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -33,7 +34,9 @@ def render(name: str, *, interactive: bool, **values: Any) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+@cache
 def template(name: str) -> Template:
+    """A template, compiled once in a process."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
