@@ -114,7 +114,8 @@ class RankCut:
 class RunCut:
     """The windows of some ranks of a run, with how they were picked. ``side`` names one of two runs, else empty.
 
-    ``named`` are patterns of ranges that are here wherever in the run they are.
+    ``named`` are patterns of ranges that are here wherever in the run they are. Not ``drawn``: it has what is measured,
+    and nothing that is there to be looked at alone.
     """
 
     run: Run
@@ -122,6 +123,7 @@ class RunCut:
     ranks: Sequence[RankCut]
     side: str = ""
     named: Sequence[str] = ()
+    drawn: bool = True
 
     @property
     def measured(self) -> str:
@@ -181,26 +183,31 @@ def cut(
     ranks: Collection[int] | None = None,
     side: str = "",
     named: Sequence[str] = (),
+    *,
+    drawn: bool = True,
 ) -> RunCut:
-    """The windows of all ranks, or of some, as each spec picks them; with all ranges ``named`` by a pattern.
+    """The windows of all ranks, or of some, as each spec picks them; with all ranges ``named`` by a pattern. Not
+    ``drawn``: of the calls only those that are measured.
 
     Raises NothingMeasured where one of the ranks has none, or an empty one.
     """
-    pieces = [piece for spec in specs for piece in _as_picked(run, spec, ranks)]
+    pieces = [piece for spec in specs for piece in _as_picked(run, spec, ranks, drawn=drawn)]
     each = grouped((piece.rank.number, piece) for piece in pieces)
     found = [_whole(run, specs, tuple(named), _together(own)) for _, own in sorted(each.items())]
-    return RunCut(run, specs, found, side, named)
+    return RunCut(run, specs, found, side, named, drawn)
 
 
-def _as_picked(run: Run, spec: WindowSpec, ranks: Collection[int] | None) -> Iterator[RankCut]:
+def _as_picked(run: Run, spec: WindowSpec, ranks: Collection[int] | None, *, drawn: bool) -> Iterator[RankCut]:
     """The ranks with the windows of one spec, and what is around these."""
     filled = list(run.measured(spec).filled(ranks).values())
     for number, trace in enumerate(run.traces):
         own = [windows for windows in filled if windows[0].rank.process.trace == number]
-        yield from _of_a_trace(run, trace, own) if own else ()
+        yield from _of_a_trace(run, trace, own, EVERY_CALL if drawn else SYNCHRONISING_CALLS) if own else ()
 
 
-def _of_a_trace(run: Run, trace: Trace, ranks: Sequence[Sequence[RankWindow]]) -> Iterator[RankCut]:
+def _of_a_trace(
+    run: Run, trace: Trace, ranks: Sequence[Sequence[RankWindow]], called_like: Sequence[str]
+) -> Iterator[RankCut]:
     """The ranks of one trace, whose tables are passed once for all of them."""
     spans: dict[int, Interval] = {}
     lanes: dict[Lane, Interval] = {}
@@ -212,7 +219,7 @@ def _of_a_trace(run: Run, trace: Trace, ranks: Sequence[Sequence[RankWindow]]) -
         lanes[lane] = spans[pid] = _hull([*_touched(windows, beside), *bounds, *spans.get(pid, ())])
         if (own := _transfers(windows)) is not None:
             transfers[lane] = own
-    calls, copies, around = _calls(trace, spans), trace.copies(lanes), trace.ranges_around(spans)
+    calls, copies, around = _calls(trace, spans, called_like), trace.copies(lanes), trace.ranges_around(spans)
     transfer_calls, waits = trace.launch_calls(transfers), trace.stream_waits()
     for windows, beside in zip(ranks, others, strict=True):
         rank = windows[0].rank
@@ -318,9 +325,11 @@ def _sm_clocks(windows: Sequence[RankWindow]) -> Series | None:
     return None if found is None else found.between(*_on_gpu(windows))
 
 
-def _calls(trace: Trace, spans: Mapping[int, Interval]) -> Mapping[int, Sequence[Api]] | None:
+def _calls(
+    trace: Trace, spans: Mapping[int, Interval], called_like: Sequence[str]
+) -> Mapping[int, Sequence[Api]] | None:
     """The calls of each process in its span, and those before it in which a thread still stood when it began."""
-    found = trace.api_calls(EVERY_CALL, spans)
+    found = trace.api_calls(called_like, spans)
     before = trace.api_calls(SYNCHRONISING_CALLS, {pid: (0, low - 1) for pid, (low, _) in spans.items()})
     if found is None or before is None:
         return found

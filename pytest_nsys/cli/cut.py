@@ -88,7 +88,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
             lacking = list(unheld(GateContext(captures, gate), GateContext(again, gate)))
         _write(output, target, content)
     size = format_value(len(content), Unit.BYTES)
-    click.echo(f"wrote {printable(output)} ({size}): {_held(found)}; open it in {VIEWER}")
+    click.echo(f"wrote {printable(output)} ({size}): {_held(found)}")
     click.echo(_judged(gate, gate_file, len(lacking)))
     notes = [*([Note(fitting.told)] if fitting is not None else []), *map(Note, found.clock_lines())]
     notes += [

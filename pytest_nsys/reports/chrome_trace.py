@@ -46,10 +46,10 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
     for number, (side, base_ns) in enumerate(zip(sides, bases, strict=True)):
         for one in side.ranks:
             pid, own_ns = pids[number, one.rank.number], base_ns + _ahead_ns(side, one)
-            numbered = [(next(tids), lane) for lane in lanes_of(one)]
+            numbered = [(next(tids), lane) for lane in lanes_of(one, drawn=side.drawn)]
             about.append(_about(side, one, pid, own_ns, numbered))
             events += _names(side, one, pid, len(about), numbered)
-            events += _events(numbered, pid, own_ns, arrows)
+            events += _events(numbered, pid, own_ns, arrows if side.drawn else None)
             events += _counters(one, pid, own_ns)
     first = sides[-1]
     convention = first.run.convention
@@ -185,8 +185,8 @@ def _names(side: RunCut, one: RankCut, pid: int, order: int, lanes: Sequence[tup
         yield name("thread_sort_index", tid, sort_index=place)
 
 
-def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: Iterator[int]) -> Iterator[str]:
-    """The events of one rank, lane by lane; an arrow's end follows what it is bound to."""
+def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: Iterator[int] | None) -> Iterator[str]:
+    """The events of one rank, lane by lane; an arrow's end follows what it is bound to. None: there are no arrows."""
 
     def event(ph: str, cat: str, name: str, tid: int, time_ns: int, **more: Json) -> dict[str, Json]:
         return {"ph": ph, "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": time_ns - base_ns, **more}
@@ -194,7 +194,7 @@ def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: I
     launched: dict[int, list[int]] = {}
     for _, lane in lanes:
         for span in lane.spans:
-            if span.category == KERNEL and (called := span.args.get("launch_ns")) is not None:
+            if arrows is not None and span.category == KERNEL and (called := span.args.get("launch_ns")) is not None:
                 launched.setdefault(called, []).append(next(arrows))
     waiting = {time_ns: iter(numbers) for time_ns, numbers in launched.items()}
     for tid, lane in lanes:
@@ -204,7 +204,7 @@ def _events(lanes: Sequence[tuple[int, Lane]], pid: int, base_ns: int, arrows: I
             if span.is_launch:
                 for number in launched.pop(span.start_ns, ()):
                     yield _timed(event("s", "ac2g", "ac2g", tid, span.start_ns, id=number))
-            elif span.category == KERNEL and "launch_ns" in span.args:
+            elif arrows is not None and span.category == KERNEL and "launch_ns" in span.args:
                 number = next(waiting[span.args["launch_ns"]])
                 yield _timed(event("f", "ac2g", "ac2g", tid, span.start_ns, id=number, bp="e"))
 

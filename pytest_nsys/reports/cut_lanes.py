@@ -79,16 +79,18 @@ def _has_room(ends: list[int], span: Slice, nested: bool) -> bool:
     return not ends or (nested and span.end_ns <= ends[-1])
 
 
-def lanes_of(one: RankCut) -> Iterator[Lane]:
-    """The lanes of a rank, from what a person looks for first to the threads of the CPU."""
+def lanes_of(one: RankCut, *, drawn: bool = True) -> Iterator[Lane]:
+    """The lanes of a rank, from what a person looks for first to the threads of the CPU. Not ``drawn``: without what
+    follows from the rest.
+    """
     shown: list[tuple[str, int | None, Iterable[Slice], bool]] = [
         ("window", None, _windows(one), True),
-        ("exposed communication", None, _once(_exposed(one)), False),
-        ("without compute", None, _once(_gaps(one)), False),
+        ("exposed communication", None, _once(_exposed(one)) if drawn else (), False),
+        ("without compute", None, _once(_gaps(one)) if drawn else (), False),
         *((name, None, spans, False) for name, spans in _streams(one)),
         ("copies and memsets", None, _transfers(one), False),
         ("copies (their starts)", None, _copies(one), True),
-        *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _calls(one)),
+        *((f"CUDA API, thread {thread}", thread, spans, True) for thread, spans in _calls(one, drawn=drawn)),
         *((f"thread {thread}", thread, spans, True) for thread, spans in _threads(one)),
     ]
     for name, thread, spans, nested in shown:
@@ -220,11 +222,11 @@ def _name(kernels: Kernels, i: int) -> str:
     return kernels.names[kernels.name[i]]
 
 
-def _calls(one: RankCut) -> Iterator[tuple[int, list[Slice]]]:
-    """The calls of each thread; those that launched kernels by their time."""
+def _calls(one: RankCut, *, drawn: bool) -> Iterator[tuple[int, list[Slice]]]:
+    """The calls of each thread; where it is ``drawn`` those that launched kernels, by their time."""
     shown = [Some(w.track.kernels, w.track.launch_calls, w.positions) for w in one.windows]
     waiting: dict[int, tuple[int, int, int]] = {}
-    for kernels, launch, positions in (*shown, *(some for view in one.views for some in view.others)):
+    for kernels, launch, positions in (*shown, *(some for view in one.views for some in view.others)) if drawn else ():
         for i in positions:
             waiting.setdefault(launch.start_ns[i], (kernels.correlation[i], launch.end_ns[i], launch.thread[i]))
     waiting.pop(NO_LAUNCH, None)

@@ -31,7 +31,7 @@ def gate_windows(gate: GateFile, run: Run) -> RunCut:
         raise lost or UsageMistake(f"{gate.path}: no assertion judges a trace, so that there is nothing to cut")
     stages = gate.workload.pipeline
     named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
-    return cut(run, list(held), named=named)
+    return cut(run, list(held), named=named, drawn=False)
 
 
 class Unheld(NamedTuple):

@@ -283,3 +283,25 @@ def test_a_gate_file_of_auto_is_read_under_what_is_found(project: Project, monke
     (project.root / "baselines" / path).unlink()
     project.refresh("--nsys-trace=windows.json.gz")
     assert [*project.baselines()] == [path]  # the key is the same
+
+
+def test_what_is_only_drawn_is_left_out_and_can_be_drawn_from_it(project: Project) -> None:
+    project.trace()
+    gate, small = project.gate("- exposed_ns <= 300us"), project.root / "windows.json.gz"
+    run("cut", project.root / "run.sqlite", "--gate", gate, "-o", small, code=0)
+    drawn = {}
+    for trace in (project.root / "run.sqlite", small):
+        look = project.root / "look" / f"{trace.stem}.json"
+        look.parent.mkdir(exist_ok=True)
+        run("cut", trace, "-o", look, code=0)
+        drawn[trace] = spans(look)
+    assert not spans(small)
+    assert not [event for event in chrome(small).events if event["ph"] in "sf"]  # arrows
+    assert len(spans(look)) > 10
+    assert len(set(map(str, drawn.values()))) == 1
+
+
+def spans(path: Path) -> list[tuple[object, ...]]:
+    """Exposed communication and the times without compute, as they are drawn."""
+    found = chrome(path)
+    return [(e["pid"], e["ts"], e["dur"], e["name"]) for what in ("exposed", "gap") for e in found.spans(what)]
