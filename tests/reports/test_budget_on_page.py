@@ -69,7 +69,7 @@ def test_a_bar_and_a_legend_with_values_stand_above_the_timeline(project: Projec
         "it is a bound and no forecast",
     ):
         assert words in found.text, words
-    assert {"+5.26%", ">= 0.3 ms", "<= 0.3 ms"} <= {*found.texts["td"]}
+    assert {"+5.26%", ">= 0.3\u00a0ms", "<= 0.3\u00a0ms"} <= {*found.texts["td"]}
     (bar,) = found.by_class("budget-bar")
     assert (bar["aria-label"] or "").startswith(
         "Budget of rank 0: compute 8.95\u00a0ms (89.5%), launch-starved 0.5\u00a0ms"

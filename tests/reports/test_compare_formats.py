@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from pytest_nsys.reports.comparison import json_report as comparison_json
+from pytest_nsys.reports.page.page import NO_BREAK
 from pytest_nsys.samples.builder import Process, TraceBuilder
 from tests.support.commands import run
 from tests.support.gates import Project
@@ -51,6 +52,7 @@ def test_every_format_tells_of_the_worst_row_and_of_both_sides_in_the_same_bytes
     assert "alert" in said
     assert not {"\x1b", "\x07"} & set(said)
     values = ("200000", "700000") if format == "json" else ("200 us", "700 us")
+    said = said.replace(NO_BREAK, " ")
     for word in ("base.sqlite", "head.sqlite", "exposed_ns", "NVIDIA H100", "appeared", *values):
         assert word in said, word
 

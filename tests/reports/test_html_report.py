@@ -20,7 +20,7 @@ from pytest_nsys.analysis.timeline import timeline_of
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.intervals import Intervals
-from pytest_nsys.reports.page.page import embedded
+from pytest_nsys.reports.page.page import embedded, unparted
 from pytest_nsys.reports.page.pictures import Picture
 from pytest_nsys.reports.page.timeline_view import Mark, marks_of, timeline_views
 from pytest_nsys.samples.builder import Process, TraceBuilder
@@ -135,7 +135,9 @@ def test_a_green_session_has_the_rank_that_is_nearest_to_failing(project: Projec
     project.trace(exposed_us={(1, "stage4_f"): 700})
     found = page(project, code=0)
     assert [text.partition(" (")[0] for text in found.texts["h3"]] == ["rank 1"]
-    assert found.texts["h1"] == ["1 assertion passed; least headroom 20 pp: overlap 30%, limit 10%, rank 1 stage4_f"]
+    assert found.texts["h1"] == [
+        "1 assertion passed; least headroom 20\u00a0pp: overlap 30%, limit 10%, rank 1 stage4_f"
+    ]
 
 
 def test_lanes_and_exposed_parts_are_those_of_the_trace(project: Project) -> None:
@@ -247,7 +249,9 @@ def test_causes_and_numbers_are_those_of_the_json_report(project: Project) -> No
     (assertion,) = report["gate_files"][0]["assertions"]
     parts = [part["text"] for cause in assertion["causes"] for part in cause["parts"]]
     assert parts
-    assert {*parts, *(row["value"]["text"] for row in assertion["rows"])} <= {*found.texts["td"]}
+    assert {*map(unparted, parts), *(unparted(row["value"]["text"]) for row in assertion["rows"])} <= {
+        *found.texts["td"]
+    }
 
 
 # The steady windows, and the past

@@ -15,13 +15,11 @@ from pytest_nsys.core.units import TIME
 from pytest_nsys.reports import budget_report
 from pytest_nsys.reports.budget_report import BudgetReport, held_up
 from pytest_nsys.reports.page.drawing import LEAST_LABELLED, Drawn, percent
+from pytest_nsys.reports.page.page import NO_BREAK, unparted
 from pytest_nsys.reports.tables import Format, table_of
 
 Sides = Sequence[tuple[str, Timeline]]
 """The windows of a picture with their names, which is empty where there is one."""
-
-NO_BREAK = "\u00a0"
-"""Between a number and its unit, which no line parts."""
 
 
 def budget_view(sides: Sides, title: str) -> Drawn | None:
@@ -36,7 +34,7 @@ def budget_view(sides: Sides, title: str) -> Drawn | None:
         "title": title,
         "bars": [_bar(name, facts, longest, scale, title) for name, facts in known],
         "legend": list(_legend(known, scale)),
-        "producers": [line.replace(f" {scale.unit} ", f"{NO_BREAK}{scale.unit} ") for line in held_up(head, scale)],
+        "producers": held_up(head, scale),
         "notes": [budget_report.CEILING, *about_edges(facts for _, facts in known)],
         "tables": [_table(name, facts) for name, facts in known],
     }
@@ -48,7 +46,7 @@ def css(part: Part) -> str:
 
 
 def _time(ns: int, scale: Scale) -> str:
-    return format_value(ns, scale=scale).replace(" ", NO_BREAK)
+    return unparted(format_value(ns, scale=scale))
 
 
 def _bar(name: str, facts: BudgetFacts, longest: int, scale: Scale, title: str) -> Drawn:

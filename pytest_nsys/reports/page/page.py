@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_nsys.core.units import BYTES, NANOSECONDS
 from pytest_nsys.reports.tables import without_halves
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def template(name: str) -> Template:
         loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
     )
     environment.filters["data"] = lambda value: Markup(embedded(value))
-    environment.filters["breakable"] = lambda value: Markup("<wbr>").join(broken(str(value)))
+    environment.filters["breakable"] = lambda value: Markup("<wbr>").join(broken(unparted(str(value))))
     return environment.get_template(name)
 
 
@@ -75,6 +76,17 @@ def broken(text: str) -> list[str]:
         parts[-1] += first
         parts += rest
     return parts
+
+
+NO_BREAK = "\u00a0"
+"""Between what no line parts."""
+
+_PARTED = re.compile(rf"(?<=\d) (?=(?:{'|'.join((*NANOSECONDS, *BYTES, 'pp'))})\b|→)|(?<=→) (?=\d)")
+
+
+def unparted(text: str) -> str:
+    """The text in which no line parts a number from its unit, or from the number that it became."""
+    return _PARTED.sub(NO_BREAK, text)
 
 
 def _text(name: str) -> str:
