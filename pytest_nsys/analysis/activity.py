@@ -10,6 +10,7 @@ from fractions import Fraction
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.conventions import COMPUTE
+from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Row, stream_labels
@@ -101,8 +102,9 @@ def syncs(window: RankWindow) -> Iterator[Row]:
 
     No row where the trace has no record of any call: 0 would be green on nothing.
     """
-    if (calls := _synchronising(window)) is not None:
-        yield Row((window.rank.number,), calls.total())
+    if (calls := _synchronising(window)) is None:
+        raise NoRows(f"the trace has no record of calls: {window.track.around.facts.to_see_calls}")
+    yield Row((window.rank.number,), calls.total())
 
 
 def sync_calls(window: RankWindow) -> Iterator[Row]:

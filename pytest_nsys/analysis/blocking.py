@@ -104,7 +104,8 @@ class Budget:
         waiting = take(gaps.waiting, self._followed)
         self.gaps_without_launch = total(equal(take(ran.issued_ns, waiting), NO_LAUNCH))
         if self.gaps_without_launch == len(waiting) > 0:
-            raise NoRows("no kernel that ends a gap has a launch row: when the host issued it is unknown")
+            what = "no kernel that ends a gap has a launch row, so when the host issued it is unknown"
+            raise NoRows(f"{what}: {window.track.around.facts.to_see_calls}")
         self.graph_gaps = total(take(ran.graph_node, waiting))
         self.waits, self.waits_joined = self._waiting.waits, self._waiting.joined
         self.waits_recorded = self._waiting.recorded

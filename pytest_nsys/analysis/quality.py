@@ -207,7 +207,7 @@ def _unlaunched(subject: Subject) -> Said | None:
         why = "their stage could only be looked up at their GPU start, which runs behind"
     else:
         return None
-    return _share(without, whole, "kernels have no launch row", why, "trace the CUDA API on all ranks")
+    return _share(without, whole, "kernels have no launch row", why, subject.run.facts[0].to_see_calls)
 
 
 def launchless(group: WindowGroup) -> tuple[int, int]:

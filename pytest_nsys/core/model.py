@@ -281,9 +281,9 @@ class TraceFacts(NamedTuple):
     ``gpus`` maps (pid, device) to the model; ``models`` are all models of the machine, for versions that do not
     say which process used which. ``whole_graphs`` counts CUDA graph replays traced without their kernels.
     ``diagnostics`` are the profiler's own warnings and errors. ``session_ns`` is how long it ran, from time 0 on.
-    ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``: how to capture the missing.
-    ``to_see_sizes``, ``to_see_memory``, ``to_see_clocks``: how to capture the sizes of collectives, what is allocated,
-    the clock of the SMs. ``started_ns``: when it began, in ns since 1970 (UTC).
+    ``notes`` is what its reader found worth telling. ``to_see_kernels``, ``to_see_ranges``, ``to_see_calls``,
+    ``to_see_sizes`` (of collectives), ``to_see_memory``, ``to_see_clocks`` (of the SMs): how to capture the missing.
+    ``started_ns``: when it began, in ns since 1970 (UTC).
     ``zeros_ns`` maps a machine (see ``Clock``) to the moment from which its times count, in ns since 1970; None stands
     for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out. ``ties`` are of its machines
     where the file knows more of them than its collectives say.
@@ -301,6 +301,7 @@ class TraceFacts(NamedTuple):
     notes: Sequence[str] = ()
     to_see_kernels: str = "capture with --trace=cuda,nvtx on a step that uses the GPU"
     to_see_ranges: str = "capture with --trace=cuda,nvtx and mark the step with NVTX"
+    to_see_calls: str = "trace the CUDA API on all ranks"
     to_see_sizes: str = "this format has no record of the sizes of collectives"
     to_see_memory: str = "this format has no record of memory"
     to_see_clocks: str = "this format has no record of clocks"

@@ -106,7 +106,11 @@ def by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
 def traces_in(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """The traces directly in a folder: files of the suffixes, and JSON and databases that a profiler wrote."""
     files = sorted((path for path in folder.iterdir() if path.is_file()), key=by_number)
-    found = [path for path in files if path.suffix in suffixes or _is_json_trace(path) or _is_rocpd(path)]
+    found = [
+        path
+        for path in files
+        if path.suffix in suffixes or _is_json_trace(path) or (path.suffix == ROCPD and _is_rocpd(path))
+    ]
     return [path for path in found if path.name not in PERFETTO] or found
 
 
@@ -214,8 +218,6 @@ def _has_rocpd(file: SqliteFile) -> bool:
 
 def _is_rocpd(path: Path) -> bool:
     """Whether rocprofv3 wrote the file; one that is called as if and cannot be read fails where it is opened."""
-    if path.suffix != ROCPD:
-        return False
     try:
         with closing(SqliteFile(path)) as file:
             return _has_rocpd(file)
@@ -359,10 +361,8 @@ def format_of(path: Path) -> str:
 
         found = writer_of(path)
         return next((name for name, writer in WRITERS.items() if writer is found), "JSON")
-    if reader is _sqlite:
-        with closing(SqliteFile(path)) as file:
-            if _has_rocpd(file):
-                return "database of rocprofv3"
+    if reader is _sqlite and _is_rocpd(path):
+        return "database of rocprofv3"
     kind = "report" if reader is _report else "Parquet export" if reader is _parquet else "SQLite export"
     return f"{kind} of nsys"
 

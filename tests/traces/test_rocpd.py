@@ -336,6 +336,19 @@ def test_an_empty_trace_says_what_to_capture(tmp_path: Path) -> None:
     assert "mark the step with ROCTx" in said
 
 
+def test_without_calls_it_says_how_to_have_them(tmp_path: Path) -> None:
+    trace = RocpdBuilder()
+    for k in range(6):
+        trace.range(f"step {k}", 10_000 * k, 10_000 * k + 9_000)
+        for start in (1_000, 5_000):
+            trace.kernel("gemm", 10_000 * k + start, 10_000 * k + start + 2_000, launch=False)
+    path = trace.write(tmp_path / "a.db")
+    hint = "capture with rocprofv3 --hip-trace on all ranks"
+    for metric in ("syncs", "launch_starved_ns"):
+        assert hint in run("rows", metric, "--trace", path, "--convention=generic", "--anchor=step %", code=3).stderr
+    assert hint in " ".join(run("doctor", path).output.split())
+
+
 def test_the_environment_is_never_told(tmp_path: Path) -> None:
     trace = step(host="a-host-name", environment={"RANK": "0", "WORLD_SIZE": "1", "TOKEN": "a-secret"})
     path = trace.write(tmp_path / "a.db")

@@ -87,6 +87,7 @@ class Rocpd:
             notes=[f"{self.path}: {why}: pip install -U 'pytest-nsys[fast]'"] if (why := slower()) else (),
             to_see_kernels=TO_SEE_KERNELS,
             to_see_ranges=TO_SEE_RANGES,
+            to_see_calls="capture with rocprofv3 --hip-trace on all ranks",
             to_see_sizes=TO_SEE_SIZES,
             to_see_memory=TO_SEE_MEMORY,
             to_see_clocks="rocprofv3 does not sample clocks",
