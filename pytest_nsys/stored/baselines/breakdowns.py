@@ -136,9 +136,7 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
         {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
         walls,
-        {Part(part): {names[n]: int(ns) for n, ns in own} for part, own in told["budget"]}
-        if "budget" in told
-        else None,
+        _budget(told["budget"], names) if "budget" in told else None,
     )
 
 
