@@ -29,6 +29,9 @@ from pytest_nsys.verdicts.comparison import Comparison
 STEP_TIMES = frozenset({"window_ns", "period_ns", "iteration_ns"})
 """Metrics that are the length of a step."""
 
+USUAL = "p50"
+"""The quantile of periods that is the length of a step; another one is named."""
+
 ONE_OF_MANY = frozenset({"max", "median", "mean", "min"})
 """Aggregates of lengths of a step that are the length of one."""
 
@@ -63,6 +66,7 @@ def of_session(digest: Digest) -> str:
         said += [digest.ending] if digest.ending else []
         said += _good(digest.records)
         said += [not_run_words(digest.not_run)] if digest.not_run else []
+        said += [digest.omission] if digest.records and digest.left_out else []
     return _sentence(said or [digest.headline])
 
 
@@ -200,6 +204,8 @@ def _changed(record: Plain, on: str = "", but: Sequence[int] = ()) -> str:
         return f"{record['subject']} {record['reason']}"
     unit = record["unit"]
     if _is_step_time(record):
+        quantile = row["labels"].get("quantile", USUAL)
+        on = f", {quantile}{on}" if quantile != USUAL else on
         same = f"{_noun(record)}{on} {_both(baseline, value, unit)}"
         return _length_words(record, baseline, value, on) or same
     moved = change_words(value, baseline, unit)

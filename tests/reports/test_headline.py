@@ -8,7 +8,7 @@ import pytest
 
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.reports.headline import cause_words, of_session
-from pytest_nsys.reports.session.digest import NotRunFile
+from pytest_nsys.reports.session.digest import By, LeftOut, NotRunFile
 from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.page import Page
@@ -221,6 +221,16 @@ def test_a_session_that_did_not_end_well_is_no_success() -> None:
     assert of_session(digest(green(), exit_status=1)).startswith(
         "pytest ended with exit status 1 (something failed); 1 assertion"
     )
+
+
+def test_what_is_left_out_is_no_part_of_all() -> None:
+    left = LeftOut("perf/gate.nsys.yaml", "b", By.ARGUMENTS, "deselected")
+    assert of_session(digest(green(), left_out=(left,))).endswith("; left out: 1 assertion")
+
+
+def test_another_quantile_than_the_median_is_named() -> None:
+    late = red(subject="period_ns", judged=[row(24 * MS, 20 * MS, 21 * MS, labels={"rank": 0, "quantile": "p90"})])
+    assert of_session(digest(late)) == "Step 20% slower, p90 on rank 0 (20 → 24 ms)"
 
 
 def test_nothing_judged_is_said() -> None:

@@ -158,12 +158,16 @@ class Digest:
             said.append("no assertion of a gate file was judged")
         if self.not_run:
             said.append(not_run_words(self.not_run))
-        if self.left_out:
-            whole = sum(not one.name for one in self.left_out)
-            numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
-            said.append(f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}")
+        said += [self.omission] if self.left_out else []
         said += [self.ending] if self.ending else []
         return "; ".join(said) or "baselines were refreshed, and nothing was judged"
+
+    @property
+    def omission(self) -> str:
+        """How much was found and got no verdict."""
+        whole = sum(not one.name for one in self.left_out)
+        numbers = {"assertion": len(self.left_out) - whole, "whole gate file": whole}
+        return f"left out: {', '.join(counted(n, noun) for noun, n in numbers.items() if n)}"
 
     @property
     def ending(self) -> str:
