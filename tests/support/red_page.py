@@ -40,8 +40,8 @@ def picture(page: Path) -> bytes:
         browser.open(page, WIDTH)
         rules = f"{', '.join(LEFT_OUT)} {{ display: none !important }}"
         browser.run(f"document.styleSheets[0].insertRule({rules!r})")
-        end = browser.run("document.querySelector('details.assertion').getBoundingClientRect().bottom + scrollY")
-        return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(end) + 24})
+        end = browser.run("document.querySelectorAll('details.assertion')[1].getBoundingClientRect().bottom + scrollY")
+        return browser.picture({"x": 0, "y": 0, "width": WIDTH, "height": round(end) + 1})
 
 
 if __name__ == "__main__":
