@@ -296,7 +296,7 @@ def test_a_balance_has_a_ceiling_without_unit() -> None:
         ),
         (
             f"assertion: gate, until: x, {ENTRY}",
-            ["4:21: unknown key 'until': a waiver has assertion, where, ceiling, expires, reason, link"],
+            ["4:21: unknown key 'until': a waiver has assertion, matrix, where, ceiling, expires, reason, link"],
         ),
         (
             "assertion: gate, ceiling: 3, expires: 2026-12-31, reason: x",
