@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -38,6 +39,7 @@ from pytest_nsys.reports.doctor_report import (
     problems_of,
 )
 from pytest_nsys.tools.nsys_command import find_nsys
+from pytest_nsys.traces.measurements import find_measurements, read_measurements
 from pytest_nsys.traces.opening import format_of
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def doctor(
     Shows their format and version, ranks, convention, anchor, crossed quality bounds, and for the metrics of each
     command whether they have rows or which capture option is missing.
 
-    Exit codes: 0 nothing is missing; 1 no plugin, no anchor or a crossed bound; 2 a mistake or an unreadable trace;
+    Exit codes: 0 no problem; 1 no plugin, no anchor or a crossed bound; 2 a mistake or an unreadable trace;
     3 no kernels.
     """
     surroundings, run, code, unreadable = look_around(), None, Exit.GOOD, []
@@ -83,11 +85,20 @@ def doctor(
                 run = _looked_at(captures, spec, asked)
         except NsysError as error:
             code = Exit.NO_DATA if isinstance(error, NothingMeasured) else Exit.MISTAKE
-            unreadable = str(error).splitlines()
+            unreadable = [*_measurements(traces)] or str(error).splitlines()
     problems = problems_of(surroundings, run, unreadable)
     found = Diagnosis(1, not problems, problems, surroundings, run)
     click.echo(as_json_report(found) if format == "json" else as_text(found), nl=False)
     context.exit(code or (Exit.WORSE if problems else Exit.GOOD))
+
+
+def _measurements(values: Sequence[str]) -> Iterator[str]:
+    """What among the traces are measurements, each with the option that takes it."""
+    for value in values:
+        with contextlib.suppress(NsysError):
+            for path in find_measurements(value, Path()):
+                read_measurements(path)
+                yield f"{path}: holds measurements, no trace: give it as --nsys-measurements={value}"
 
 
 def _looked_at(captures: Captures, spec: WindowSpec, asked: MeasureOptions) -> Run:

@@ -6,7 +6,6 @@ Commands are found by name and imported when they are called, so that one does n
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 import traceback
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from pytest_nsys.core.errors import GOES_ON, GateFileError, NothingMeasured, NsysError, did_you_mean
+from pytest_nsys.core.plain_text import print_plainly
 from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import printable
 
@@ -137,8 +137,7 @@ class LazyGroup(ListingGroup):
 def errors_as_exit_codes() -> Iterator[None]:
     """Every expected error ends the program with one line each and no traceback."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
+        print_plainly(stream)  # a name that the terminal's encoding lacks is no reason to fail
     try:
         yield
     except GateFileError as error:

@@ -23,7 +23,7 @@ from pytest_nsys.analysis.candidates import Candidate
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.collectives import on_record
-from pytest_nsys.analysis.fitting import LABELLED, Ask, Choice, candidate_words, choose, convention_words
+from pytest_nsys.analysis.fitting import GENERIC, LABELLED, Ask, Choice, candidate_words, choose, convention_words
 from pytest_nsys.analysis.parallel import OpenOnce
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.cli.asking import folder_option, stores
@@ -36,22 +36,21 @@ from pytest_nsys.core.words import counted, printable
 from pytest_nsys.drafting.choice import with_bounds, with_libraries, with_stages
 from pytest_nsys.drafting.margins import Figures, written_ns
 from pytest_nsys.drafting.sentences import draft_sentences, file_smallest_ns, file_tolerance
-from pytest_nsys.gates import gate_file
 from pytest_nsys.gates.assertion import GateFile, spec_for
 from pytest_nsys.gates.convention_keys import check_named, convention_of
 from pytest_nsys.gates.gate_file import loads_gate_file
+from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.gates.selection import absences, excuse
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.reports.session.gate_text import SCHEMA_NAME, Draft, gate_text
 from pytest_nsys.stored.baselines.store import BaselineStore, store_of
 from pytest_nsys.tools.whole_file import write_whole
+from pytest_nsys.traces.opening import usual_convention
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.references import StoredBaseline
 from pytest_nsys.verdicts.refresh import Refresh, Written
 from pytest_nsys.verdicts.refresh_modes import Mode
 
-SCHEMA = Path(gate_file.__file__).with_name("gate_file.schema.json")
-SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
 SHOWN_LEFT = 3
 GATES = f"gates{GATE_SUFFIX}"
 
@@ -233,7 +232,9 @@ class Trial:
         """How windows are found, by the first capture. Raises NothingMeasured."""
         check_named(self.traces)
         self._check_captures()
-        choice = choose(self._run(LABELLED), self._run, given, ask)
+        run = self._run(LABELLED)
+        usual = usual_convention(run.traces[0].path)
+        choice = choose(run, self._run, given, ask, GENERIC if usual is None else usual.convention)
         choice = with_libraries(choice, self._run(choice.convention))
         if given is None:
             choice = with_stages(choice, self._run)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +19,7 @@ from pytest_nsys.core.file_names import SUFFIXES, gate_files_below
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
 
@@ -112,6 +116,21 @@ def _upgraded(one: Collected, gate: GateFile, path: Path) -> Linted:
     return Linted(path, len(gate.assertions), (), tuple(found), sum(len(baselines) for _, baselines in stored))
 
 
+_NAMED_SCHEMA = re.compile(r"^#.*\$schema[=:]\s*(?P<path>\S+)", re.MULTILINE)
+
+
+def _stale_schema(path: Path) -> str:
+    """That the copy of the schema, which the gate file names for editors, is of another version; else empty."""
+    with contextlib.suppress(OSError, UnicodeError, ValueError):
+        found = _NAMED_SCHEMA.search(path.read_text(encoding="utf-8"))
+        copy = path.parent / found["path"] if found is not None else None
+        own = copy.read_bytes() if copy is not None and copy.is_file() else b""
+        if copy is not None and SCHEMA_TITLE in own and own != SCHEMA.read_bytes():
+            command = shlex.join(["cp", str(SCHEMA), str(shown(copy))])
+            return f"{path}: its copy of the schema is of another version: {command}"
+    return ""
+
+
 def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:
     lines = []
     for each in linted:
@@ -122,6 +141,7 @@ def _lines(linted: Sequence[Linted], missed: Sequence[Path]) -> list[str]:
             of = {None: "", 0: "; no baseline is stored, so a run alone tells what else changes"}
             told = of.get(each.baselines, "; nothing changes, as far as its baselines tell")
             lines.append(f"{each.path}: good, {counted(each.assertions, 'assertion')}{told}")
+    lines += [f"warning: {stale}" for each in linted if (stale := _stale_schema(each.path))]
     lines += [f"warning: {path}: pytest does not collect it, so nothing is judged by it" for path in missed]
     return lines
 

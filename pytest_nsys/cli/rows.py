@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
 from pytest_nsys.cli.options import (
@@ -26,6 +27,7 @@ from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.selection import absences
 from pytest_nsys.library import MetricRow, metric_of
 from pytest_nsys.reports.tables import Column, Row, json_value, measure, number
+from pytest_nsys.traces.measurements import measurements_of, read_measurements
 
 
 @click.command()
@@ -52,6 +54,7 @@ def rows(
     one run. "measured NAME" comes from --measurements, with or without traces.
     """
     names = [word for word in words if word in METRICS or not _is_path(word)]
+    _check_measured(names, measurements)
     metrics = [metric_of(name) for name in dict.fromkeys(names)]
     traces = (*(word for word in words if word not in names), *named)
     alone = bool(measurements) and all(metric.outside for metric in metrics)
@@ -74,6 +77,16 @@ def rows(
         columns, cells = _columns(metrics, found)
         json_rows = [{**row.labels, row.metric: json_value(measure(row.value, row.unit))} for row in found]
         print_answer(asked.format, columns, cells, about, notes, json_rows=json_rows)
+
+
+def _check_measured(names: Iterable[str], files: Sequence[str]) -> None:
+    """Raises UsageMistake for the name of a measurement that lacks the word before it."""
+    unknown = [name for name in names if metric_called(name) is None]
+    if not unknown or not files:
+        return
+    there = {each.metric for own in measurements_of(files, Path()) for file in own for each in read_measurements(file)}
+    if name := next((name for name in unknown if name in there), None):
+        raise UsageMistake(f"'{name}' is a measurement: write {shlex.quote(f'{MEASURED} {name}')}")
 
 
 def _is_path(word: str) -> bool:

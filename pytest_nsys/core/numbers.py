@@ -89,6 +89,15 @@ def format_apart(
     return f"{a}{exactly}", f"{b}{exactly}"
 
 
+def format_range(low: Value, high: Value, unit: str, scale: Scale | None = None) -> str:
+    """Two bounds in one unit, which stands once: ``9–11 ms``."""
+    scale = scale or scale_of([low, high], unit)
+    texts = [format_value(value, unit, scale=scale) for value in (low, high)]
+    if low < 0:
+        return f"{texts[0]} to {texts[1]}"
+    return f"{texts[0].removesuffix(scale.unit).rstrip()}–{texts[1]}"
+
+
 def format_signed(value: Value, unit: str = TIME, scale: Scale | None = None) -> str:
     """A difference: ``+2.78 ms``, ``−740 us``; of ratios in percentage points."""
     return ("+" if value > 0 else "") + distance_words(value, unit, scale)

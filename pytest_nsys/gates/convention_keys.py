@@ -16,11 +16,14 @@ from pytest_nsys.core.errors import ArgumentMistake, UsageMistake, hint
 from pytest_nsys.core.file_names import Address
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.keys import KEYS
-from pytest_nsys.gates.kinds import Entry, read_name
+from pytest_nsys.gates.kinds import Entry, known
 from pytest_nsys.gates.yaml_nodes import Reader, compose_file
 
 AUTO = "auto"
 """What is written for a convention that is found in the trace, as it is where nothing is written."""
+
+
+_read_named = known({AUTO: None, **BUILT_IN}, "convention")
 
 
 def read_convention(reader: Reader, node: Node | None) -> Convention | None:
@@ -32,7 +35,7 @@ def read_convention(reader: Reader, node: Node | None) -> Convention | None:
     if node is None or (isinstance(node, ScalarNode) and node.value.strip() == AUTO):
         return None
     if isinstance(node, ScalarNode):
-        named: Convention | None = read_name(reader, node, "convention")
+        named: Convention | None = _read_named(reader, node, "convention")
         return named
     entry = Entry(reader, node, "convention")
     given = entry.values()

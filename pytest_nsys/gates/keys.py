@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 SOURCE = Path(__file__).with_name("gate_file.keys.ini")
+SCHEMA = SOURCE.with_name("gate_file.schema.json")
+SCHEMA_TITLE = b'"title": "pytest-nsys gate file"'
+"""What is in every version of the schema."""
 
 _ROW = re.compile(
     r"^\[(?P<section>\w+)\]$|^(?P<key>\w+) = (?P<kind>\w+)(?P<needed>, needed)?: (?P<help>.+(?:\n    .+)*)$",

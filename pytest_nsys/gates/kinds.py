@@ -149,7 +149,7 @@ def _choice(choices: type[enum.StrEnum]) -> Read:
     return _one({str(choice): choice for choice in choices}.get, " or ".join(choices), choices)
 
 
-def _known(choices: Mapping[str, Any], noun: str) -> Read:
+def known(choices: Mapping[str, Any], noun: str) -> Read:
     """What stands under a name."""
 
     def parse(name: str) -> Any:
@@ -334,7 +334,7 @@ def _copies(reader: Reader, node: Node, key: str) -> tuple[CopyKind, ...]:
 def read_families(reader: Reader, node: Node, key: str = "families") -> Families | None:
     """A built-in table by its name, or the families that are spelt out, in their order."""
     if isinstance(node, ScalarNode):
-        table: Families | None = _known(TABLES, "families")(reader, node, key)
+        table: Families | None = known(TABLES, "families")(reader, node, key)
         return table
     found = []
     for word, value in reader.entries(node, key):
@@ -380,7 +380,7 @@ def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | Non
     return found if good and found else None
 
 
-read_name = _known(BUILT_IN, "convention")
+read_name = known(BUILT_IN, "convention")
 """The built-in convention of a name."""
 
 _REACTIONS = {"pass": Severity.WARN, "fail": Severity.FAIL}

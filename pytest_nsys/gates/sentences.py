@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from pytest_nsys.analysis.budget_facts import BLOCKED
 from pytest_nsys.analysis.collectives import spelt
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
@@ -296,7 +297,8 @@ def _read_prefix(subject: Subject, words: list[_Word], axes: Collection[str]) ->
     while i < len(words):
         word = words[i]
         following = words[i + 1] if i + 1 < len(words) else None
-        if word.text in every or (following is not None and following.text.isdigit()):
+        is_label = _last(words, i) and word.text in BLOCKED and "producer" in subject.metric.dimensions
+        if not is_label and (word.text in every or (following is not None and following.text.isdigit())):
             _select_named(subject, word, following, axes)
             i += 2
         elif _is_aggregate(word, subject.metric, last=_last(words, i)):

@@ -45,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, refuse what cannot be meant before anything runs, and start what is asked for."""
     config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml) on an Nsight Systems trace")
     _refuse_stray_traces(config)
+    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+        from pytest_nsys.core.plain_text import print_plainly
+
+        print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():
         found = check(config)
         for module in dict.fromkeys(setting.module for setting in found if setting.module):

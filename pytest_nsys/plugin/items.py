@@ -137,7 +137,10 @@ class GateItem(JudgedItem):
     def _error(self, error: NsysError) -> NoReturn:
         self._keep(error_record(self.assertion, str(error)))
         self.nothing_measured = isinstance(error, NothingMeasured)
-        told = session_of(self.config).told(str(error))
+        session = session_of(self.config)
+        told = session.told(str(error))
+        if (first := session.first_in_error(self.gate, told, self.name)) != self.name:
+            told = f"as in '{first}' above"
         text = f"error: {told}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
         raise pytest.fail.Exception(text, pytrace=False) from None  # the line says it all; no chain of exceptions
 

@@ -91,7 +91,7 @@ def as_text(found: Diagnosis) -> str:
     if found.run is not None:
         lines += ["", *_run(found.run)]
     lines += [""]
-    lines += [f"missing: {problem}" for problem in found.problems] or ["nothing is missing"]
+    lines += [f"missing: {problem}" for problem in found.problems] or ["no problem found"]
     return "\n".join(printable(line, 2000) for line in lines) + "\n"
 
 
@@ -116,6 +116,7 @@ def _surroundings(found: Surroundings) -> Iterator[str]:
 def _run(found: Run) -> Iterator[str]:
     for file in found.files[:SHOWN]:
         version = f" {file.profiler}" if file.profiler else ""
+        version = f", schema{version}" if version.strip().isdigit() else version  # torch.profiler tells no other
         yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {file.format}{version}")
     if len(found.files) > SHOWN:
         yield from _line("", f"… and {len(found.files) - SHOWN} more files")

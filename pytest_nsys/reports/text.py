@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from pytest_nsys.analysis.windows import UsedWindow
-from pytest_nsys.core.exact import distance
+from pytest_nsys.core.exact import distance, exact
 from pytest_nsys.core.numbers import (
     MINUS,
     Scale,
     change_words,
     distance_words,
     format_apart,
+    format_range,
     format_together,
     format_value,
+    scale_of,
 )
-from pytest_nsys.core.units import BARE, format_tolerance
+from pytest_nsys.core.units import BARE, HASH, format_tolerance
 from pytest_nsys.core.words import place_words, printable
 from pytest_nsys.gates.added_rules import HALFWAY
 from pytest_nsys.gates.assertion import Assertion, Comparator, Constant
@@ -89,12 +92,23 @@ def limit_words(assertion: Assertion, limit: str) -> str:
     return f"{comparator} {limit}" if comparator is not None else f"within {limit}"
 
 
+def limit_of(row: JudgedRow, unit: str, scale: Scale | None = None, *, two_sided: bool) -> str:
+    """The limit of a row; of one that is held on both sides both bounds, ``9–11 ms``, unless the value reads as one."""
+    value, limit = apart(row, unit, scale)
+    if not two_sided or row.baseline is None or row.sees is None or unit == HASH:
+        return limit
+    low, high = (exact(Fraction(row.baseline) + way * row.sees) for way in (-1, 1))
+    scale = scale or scale_of([low, high], unit)
+    reads_as_one = value in (format_value(end, unit, scale=scale) for end in (low, high))
+    return limit if reads_as_one else format_range(low, high, unit, scale)
+
+
 def limit_cell(assertion: Assertion, unit: str, row: JudgedRow) -> str:
     """All that a row is held to: its limit with the comparator, where that comes from, the rule of a pipeline."""
     if row.limit is None:
         return ""
     source = limit_source(assertion, unit, row)
-    words = limit_words(assertion, apart(row, unit)[1])
+    words = limit_words(assertion, limit_of(row, unit, two_sided=assertion.require.comparator is None))
     return (f"{words} ({source})" if source else words) + rule_words(row)
 
 

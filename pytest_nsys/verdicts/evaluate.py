@@ -92,6 +92,15 @@ class GateContext:
         )
 
     @cached_property
+    def unchecked(self) -> tuple[Note, ...]:
+        """That nobody can tell whether the measurements are of the commit that is judged."""
+        said = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
+        if not said or self.folder is None or heads_of(self.folder):
+            return ()
+        place, commit = said[0].place, said[0].commit
+        return (Note(f"{place}: is of commit {commit}, which is not checked: git names no commit here", True),)
+
+    @cached_property
     def _of_another_run(self) -> str:
         """Why the measurements are not of the run that is judged; empty where nothing says so."""
         for origin in (run.measurements.origin for run in self.captures.runs):
@@ -141,6 +150,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         notes=(
             *context.captures.notes(spec, metric),
             *context.disagreements,
+            *(context.unchecked if assertion.outside is not None else ()),
             *(held.notes if held else ()),
         ),
         next_step=context.refresh if assertion.reads_stored else "",

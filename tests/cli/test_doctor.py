@@ -30,7 +30,7 @@ def test_a_good_folder(project: Project) -> None:
     project.file("pytest.ini", "[pytest]")
     said = project.command("doctor", code=0)
     assert "pytest.ini" in said
-    assert "nothing is missing" in said
+    assert "no problem found" in said
     answer = found(project, code=0)
     assert (answer["good"], answer["problems"], answer["run"]) == (True, [], None)
     assert answer["surroundings"]["plugin"]["active"]

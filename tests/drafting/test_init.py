@@ -717,7 +717,7 @@ def test_the_reference_traces(tmp_path: Path, name: str) -> None:
         ("hta_nccl_data.json.gz", "ProfilerStep#%"),
         ("jax_te_attn.trace.json.gz", "PJRT_LoadedExecutable_Execute"),
         ("h100_2gpu_1s.sqlite", None),
-        ("mi210__gpu_only_trace__gpu_only_trace.json.gz", None),
+        ("mi210__gpu_only_trace__gpu_only_trace.json.gz", "ProfilerStep#%"),
     ],
 )
 def test_real_traces(tmp_path: Path, name: str, anchor: str | None) -> None:

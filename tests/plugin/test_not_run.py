@@ -122,8 +122,10 @@ def test_ci_expects_traces(checkout: Project, monkeypatch: pytest.MonkeyPatch, v
     cases = checkout.cases(code=1)
     assert sorted(case.state for case in cases.values()) == ["error"] * 4 + ["passed"]
     what = "no trace: give --nsys-trace=PATH, or `trace:` in the gate file, or nsys_trace in the ini file"
-    assert f"error: {what}" in cases["short"].text
-    assert "run.sqlite: there is no such file or folder" in cases["window_ns <= 16ms"].text
+    assert f"error: {what}" in cases["hidden"].text
+    assert "error: as in 'hidden' above" in cases["short"].text
+    assert cases["short"].properties["nsys_message"] == what
+    assert "run.sqlite: there is no such file or folder" in cases["overlap >= 60%"].text
 
 
 @pytest.mark.parametrize("value", ["", " ", "0", "false", "False"])

@@ -110,6 +110,7 @@ run() {
         return
     fi
     while IFS= read -r -d '' value; do words+=("--nsys-trace=$value"); done < <(lines "${NSYS_TRACES:-}")
+    while IFS= read -r -d '' value; do words+=("--nsys-measurements=$value"); done < <(lines "${NSYS_MEASUREMENTS:-}")
     while IFS= read -r -d '' value; do words+=("--nsys-against=$value"); done < <(lines "${NSYS_AGAINST:-}")
     if [ -n "${NSYS_BASELINE_REF:-}" ]; then
         words+=("--nsys-baseline-ref=$NSYS_BASELINE_REF")

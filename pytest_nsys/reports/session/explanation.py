@@ -16,7 +16,7 @@ from pytest_nsys.gates.verdict import JudgedRow, Outcome
 from pytest_nsys.reports.causes import Plain, cause_lines
 from pytest_nsys.reports.session.record import judged_row, notes_of
 from pytest_nsys.reports.tables import CellKind, Column, Table, Told, number, table_by, table_of
-from pytest_nsys.reports.text import BAD, apart, change, serialization_cells
+from pytest_nsys.reports.text import BAD, apart, change, limit_of, serialization_cells
 
 NO_VALUE = "—"
 SHOWN_ROWS = 10
@@ -79,7 +79,8 @@ def row_table(record: Plain, rows: Sequence[Plain], limit: int, *, margins: bool
         if s.row.limit is None:
             return NO_VALUE
         source = f"({s.source})" if s.source else ""
-        return f"{record['comparator']} {apart(s.row, unit, scale)[1]} {source}".strip()
+        limit = limit_of(s.row, unit, scale, two_sided=not record["comparator"])
+        return f"{record['comparator']} {limit} {source}".strip()
 
     def baseline(s: _Shown) -> str:
         return NO_VALUE if s.row.baseline is None else format_value(s.row.baseline, unit, scale=scale)

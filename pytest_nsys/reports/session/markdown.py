@@ -188,7 +188,7 @@ def _gate_file(file: FileRecords) -> Iterator[str]:
     for record in records:
         if is_open(record):
             yield from _details(record)
-    windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows]
+    windows = [f"- {prose(how)}\n" + "\n".join(f"  - {prose(w)}" for w in each) for how, each in file.windows if each]
     yield from _folded("Windows", windows)
     notes = dict.fromkeys(note for r in records for note in (*map(str, notes_of(r)), *r["warnings"]))
     yield from _folded(f"Notes ({len(notes)})", [f"- {prose(note)}" for note in notes])
@@ -203,7 +203,8 @@ def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
 def _cells(record: Plain) -> tuple[str, ...]:
     worst = record["row"] + (f", worst of {record['rows']}" if record["row"] and record["rows"] > 1 else "")
     left = record["margin"] or (f"ceiling {record['ceiling']}" if record["ceiling"] else "")
-    told = (record["name"], record["value"], record["limit"], left, detects_words(record), worst or record["message"])
+    why = "" if record["value"] else record["message"]
+    told = (record["name"], record["value"], record["limit"], left, detects_words(record), worst or why)
     return state(record), *told
 
 

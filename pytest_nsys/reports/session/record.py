@@ -20,6 +20,7 @@ from pytest_nsys.reports.text import (
     apart,
     ceiling_words,
     limit_cell,
+    limit_of,
     limit_source,
     limit_words,
     margin_words,
@@ -218,10 +219,12 @@ def _worst(verdict: Verdict) -> dict[str, Any]:
         return {}
     words = {"row": place(row), "margin": margin_words(row, verdict), "ceiling": ceiling_words(row, verdict)}
     if row.value is not None:
-        value, limit = apart(row, unit)
+        value, _ = apart(row, unit)
         words |= {"value": value, "limit": limit_cell(verdict.assertion, unit, row)}
         if row.limit is not None:
-            words["bound"] = limit_words(verdict.assertion, limit)
+            words["bound"] = limit_words(
+                verdict.assertion, limit_of(row, unit, two_sided=verdict.assertion.require.comparator is None)
+            )
     return {**words, "sees": sees_words(row, verdict)}
 
 

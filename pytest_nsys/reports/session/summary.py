@@ -58,6 +58,7 @@ LEAST_KEPT = 3
 LEAST_WIDTH = 40
 NAME = 1
 LEAST_NAME, LONGEST_NAME = 24, 48
+AS_ABOVE = "as above"
 FOLDED = ", "
 """Between the cells of an assertion that a narrow terminal shows below its first line."""
 
@@ -72,8 +73,11 @@ def _table(records: Sequence[Plain], width: int, *, verbose: bool) -> Iterator[s
     lines = _fitted([[row[i] for i in said] for row in (COLUMNS, *rows)], width)
     head = next(lines)
     yield from head if len(said) > NAME + 1 else ()
+    said_by: dict[str, str] = {}
     for own, record in zip(lines, records, strict=True):
         why = record["message"] if not record["value"] else ""
+        if why and said_by.setdefault(why, record["name"]) != record["name"]:
+            why = AS_ABOVE
         if why and len(own[0]) + 2 + len(why) <= width:
             own = [f"{own[0]}  {why}"]
         elif why:
