@@ -317,7 +317,24 @@ def _one_of_each(found: Sequence[Path]) -> tuple[Path, ...]:
             return path.with_suffix("") in reports
         return path.name.endswith(PARQUET) and path.with_name(path.name.removesuffix(PARQUET)) in reports | exports
 
-    return tuple(path for path in found if not extra(path))
+    return _of_workers([path for path in found if not extra(path)])
+
+
+def _of_workers(found: Sequence[Path]) -> tuple[Path, ...]:
+    """Without the databases of launchers, as torchrun is one: rocprofv3 writes one for every process. Such a database
+    has no kernel and no range; where all are so, they stay, to be told of.
+    """
+    working = tuple(path for path in found if path.suffix != ROCPD or len(found) == 1 or not _is_idle(path))
+    return working or tuple(found)
+
+
+def _is_idle(path: Path) -> bool:
+    """Whether a process used no GPU and marked nothing; a trace that cannot be read fails where it is opened."""
+    try:
+        with closing(open_trace(path)) as trace:
+            return not trace.has_kernels() and not trace.ranges(["%"])
+    except TraceError:
+        return False
 
 
 def _why_no_traces(folder: Path) -> str:

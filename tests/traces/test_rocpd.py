@@ -148,6 +148,24 @@ def test_a_folder_means_the_databases_in_it_or_in_those_of_its_hosts(tmp_path: P
     ]
 
 
+def test_the_database_of_a_launcher_is_passed_over(tmp_path: Path) -> None:
+    for pid in (100, 101):
+        step(pid, rank=pid - 100).write(tmp_path / f"{pid}_results.db")
+    launcher = RocpdBuilder(99)
+    launcher.api("hipGetDeviceCount", 10, 20)
+    launcher.write(tmp_path / "99_results.db")
+    for given in (str(tmp_path), str(tmp_path / "*.db")):
+        assert [path.name for path in find_traces(given, Path())] == ["100_results.db", "101_results.db"]
+    assert set(rows(tmp_path, "exposed_ns")) == {(0, "stage2_f"), (1, "stage2_f")}
+    launcher.range(SETUP.format(2, 2), 10, 20)  # a worker, of which the kernels are lost
+    launcher.write(tmp_path / "99_results.db")
+    assert len(find_traces(str(tmp_path), Path())) == 3
+    for pid in (100, 101):
+        RocpdBuilder(pid).write(tmp_path / f"{pid}_results.db")
+    (tmp_path / "99_results.db").unlink()
+    assert "no kernels: capture with rocprofv3" in run("overlap", tmp_path, code=3).stderr
+
+
 def test_a_broken_database_in_a_folder_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "100_results.db").write_bytes(b"")
     (tmp_path / "other.db").write_bytes(b"")
