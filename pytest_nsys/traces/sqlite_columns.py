@@ -170,15 +170,15 @@ def _of_text(text: str | None, greatest: object, count: int) -> Column:
     return numbers
 
 
-def texts_between(file: SqliteFile, table: str, low: int, high: int) -> dict[int, str]:
-    """``value`` by ``id`` within bounds, some thousands in one text: to decode each costs twice that. Raises Unfit."""
+def texts_between(file: SqliteFile, table: str, text: str, low: int, high: int) -> dict[int, str]:
+    """The column ``text`` by ``id`` within bounds, thousands in one: to decode each costs twice that. Raises Unfit."""
     found: dict[int, str] = {}
     count = 0
     for at in range(low, high + 1, BLOCK_ROWS):
         where = f"WHERE id BETWEEN {at} AND {min(at + BLOCK_ROWS - 1, high)}"
-        each = "count(value), group_concat(id), max(id), group_concat(value, char(0)), min(value), max(value)"
+        each = f"count({text}), group_concat(id), max(id), group_concat({text}, char(0)), min({text}), max({text})"
         try:
-            ((rows, told, ids, greatest, values, *ends),) = file.rows(f"SELECT count(*), {each} FROM {table} {where}")
+            ((rows, told, ids, greatest, values, *ends),) = file.rows(f'SELECT count(*), {each} FROM "{table}" {where}')
         except TraceError as error:  # also where the texts are longer together than SQLite lets one be
             raise Unfit(str(error)) from error
         if rows:

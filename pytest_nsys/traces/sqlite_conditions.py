@@ -11,6 +11,8 @@ from pytest_nsys.core.model import Interval
 
 RUNS = 64
 """So many runs of ids are told apart by comparisons; more are a list."""
+LISTED = 20_000
+"""So many ids are asked for at once: a statement may have a million bytes."""
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
 NO_TEXT = "({0} < '' OR {0} >= x'')"
 """A number or a blob where a name is; NULL is none."""

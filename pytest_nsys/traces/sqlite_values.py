@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Collection, Iterable, Iterator
 
+from pytest_nsys.core import columns
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_columns import Unfit, texts_between
+from pytest_nsys.traces.sqlite_conditions import LISTED, listed
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 
 
@@ -35,6 +39,25 @@ def texts_of(rows: Iterable[SqlRow]) -> dict[int, str]:
         check_whole(number)
         if found.setdefault(number, check_text(text)) != text:
             raise OddValue(f"the id {number} stands for two texts")
+    return found
+
+
+def read_texts(file: SqliteFile, ids: Collection[int], table: str, text: str) -> dict[int, str]:
+    """The texts of distinct ids; of many ids those of the ids between them, too. Raises OddValue."""
+    try:
+        wanted = columns.values(array("q", ids))
+    except (TypeError, OverflowError):
+        check_whole(*ids)
+        raise
+    if len(wanted) > LISTED and wanted[-1] - wanted[0] < 4 * len(wanted):
+        try:
+            return texts_between(file, table, text, wanted[0], wanted[-1])
+        except Unfit:
+            pass
+    found: dict[int, str] = {}
+    for at in range(0, len(wanted), LISTED):
+        some = listed(wanted[at : at + LISTED])
+        found |= texts_of(file.rows(f'SELECT id, {text} FROM "{table}" WHERE id IN ({some})'))
     return found
 
 

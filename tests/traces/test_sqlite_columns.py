@@ -19,9 +19,8 @@ from pytest_nsys.core.model import Kernels, Lane
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.samples import schema
 from pytest_nsys.samples.builder import TraceBuilder
-from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file
+from pytest_nsys.traces import arrow_sqlite, sqlite_columns, sqlite_file, sqlite_values
 from pytest_nsys.traces.arrow_sqlite import ArrowReader
-from pytest_nsys.traces.nsys import columns as nsys_columns
 from pytest_nsys.traces.nsys import ranges
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import WAY, Unfit, blocks
@@ -151,12 +150,12 @@ def test_a_damaged_table_is_told_alike(
 
 def test_texts_may_be_longer_together_than_sqlite_can_say(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(SqliteFile(trace)) as file:
-        wanted = nsys_columns.read_texts(file, range(1, 40))
+        wanted = sqlite_values.read_texts(file, range(1, 40), schema.STRINGS, "value")
         file.connection().setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 250)
         with pytest.raises(Unfit, match="too big"):
-            sqlite_columns.texts_between(file, schema.STRINGS, 1, 40)
-        monkeypatch.setattr(nsys_columns, "LISTED", 2)
-        assert nsys_columns.read_texts(file, range(1, 40)) == wanted
+            sqlite_columns.texts_between(file, schema.STRINGS, "value", 1, 40)
+        monkeypatch.setattr(sqlite_values, "LISTED", 2)
+        assert sqlite_values.read_texts(file, range(1, 40), schema.STRINGS, "value") == wanted
         assert len(wanted) > 10
 
 
@@ -178,7 +177,7 @@ def test_many_texts_are_looked_up_as_few_are(trace: Path, monkeypatch: pytest.Mo
         *([f"INSERT INTO {schema.STRINGS} SELECT id, 'once' FROM {schema.STRINGS}"] if text == "'two'" else ()),
     )
     wanted = read(trace)
-    monkeypatch.setattr(nsys_columns, "LISTED", 2)
+    monkeypatch.setattr(sqlite_values, "LISTED", 2)
     assert read(trace) == wanted
     if text == "NULL":  # together they are as many texts as there are rows
         execute(trace, f"UPDATE {schema.STRINGS} SET value = 'a' || char(0) || 'b' WHERE value = 'kernel0'")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Sequence
 
-from pytest_nsys.core import columns
 from pytest_nsys.core.model import Lane, Stream
-from pytest_nsys.traces.nsys.tables import KERNEL, KERNEL_ROW, PLACE, STRINGS, kernel_row
-from pytest_nsys.traces.sqlite_columns import Unfit, texts_between
-from pytest_nsys.traces.sqlite_conditions import listed
+from pytest_nsys.traces.nsys.tables import KERNEL, KERNEL_ROW, PLACE, kernel_row
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 from pytest_nsys.traces.sqlite_kernels import Columns, fill, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_whole, texts_of
+from pytest_nsys.traces.sqlite_values import OddValue, check_whole
 
 
 def read_kernels(
@@ -44,26 +40,3 @@ def check_process(pid: object, device: object) -> None:
     if pid is None:
         raise OddValue(f"a kernel on device {device} has no process: its globalPid is NULL")
     check_whole(pid)
-
-
-LISTED = 20_000
-"""Texts that are asked for by their ids at once: a statement may have a million bytes."""
-
-
-def read_texts(file: SqliteFile, ids: Collection[int]) -> dict[int, str]:
-    """The texts of distinct ids; of many ids those of the ids between them, too. Raises OddValue."""
-    try:
-        wanted = columns.values(array("q", ids))
-    except (TypeError, OverflowError):
-        check_whole(*ids)
-        raise
-    if len(wanted) > LISTED and wanted[-1] - wanted[0] < 4 * len(wanted):
-        try:
-            return texts_between(file, STRINGS, wanted[0], wanted[-1])
-        except Unfit:
-            pass
-    found: dict[int, str] = {}
-    for at in range(0, len(wanted), LISTED):
-        some = listed(wanted[at : at + LISTED])
-        found |= texts_of(file.rows(f"SELECT id, value FROM {STRINGS} WHERE id IN ({some})"))
-    return found

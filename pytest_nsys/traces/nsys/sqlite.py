@@ -38,7 +38,7 @@ from pytest_nsys.core.series import Series
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
-from pytest_nsys.traces.nsys.columns import check_process, read_kernels, read_texts
+from pytest_nsys.traces.nsys.columns import check_process, read_kernels
 from pytest_nsys.traces.nsys.copies import TRANSFER_TABLES, read_as_kernels, read_copies, read_transfers
 from pytest_nsys.traces.nsys.gpu_metrics import SAMPLES, read_sm_clocks, to_see_clocks
 from pytest_nsys.traces.nsys.launches import launch_calls, launches
@@ -60,7 +60,7 @@ from pytest_nsys.traces.nsys.waits import read_waits
 from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
-from pytest_nsys.traces.sqlite_values import check_text, check_whole, damage, texts_of
+from pytest_nsys.traces.sqlite_values import check_text, check_whole, damage, read_texts, texts_of
 
 FEW_LANES = 16
 """Up to so many lanes are looked for one by one from the end of the table."""
@@ -276,7 +276,11 @@ class NsysSqlite:
 
     def _strings(self, ids: Iterable[int | None]) -> Mapping[int, str]:
         with self._damage(STRINGS):
-            return read_texts(self._file, {i for i in ids if i is not None}) if STRINGS in self._file.tables else {}
+            return (
+                read_texts(self._file, {i for i in ids if i is not None}, STRINGS, "value")
+                if STRINGS in self._file.tables
+                else {}
+            )
 
     # -- kernels
 

@@ -18,16 +18,13 @@ from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.traces.call_table import CallTable, earliest_calls
 from pytest_nsys.traces.rocpd.parts import Part
 from pytest_nsys.traces.sqlite_columns import Block, worth
-from pytest_nsys.traces.sqlite_conditions import among, listed, one_of, within
+from pytest_nsys.traces.sqlite_conditions import LISTED, among, listed, one_of, within
 from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
 from pytest_nsys.traces.sqlite_values import OddValue, check_whole, texts_of
 
 NO_STACK = 0
 _NONE = array("q", [NO_LAUNCH])
 GRAPH_LAUNCH = "*GraphLaunch*"
-
-LISTED = 20_000
-"""Ids that are asked for at once: a statement may have a million bytes."""
 
 
 class Regions(NamedTuple):

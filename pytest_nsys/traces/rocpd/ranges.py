@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from pytest_nsys.core import columns
@@ -18,17 +18,14 @@ from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.named_ranges import named_ranges
 from pytest_nsys.traces.rocpd.parts import Part
 from pytest_nsys.traces.sqlite_columns import Block, worth
-from pytest_nsys.traces.sqlite_conditions import among, any_name, listed, one_of, touches, within
+from pytest_nsys.traces.sqlite_conditions import LISTED, among, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqlRow
 from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, texts_of
+from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, read_texts, texts_of
 
 MESSAGE = "CASE WHEN json_valid(extdata) THEN json_extract(extdata, '$.message') END"
 CALL_PREFIX = "roctx"
 """Of what a region of a range is called for its call: without a message it is no range."""
-
-LISTED = 20_000
-"""Ids that are asked for at once."""
 
 _ROW = "start, end, pid, tid, name_id, event_id"
 
@@ -117,7 +114,9 @@ def common_names(part: Part, global_pid: int) -> list[tuple[str, int]]:
         "GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 5000"
     )
     found = part.file.rows(sql)
-    called = _strings(part, (name_id for message, name_id, _ in found if not message))
+    called = read_texts(
+        part.file, {name_id for message, name_id, _ in found if not message}, part.table("string"), "string"
+    )
     named = ((check_text(message or _own_name(called.get(name_id, ""))), count) for message, name_id, count in found)
     return [(name, count) for name, count in named if name]
 
@@ -173,14 +172,5 @@ def _names(part: Part, events: Column, regions: Column) -> dict[int, str]:
     rows = part.file.rows(f'SELECT id, {MESSAGE} FROM "{part.table("event")}" WHERE {where}')
     found = {event: check_text(message) for event, message in rows if message}
     unnamed = {event: region for event, region in zip(events, regions, strict=True) if event not in found}
-    called = _strings(part, unnamed.values())
+    called = read_texts(part.file, {*unnamed.values()}, part.table("string"), "string")
     return found | {event: name for event, region in unnamed.items() if (name := _own_name(called.get(region, "")))}
-
-
-def _strings(part: Part, ids: Iterable[int]) -> dict[int, str]:
-    wanted = sorted(set(ids))
-    found: dict[int, str] = {}
-    for at in range(0, len(wanted), LISTED):
-        some = listed(wanted[at : at + LISTED])
-        found |= texts_of(part.file.rows(f'SELECT id, string FROM "{part.table("string")}" WHERE id IN ({some})'))
-    return found
