@@ -38,7 +38,8 @@ GPU = "NVIDIA H100 80GB HBM3"
 MS = 1_000_000
 
 _NOT_OF_A_GATE = (
-    *("cacheprovider", "doctest", "hypothesispytest", "legacypath", "logging", "pastebin", "setuponly", "setupplan"),
+    *("cacheprovider", "doctest", "faulthandler", "hypothesispytest", "legacypath", "logging", "monkeypatch"),
+    *("pastebin", "platformdirs", "recwarn", "setuponly", "setupplan"),
     *("stepwise", "subtests", "threadexception", "unittest", "unraisableexception", "xdist", "xdist.looponfail"),
 )
 LEFT_OUT = tuple(word for name in _NOT_OF_A_GATE for word in ("-p", f"no:{name}"))
