@@ -179,13 +179,16 @@ def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
 
 
 def _unfilter(kind: int, line: bytearray, above: bytes, channels: int) -> None:
-    for i in range(len(line)):
+    for i in range(len(line)) if kind else ():
         left = line[i - channels] if i >= channels else 0
         corner = above[i - channels] if i >= channels else 0
         up = above[i]
-        guess = left + up - corner
-        nearest = min((left, up, corner), key=lambda value: abs(guess - value))
-        line[i] = (line[i] + (0, left, up, (left + up) // 2, nearest)[kind]) & 255
+        if kind == 4:  # of the three the nearest to left + up - corner, the first of those that are as near
+            to_left, to_up, to_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+            guess = left if to_left <= to_up and to_left <= to_corner else up if to_up <= to_corner else corner
+        else:
+            guess = (0, left, up, (left + up) // 2)[kind]
+        line[i] = (line[i] + guess) & 0xFF
 
 
 @contextmanager

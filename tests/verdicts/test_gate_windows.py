@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -31,6 +32,7 @@ from tests.support.samples.odd_rows import diagnostic
 from tests.traces.test_cut import OF_THE_RUN, jax, kineto, measured, nsys
 from tests.verdicts.test_parity import CONVENTION, SHAPE, SLOWER, STATED
 
+ONE_LAYER = replace(SHAPE, layers=1)
 WINDOWS = ("median", "first", "last", "0", "4", "steady", "run", "layer00.stage%", "%stage2_f")
 HOW = {"span": Span, "kernels": KernelsMode}
 AMOUNTS = {
@@ -93,8 +95,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One step, good and with a regression, as files of four ranks by nsys and by torch.profiler."""
     folder = tmp_path_factory.mktemp("steps")
     for form in ("nsys", "kineto"):
-        write_step(folder / form, form, SHAPE)
-        write_step(folder / f"slower-{form}", form, SHAPE, SLOWER)
+        write_step(folder / form, form, ONE_LAYER)
+        write_step(folder / f"slower-{form}", form, ONE_LAYER, SLOWER)
     return folder
 
 
