@@ -67,7 +67,7 @@ def _cut_for_gate(gate_file: str, asked: MeasureOptions, traces: Sequence[str], 
     """Write what a gate file judges, and say of each assertion that cannot be judged on it as on the traces."""
     said = {"window": asked.window, "span": asked.span, "kernels": asked.kernels, "rank": asked.ranks}
     said |= {"convention": asked.convention, "anchor": asked.anchor}
-    for name in (name for name, value in said.items() if value):
+    if (name := next((name for name, value in said.items() if value), None)) is not None:
         raise UsageMistake(f"--gate says what is measured, of every rank: leave --{name} out")
     if not Path(Address.of(gate_file).file).is_file():
         raise UsageMistake(f"--gate {printable(gate_file)}: is no file: give one gate file")

@@ -32,6 +32,7 @@ from tests.support.samples.odd_rows import diagnostic
 from tests.traces.test_cut import OF_THE_RUN, jax, kineto, measured, nsys
 from tests.verdicts.test_parity import CONVENTION, SHAPE, SLOWER, STATED
 
+FORMS = ("nsys", "kineto", "rocpd")
 ONE_LAYER = replace(SHAPE, layers=1)
 WINDOWS = ("median", "first", "last", "0", "4", "steady", "run", "layer00.stage%", "%stage2_f")
 HOW = {"span": Span, "kernels": KernelsMode}
@@ -92,16 +93,15 @@ def small(gate: Path, trace: Path, name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One step, good and with a regression, as files of four ranks by nsys and by torch.profiler."""
+    """One step, good and with a regression, as files of four ranks by three profilers."""
     folder = tmp_path_factory.mktemp("steps")
-    for form in ("nsys", "kineto"):
+    for form in FORMS:
         write_step(folder / form, form, ONE_LAYER)
         write_step(folder / f"slower-{form}", form, ONE_LAYER, SLOWER)
     return folder
 
 
-@pytest.mark.parametrize("form", ["nsys", "kineto"])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("form", "seed"), [("nsys", 0), ("kineto", 0), ("nsys", 1), ("kineto", 1), ("rocpd", 2)])
 def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: Path) -> None:
     random = Random(seed)
     sentences = [sentence(random, number) for number in range(15)]
@@ -307,3 +307,15 @@ def spans(path: Path) -> list[tuple[object, ...]]:
     """Exposed communication and the times without compute, as they are drawn."""
     found = chrome(path)
     return [(e["pid"], e["ts"], e["dur"], e["name"]) for what in ("exposed", "gap") for e in found.spans(what)]
+
+
+def test_a_configuration_of_a_matrix_has_a_cut_of_its_own(project: Project) -> None:
+    traces = [project.trace(f"{name}.sqlite", us).name for name, us in (("small", 200), ("large", 900))]
+    gate = project.gate(f"matrix: {{small: {traces[0]}, large: {traces[1]}}}\nassertions:\n  - exposed_ns <= 300us")
+    for name in ("small", "large"):
+        target = project.root / f"{name}.json.gz"
+        run("cut", project.root / f"{name}.sqlite", "--gate", f"{gate}[{name}]", "-o", target, code=0)
+    said = run("cut", project.root / "small.sqlite", "--gate", gate, "-o", project.root / "all.json.gz", code=2).stderr
+    assert "has a matrix: it has small, large" in said
+    cases = project.cases("--nsys-trace=small=small.json.gz", "--nsys-trace=large=large.json.gz", code=1)
+    assert [case.state for _, case in sorted(cases.items())] == ["failure", "passed"]
