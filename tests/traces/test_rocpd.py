@@ -10,7 +10,7 @@ import pytest
 
 from pytest_nsys.core.conventions import CopyKind
 from pytest_nsys.core.errors import TraceError, UsageMistake
-from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, Lane, Stream, Trace
+from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, KernelsMode, Lane, Stream, Trace
 from pytest_nsys.traces.opening import find_traces, format_of, open_trace
 from pytest_nsys.traces.rocpd.database import Rocpd
 from tests.support.commands import run
@@ -111,6 +111,28 @@ def test_processes_of_one_number_in_two_containers_of_a_host_are_two(tmp_path: P
     other.guid = "f" * 32
     with read(one.write(tmp_path / "merged.db", other)) as trace:
         assert len({lane.global_pid for lane in trace.lanes()}) == 2
+
+
+def test_two_processes_in_one_capture(tmp_path: Path) -> None:
+    trace = step(100, rank=0)
+    trace.insert("info_process", id=101, nid=trace.node, pid=101)
+    trace.pid, trace.device = 101, 1
+    trace.range(SETUP.format(1, 1), 10, 20)
+    for k in range(5):
+        at = 10 * MS * (k + 1) + 5_000
+        trace.range(f"step {k}", at, at + 9 * MS)
+        trace.range("layer00.stage2_f", at + 1_000, at + 9_000)
+        trace.kernel("ncclDevKernel_AllReduce_Sum_bf16", at + MS, at + 3 * MS, stream=28, launch_ns=at + 2_000)
+        trace.kernel("gemm", at + MS, at + 2 * MS, launch_ns=at + 20_000)
+    path = trace.write(tmp_path / "a.db")
+    for kernels in KernelsMode:
+        assert rows(path, "exposed_ns", kernels=kernels) == {(0, "stage2_f"): MS, (1, "stage2_f"): MS}
+    with read(path) as opened:
+        first, second = opened.lanes()
+        assert opened.work_after({first: 54 * MS, second: 54 * MS}) == {first}
+        assert opened.common_range_names(second.global_pid)[0] == ("layer00.stage2_f", 5)
+        around = opened.ranges_around({first.global_pid: (0, 15), second.global_pid: (30 * MS, 31 * MS)})
+        assert [len(around[lane.global_pid]) for lane in (first, second)] == [1, 2]
 
 
 def test_the_launcher_says_the_rank(tmp_path: Path) -> None:
@@ -298,6 +320,18 @@ def test_copies_are_told_apart_by_their_agents(tmp_path: Path) -> None:
         (transfers,) = opened.transfers({lane: (60, 320)}).values()  # type: ignore[union-attr]
         assert list(transfers.start_ns) == [100, 200, 300]
         assert opened.copies({lane: (0, 1_000)}) is None
+
+
+def test_a_copy_launched_inside_a_call_of_rccl_is_a_collective(tmp_path: Path) -> None:
+    trace = RocpdBuilder()
+    trace.api("ncclAllGather", 100, 200, category=RCCL)
+    for launch in (150, 250):
+        trace.memcpy(launch + 1_000, launch + 1_050, kind=10, launch_ns=launch)
+    with read(trace.write(tmp_path / "a.db")) as opened:
+        (found,) = opened.copies_as_kernels([CopyKind.COLLECTIVE]).values()
+        assert [(start, found.names[name]) for start, name in zip(found.start_ns, found.name, strict=True)] == [
+            (1_150, "[collective copy]")
+        ]
 
 
 def test_memory_is_freed_by_its_address(tmp_path: Path) -> None:
