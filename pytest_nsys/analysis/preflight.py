@@ -39,6 +39,7 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
         for text in facts.notes:
             yield Note(printable(text, 1000))
         yield from notes_on_gpus(trace.path)
+        yield from (note._replace(text=f"{trace.path}: {note.text}") for note in facts.on_gpus)
     group = run.measured(spec)
     if any(around.many for around in group.around) and CHOICE.lacks_numpy:
         least = ".".join(map(str, OLDEST))

@@ -289,6 +289,7 @@ class TraceFacts(NamedTuple):
     where the file knows more of them than its collectives say.
     ``files``: how many files of the profiler are in it.
     ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
+    ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
 
@@ -311,6 +312,7 @@ class TraceFacts(NamedTuple):
     files: int = 1
     counts_gpus: bool = False
     sessions_ns: Mapping[int, int] = {}
+    on_gpus: Sequence[Note] = ()
 
 
 class Api(NamedTuple):

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from pytest_nsys.analysis.cutting import RankCut, RunCut
 from pytest_nsys.core.conventions import BUILT_IN
-from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Rank
+from pytest_nsys.core.model import OPEN_END_NS, KernelsMode, Note, Rank
 from pytest_nsys.core.spelled_convention import spelled_convention
 from pytest_nsys.reports.cut_lanes import Json, Lane, lanes_of
 from pytest_nsys.reports.tables import without_halves
 from pytest_nsys.traces.chrome.cut import CUT, FORMAT
 from pytest_nsys.traces.chrome.cut_process import CLOCK, COUNTER, KERNEL, MEMORY
+from pytest_nsys.traces.gpu_log import notes_on_gpus
 
 PACKED = ".gz"
 PID_BITS = 24
@@ -71,12 +72,22 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "ranges": first.patterns,
         "diagnostics": [each.told for facts in traces for each in facts.diagnostics],
         "to_see": (traces[0].to_see_sizes, traces[0].to_see_memory, traces[0].to_see_clocks),
+        "on_gpus": list(_on_gpus(first)),
         "counts_gpus": all(facts.counts_gpus for facts in traces),
         "files": len({one.rank.process.trace for one in first.ranks}),
         "processes": about,
     }
     listed = ",\n".join(events)
     return without_halves(f'{{"{CUT}":{_json(cut)},\n"displayTimeUnit":"ns",\n"traceEvents":[\n{listed}\n]}}\n')
+
+
+def _on_gpus(side: RunCut) -> Iterator[Note]:
+    """What nvidia-smi said before and after the run, by the name of the file that it was said beside."""
+    for number in dict.fromkeys(one.rank.process.trace for one in side.ranks):
+        path = side.run.traces[number].path
+        for note in notes_on_gpus(path):
+            yield note._replace(text=note.text.replace(f"{path.parent}/", "", 1))
+        yield from side.run.facts[number].on_gpus
 
 
 def _json(value: Json) -> str:

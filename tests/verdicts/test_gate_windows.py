@@ -319,3 +319,20 @@ def test_a_configuration_of_a_matrix_has_a_cut_of_its_own(project: Project) -> N
     assert "has a matrix: it has small, large" in said
     cases = project.cases("--nsys-trace=small=small.json.gz", "--nsys-trace=large=large.json.gz", code=1)
     assert [case.state for _, case in sorted(cases.items())] == ["failure", "passed"]
+
+
+def test_what_nvidia_smi_said_of_the_gpus_goes_with_it(project: Project) -> None:
+    project.trace("traces/run.sqlite")
+    state = {"gpu": 2, "name": "H100", "driver": "550.54", "sm_mhz": 1200, "most_mhz": 1980, "reasons": 0x40}
+    project.file("traces/run.nvidia-smi.json", json.dumps({"before": [], "after": [state]}))
+    gate = project.gate("- exposed_ns <= 300us")
+    before = project.root / "traces" / "run.sqlite"
+    for name in ("once", "twice"):
+        target = project.root / f"{name}.json.gz"
+        run("cut", before, "--gate", gate, "-o", target, code=0)
+        said = run("overlap", target, code=0).stderr.splitlines()
+        throttled = "GPU 2 throttled after the run, says nvidia-smi: thermal slowdown by hardware"
+        assert f"warning: {target.name}: run.sqlite: {throttled}" in said
+        assert len([line for line in said if "run.sqlite: " in line]) == 2
+        assert str(project.root).encode() not in gzip.decompress(target.read_bytes())
+        before = target

@@ -23,6 +23,7 @@ from pytest_nsys.core.model import (
     Kernels,
     Lane,
     Memory,
+    Note,
     Setup,
     Tie,
 )
@@ -159,7 +160,7 @@ class AboutRank(msgspec.Struct, frozen=True):
 
 class About(msgspec.Struct, frozen=True):
     """What the file says of itself. ``diagnostics`` are what the profiler told, ``to_see`` how to capture the sizes of
-    collectives, what is allocated, the clock of the SMs.
+    collectives, what is allocated, the clock of the SMs, ``on_gpus`` what nvidia-smi said before and after the run.
     """
 
     measured: str
@@ -172,6 +173,7 @@ class About(msgspec.Struct, frozen=True):
     diagnostics: list[str]
     counts_gpus: bool
     to_see: tuple[str, str, str]
+    on_gpus: list[Note]
     copies: list[str] = []
     libraries: list[tuple[str, str]] = []
     mapping: dict[str, Any] | None = None
