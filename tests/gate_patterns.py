@@ -15,6 +15,7 @@ from pytest_nsys.core.units import (
     BARE,
     COUNT,
     HASH,
+    OWN_UNIT,
     RATIO,
     TIME,
     WRITTEN_UNITS,
@@ -73,7 +74,7 @@ QUANTITY = rf"{_NUMBER}(?:\s*[^\s0-9._,()<>=+-][^\s,()]*)?"
 """A number in any unit: what was measured outside of a trace may have one of its own."""
 
 SHARE = amount([RATIO])
-ABSOLUTE = amount(_fitting(absolute_amounts))
+ABSOLUTE = rf"(?:{amount(_fitting(absolute_amounts))}|{_NUMBER}\s*{OWN_UNIT})"
 
 
 def metric_name(names: Iterable[str]) -> str:

@@ -65,6 +65,9 @@ WRITTEN_UNITS = (*NANOSECONDS, RATIO, POINTS, *RATES, *BYTES, *FLOPS)
 UNIT = r"(?:[^\W\d_]|°\w)\w*(?:/\w+)*"
 """How a unit is written that is none of these: ``W``, ``img/s``."""
 
+OWN_UNIT = r"(?:[A-Z°]\w*(?:/\w+)*|[a-z]\w*(?:/\w+)+)"
+"""The same where nothing says that a measurement is meant: ``W`` and ``img/s``, but no ``usec``, which is a slip."""
+
 _QUANTITY = re.compile(r"(?P<number>[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?P<unit>[^\s0-9._,].*)?")
 
 
@@ -138,6 +141,18 @@ def absolute_amounts(quantity: Quantity) -> dict[str, Fraction]:
     if quantity.unit == RATIO:
         raise UnitMistake(f"abs is an amount: write {quantity.number}pp for percentage points, not {quantity.text}")
     return quantity.amounts
+
+
+def tolerated(text: str) -> dict[str, Fraction]:
+    """:func:`absolute_amounts` of a text; it may be in a unit of a measurement's own."""
+    try:
+        return absolute_amounts(parse_quantity(text))
+    except UnitMistake:
+        quantity = parse_quantity(text, any_unit=True)
+        slips = {unit.lower() for unit in WRITTEN_UNITS}
+        if re.fullmatch(OWN_UNIT, quantity.unit) and quantity.unit.lower() not in slips:
+            return absolute_amounts(quantity)
+        raise
 
 
 def absolute_amount(quantity: Quantity, metric_unit: str, name: str) -> Fraction:

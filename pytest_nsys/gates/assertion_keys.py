@@ -37,6 +37,8 @@ from pytest_nsys.gates.limits import (
     exact_alone,
     gives_something,
     nothing_for,
+    of_no_metric,
+    own_units,
     parse_requirement,
     tolerates_all,
     warns_alike,
@@ -114,6 +116,8 @@ def _tolerance(assertion: Entry, entry: Entry | None, judged: Judged, default: T
     tolerance = tolerance_of(entry)
     if tolerance.absolute and judged.unit not in (ANY, *tolerance.absolute):
         assertion.mistake("baseline", nothing_for(judged))
+    elif judged.unit != ANY and (foreign := own_units(tolerance)):
+        assertion.mistake("baseline", of_no_metric(foreign[0]))
     return tolerance
 
 
@@ -229,7 +233,8 @@ class _Assertion(Selecting):
     def __init__(self, reader: Reader, node: Node, gate: GateFile) -> None:
         super().__init__(reader, node, gate, "assertion", "an assertion")
         self._options = self.values()
-        own = self._options.pop("tolerance", gate.tolerance)
+        self._own: Tolerance | None = self._options.pop("tolerance", None)
+        own = self._own or gate.tolerance
         self._ruled = self._options.pop("pipeline", False)
         self.gate = dataclasses.replace(gate, tolerance=own)
 
@@ -240,6 +245,8 @@ class _Assertion(Selecting):
         if sentence is None:
             return []
         metric = sentence.measures
+        if not metric.outside and (foreign := own_units(self._own)):
+            self.mistake("tolerance", of_no_metric(foreign[0]))
         self._check_exact(sentence)
         self._check_delay(sentence)
         where = self.where(metric, fixed=sentence.where)

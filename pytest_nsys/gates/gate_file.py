@@ -19,6 +19,7 @@ from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.assertion_keys import read_assertion
 from pytest_nsys.gates.convention_keys import read_convention
 from pytest_nsys.gates.kinds import VERSION, Entry
+from pytest_nsys.gates.limits import of_no_metric, own_units
 from pytest_nsys.gates.matrix_keys import MATRIX, is_for, read_matrix
 from pytest_nsys.gates.waiver_keys import attach_waivers
 from pytest_nsys.gates.workload_keys import check_needed, read_workload
@@ -70,6 +71,7 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     if not own:
         gate = _read_gate(reader, file, path)
         gate, known = _with_assertions(reader, file, gate)
+        _check_tolerance(file, gate, gate.assertions)
         gate = _with_waivers(reader, file, gate, gate.assertions, all_known=known)
         reader.raise_any()
         return gate
@@ -81,6 +83,7 @@ def loads_gate_file(content: str | bytes, *, path: Path, display: Path | None = 
     known = all(all_known for _, all_known in judged.values())
     matrix = []
     for name, (gate, all_known) in judged.items():
+        _check_tolerance(own[name], gate, ordered)
         if all_known and not gate.assertions:
             file.mistake(MATRIX, f"no assertion is judged on '{name}': it would pass on nothing")
         matrix.append(_with_waivers(reader, own[name], gate, ordered, all_known=known))
@@ -110,6 +113,13 @@ def _read_gate(
         names=names,
         **{key: said[key] for key in SETTINGS if key in said},
     )
+
+
+def _check_tolerance(file: Entry, gate: GateFile, every: Sequence[Assertion]) -> None:
+    """Notes a tolerance in a unit of measurements in a file that judges none."""
+    foreign = own_units(gate.tolerance)
+    if foreign and not any(assertion.outside for assertion in every):
+        file.mistake("tolerance", of_no_metric(foreign[0]))
 
 
 def _with_assertions(reader: Reader, file: Entry, gate: GateFile) -> tuple[GateFile, bool]:

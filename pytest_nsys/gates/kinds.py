@@ -23,9 +23,9 @@ from pytest_nsys.core.units import (
     MEGAHERTZ,
     NANOSECONDS,
     UnitMistake,
-    absolute_amounts,
     parse_quantity,
     relative_amount,
+    tolerated,
 )
 from pytest_nsys.core.words import no_command, printable
 from pytest_nsys.core.workload import TwoStages
@@ -372,7 +372,7 @@ def _absolute(reader: Reader, node: Node, key: str) -> dict[str, Fraction] | Non
     found: dict[str, Fraction] = {}
     good = True
     for item in reader.items(node, key) if isinstance(node, SequenceNode) else [node]:
-        amounts = reader.parsed(item, key, lambda text: absolute_amounts(parse_quantity(text))) or {}
+        amounts = reader.parsed(item, key, tolerated) or {}
         if amounts.keys() & found.keys():
             reader.mistake(item, "abs takes one amount of each kind, as in [50us, 1pp, 2]")
         good = good and bool(amounts)

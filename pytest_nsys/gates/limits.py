@@ -273,6 +273,16 @@ def gives_something(tolerance: Tolerance, metric: Judged) -> bool:
     return tolerance.noise or bool(tolerance.relative) or fits
 
 
+def own_units(tolerance: Tolerance | None) -> list[str]:
+    """The units in which a tolerance allows what no metric of a trace is measured in."""
+    return [unit for unit in (tolerance.absolute if tolerance is not None else ()) if unit not in _UNITS_OF_TRACES]
+
+
+def of_no_metric(unit: str) -> str:
+    """The mistake of a tolerance that nothing can use."""
+    return f"abs in {unit} is for measurements, and this is none: times take 50us, ratios 1pp, counts 2"
+
+
 def nothing_for(metric: Judged) -> str:
     """The mistake of a tolerance that allows a metric nothing."""
     amount = {TIME: "50us", RATIO: "1pp"}.get(metric.unit, "2")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pytest_nsys.core.errors import GateFileError
+from pytest_nsys.gates.assertion import FromBaseline
 from pytest_nsys.gates.comparability import FIELDS
 from pytest_nsys.gates.gate_file import load_gate_file
-from tests.support.gate_files import mistakes
+from tests.support.gate_files import loaded, mistakes
 
 HEAD = "version: 1\nassertions:\n"
 ENTRY = HEAD + "  - metric: overlap\n"
@@ -421,3 +422,47 @@ def test_all_mistakes_come_together_in_the_order_of_the_file() -> None:
         "version: 3\nwindow: []\nassertions:\n- overlp >= 60%\n- no syncs\n- {metric: x}\nrun: {world: a}\n",
     )
     assert [mistake.split(": ")[0] for mistake in found] == ["1:10", "2:9", "4:3", "6:3", "6:12", "7:14"]
+
+
+MEASURED = "assertions: [{metric: measured power, baseline: {abs: 5W}}]"
+
+
+def test_an_amount_may_be_in_a_unit_of_a_measurement() -> None:
+    (one,) = loaded(f"version: 1\n{MEASURED}").assertions
+    limit = one.require.limit
+    assert isinstance(limit, FromBaseline)
+    assert limit.tolerance is not None
+    assert dict(limit.tolerance.absolute) == {"W": 5}
+    of_file = (
+        "version: 1\ntolerance: {abs: [50us, 5W, 3 img/s]}\nassertions: [measured power below baseline plus tolerance]"
+    )
+    assert set(loaded(of_file).assertions[0].require.limit.tolerance.absolute) == {"ns", "W", "img/s"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (
+            "tolerance: {rel: 5%, abs: 5W}\nassertions: [window_ns below baseline plus tolerance]",
+            "2:12: abs in W is for",
+        ),
+        (
+            "assertions: [{metric: window_ns, baseline: {rel: 5%, abs: [50us, 5W]}}]",
+            "2:44: abs in W is for measurements",
+        ),
+        (
+            "assertions: [{assert: window_ns below baseline plus tolerance, tolerance: {rel: 5%, abs: 5W}}]",
+            "2:75: abs in W is for measurements, and this is none: times take 50us, ratios 1pp, counts 2",
+        ),
+        (
+            "tolerance: {abs: 5usec}\nassertions: [measured power below baseline plus tolerance]",
+            "2:18: unknown unit 'usec'",
+        ),
+        (
+            "tolerance: {abs: 5MS}\nassertions: [measured power below baseline plus tolerance]",
+            "2:18: unknown unit 'MS'",
+        ),
+    ],
+)
+def test_an_amount_in_a_unit_of_nothing(text: str, mistake: str) -> None:
+    assert any(found.startswith(mistake) for found in mistakes(f"version: 1\n{text}")), mistakes(f"version: 1\n{text}")

@@ -125,6 +125,7 @@ ACCEPTED_ENTRIES = [
     "{metric: measured wait, where: {phase: [decode, prefill]}, across: {rank: max}, require: '<= 2 W'}",
     "{metric: measured power, require: '<= 700W', warn: '<= 650W'}",
     "{metric: measured peak memory, baseline: {abs: 1GiB}}",
+    "{metric: measured power, baseline: {abs: [5W, 3 img/s, 2 °C]}}",
 ]
 REFUSED = [
     "[]",

@@ -132,7 +132,7 @@ def test_kernels_of_no_process_are_damage(project: Project, which: str) -> None:
     execute(project.root / "run.sqlite", gone)
     for case in project.cases("--nsys-trace=run.sqlite", code=1).values():
         assert case.properties["nsys_outcome"] == "error"
-        assert "a kernel on device 0 has no process: its globalPid is NULL" in case.text
+        assert "a kernel on device 0 has no process: its globalPid is NULL" in case.properties["nsys_message"]
 
 
 PP = {0: {"pp": 0, "dp": 0}, 1: {"pp": 0, "dp": 1}, 2: {"pp": 1, "dp": 0}, 3: {"pp": 1, "dp": 1}}

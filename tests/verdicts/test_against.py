@@ -183,7 +183,7 @@ def test_a_broken_base_is_an_error_that_names_it(project: Project) -> None:
     (project.root / "base.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     for found in project.cases(*BOTH, code=1).values():
         assert found.state == "error"
-        assert "base.sqlite" in found.text
+        assert "base.sqlite" in found.properties["nsys_message"]
 
 
 def test_baselines_are_not_updated_from_a_comparison(project: Project) -> None:
