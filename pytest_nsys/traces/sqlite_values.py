@@ -25,6 +25,11 @@ def check_whole(*values: object) -> None:
             raise OddValue(f"{str(value)[:40]!r} is not a whole number")
 
 
+def check_row(row: SqlRow) -> None:
+    """Raises OddValue where not all of a row are whole numbers."""
+    check_whole(*row)
+
+
 def check_text(value: object) -> str:
     """A name. Raises OddValue for what is none."""
     if not isinstance(value, str):

@@ -86,6 +86,9 @@ def _totals(database: sqlite3.Connection) -> Totals:
 
 
 def _rocpd_totals(database: sqlite3.Connection, uuid: str) -> Totals:
+    """Rows are looked up by their ids, too: where pages are mixed, that finds others than a pass over the table."""
+    if (said := database.execute("PRAGMA integrity_check(1)").fetchone()) != ("ok",):
+        raise Damaged(str(said))
     events: dict[int, tuple[Any, ...]] = {}
     for number, category, stack, parent, more in _rows(
         database, f"rocpd_event{uuid}", "id category_id stack_id parent_stack_id extdata"
@@ -93,7 +96,8 @@ def _rocpd_totals(database: sqlite3.Connection, uuid: str) -> Totals:
         _whole(number, *(0 if value is None else value for value in (category, stack, parent)))
         if not isinstance(more, str):
             raise Damaged("what an event keeps is no text")
-        events[number] = (category, stack, json.loads(more).get("message"))
+        kept = json.loads(more)
+        events[number] = (category, stack, kept.get("message") if isinstance(kept, dict) else None)
     strings = dict(_rows(database, f"rocpd_string{uuid}", "id string"))
     symbols = dict(_rows(database, f"rocpd_info_kernel_symbol{uuid}", "id display_name"))
     for number, text in (*strings.items(), *symbols.items()):

@@ -335,6 +335,9 @@ ROCPD_ROWS: Mapping[str, tuple[str, str, str, str]] = {
         OF_KERNEL,
         "('x' is not a whole number)",
     ),
+    "a kernel of an event at infinity": ("kernel_dispatch", "event_id = 9e999", OF_KERNEL, "is not a whole number"),
+    "a range of an event that is a text": ("region", "event_id = 'x'", "end - start = 8000", "is not a whole number"),
+    "a call of an event that is a text": ("region", "event_id = 'x'", OF_CALL, "holds a value that cannot be"),
     "a kernel whose name is lost": (
         "kernel_dispatch",
         "kernel_id = 77",
@@ -586,7 +589,7 @@ BAD: Mapping[str, Bad] = {
     },
     **{
         f"rocpd: {name}": Bad(
-            partial(rocpd_loosened, kind=kind, change=change, where=where), *OF_ROCPD, re.escape(said), 2, "blocking_ns"
+            partial(rocpd_loosened, kind=kind, change=change, where=where), *OF_ROCPD, re.escape(said), 2
         )
         for name, (kind, change, where, said) in ROCPD_ROWS.items()
     },

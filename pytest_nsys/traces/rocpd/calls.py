@@ -16,13 +16,12 @@ from pytest_nsys.core.columns import Column
 from pytest_nsys.core.model import NO_LAUNCH, Api, Interval
 from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.traces.call_table import CallTable, earliest_calls
-from pytest_nsys.traces.rocpd.parts import Part
+from pytest_nsys.traces.rocpd.parts import NO_STACK, Part
 from pytest_nsys.traces.sqlite_columns import Block, worth
 from pytest_nsys.traces.sqlite_conditions import LISTED, among, listed, one_of, within
 from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_whole, texts_of
+from pytest_nsys.traces.sqlite_values import OddValue, check_row, check_whole, texts_of
 
-NO_STACK = 0
 _NONE = array("q", [NO_LAUNCH])
 GRAPH_LAUNCH = "*GraphLaunch*"
 
@@ -83,9 +82,8 @@ def _regions(part: Part, wanted: Column) -> Regions:
 def _read(part: Part, where: str, *, whole: bool) -> list[Block]:
     hsa = part.categories.hsa
     parent = f"CASE WHEN category_id IN ({listed(hsa)}) THEN parent_stack_id END" if hsa else "NULL"
-    stacks = (part.of_event("stack_id"), part.of_event(parent))
-    row = ("start", "end", "pid", "tid", *(f"ifnull({stack}, {NO_STACK})" for stack in stacks))
-    return read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
+    row = ("start", "end", "pid", "tid", part.stack(NO_STACK), f"ifnull({part.of_event(parent)}, {NO_STACK})")
+    return read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole, explain=check_row)
 
 
 def _one_of(column: str, ids: Sequence[int]) -> str:

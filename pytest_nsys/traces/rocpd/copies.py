@@ -15,16 +15,11 @@ from pytest_nsys.traces.rocpd.parts import Part
 from pytest_nsys.traces.sqlite_conditions import listed, one_of
 
 
-def correlation(part: Part) -> str:
-    """The stack id of a row's event, in SQL: the same as that of the call which launched it."""
-    return f"ifnull(nullif({part.of_event('stack_id')}, 0), {NO_LAUNCH})"
-
-
 def copy_row(part: Part, name: str) -> Sequence[str]:
     """The columns of a copy as those of a kernel: of the GPU that it leaves, else of the one that it reaches."""
     gpus = listed(_gpus(part))
     agent = f"CASE WHEN src_agent_id IN ({gpus}) THEN src_agent_id ELSE dst_agent_id END"
-    return ("start", "end", correlation(part), name, "pid", agent, f"ifnull(stream_id, {NO_STREAM})")
+    return ("start", "end", part.stack(NO_LAUNCH), name, "pid", agent, f"ifnull(stream_id, {NO_STREAM})")
 
 
 def with_a_gpu(part: Part) -> str:

@@ -23,14 +23,26 @@ from pytest_nsys.core import columns
 from pytest_nsys.core.conventions import like
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.families import known_communication
-from pytest_nsys.core.model import Api, Interval, Kernels, Lane, Memory, ProcessId, Range, Setup, Stream, TraceFacts
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    Api,
+    Interval,
+    Kernels,
+    Lane,
+    Memory,
+    ProcessId,
+    Range,
+    Setup,
+    Stream,
+    TraceFacts,
+)
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.allocations import levels
 from pytest_nsys.traces.call_table import EMPTY
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
 from pytest_nsys.traces.rocpd.calls import api_calls, graph_launches, read_calls, stacks_started
-from pytest_nsys.traces.rocpd.copies import copy_row, correlation, kind_of_copies, with_a_gpu
+from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
 from pytest_nsys.traces.rocpd.parts import Part, find_parts, versions
 from pytest_nsys.traces.rocpd.ranges import common_names, in_order, read_around, read_ranges
@@ -38,7 +50,7 @@ from pytest_nsys.traces.sqlite_columns import Block, slower
 from pytest_nsys.traces.sqlite_conditions import listed, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile
 from pytest_nsys.traces.sqlite_kernels import Columns, fill, read_blocks
-from pytest_nsys.traces.sqlite_values import check_whole, damage
+from pytest_nsys.traces.sqlite_values import check_row, check_whole, damage
 
 TRACE = "capture with rocprofv3 --kernel-trace --hip-trace --memory-copy-trace --marker-trace"
 TO_SEE_KERNELS = f"{TRACE} -f rocpd on a step that uses the GPU"
@@ -187,7 +199,7 @@ class Rocpd:
 
     def _read(self, part: Part, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels of the lanes of a capture that pass; other processes that pass become unasked."""
-        row = ("start", "end", correlation(part), "kernel_id", "pid", "agent_id", "stream_id")
+        row = ("start", "end", part.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", "stream_id")
         with self._damage(part, "kernel_dispatch"):
             tables, without = _read_lanes(part, part.table("kernel_dispatch"), row, where, lanes, whole=whole)
             self._unasked |= without
@@ -332,4 +344,4 @@ def _read_lanes(
             lanes, ((s, e, c, name, name, array("q", [0]) * len(s), *at) for s, e, c, name, *at in found), placed
         )
 
-    return read_blocks(part.file, row, table, where, use, whole=whole, explain=lambda values: check_whole(*values))
+    return read_blocks(part.file, row, table, where, use, whole=whole, explain=check_row)

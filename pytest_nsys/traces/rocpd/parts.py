@@ -47,6 +47,7 @@ REQUIRED: Mapping[str, str] = {
 }
 """What is read of each table."""
 
+NO_STACK = 0
 PROCESS_BIT = 24
 _CLONE = re.compile(r"(?: \[clone \.kd\]|\.kd)\Z")
 """What the name of a kernel's descriptor ends in."""
@@ -190,6 +191,11 @@ class Part:
     def of_event(self, column: str) -> str:
         """A column of the event of a row, in SQL."""
         return f'(SELECT {column} FROM "{self.table("event")}" WHERE id = event_id)'
+
+    def stack(self, without: int) -> str:
+        """The stack id of a row's event, in SQL; ``without`` one, and an id of an event that is no number as it is."""
+        lost = f"CASE WHEN typeof(event_id) IN ('integer', 'null') THEN {without} ELSE event_id END"
+        return f"ifnull(nullif({self.of_event('stack_id')}, {NO_STACK}), {lost})"
 
     def setups(self) -> Iterator[tuple[int, Setup]]:
         """The rank of each process whose launcher put it and the world into the environment. Of that nothing else is

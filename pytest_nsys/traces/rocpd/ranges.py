@@ -21,7 +21,7 @@ from pytest_nsys.traces.sqlite_columns import Block, worth
 from pytest_nsys.traces.sqlite_conditions import LISTED, among, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqlRow
 from pytest_nsys.traces.sqlite_kernels import joined, read_blocks
-from pytest_nsys.traces.sqlite_values import OddValue, check_text, check_whole, read_texts, texts_of
+from pytest_nsys.traces.sqlite_values import OddValue, check_row, check_text, check_whole, read_texts, texts_of
 
 MESSAGE = "CASE WHEN json_valid(extdata) THEN json_extract(extdata, '$.message') END"
 CALL_PREFIX = "roctx"
@@ -83,7 +83,7 @@ def read_around(part: Part, spans: Mapping[int, Interval]) -> dict[int, Ranges]:
     where = f"{within('event_id', *events)} AND {touches(hull)} AND {_is_marker(part)}"
     row = (*_ROW.split(", "), f"ifnull({part.of_event('category_id')}, 0)")
     whole = worth(part.file.about(part.table("region")) // 4)
-    found = read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole)
+    found = read_blocks(part.file, row, part.table("region"), where, list[Block], whole=whole, explain=check_row)
     if not found:
         return {}
     start, end, pid, tid, name, event, _ = map(joined, zip(*found, strict=True))
@@ -142,9 +142,10 @@ def _events(part: Part) -> Interval | None:
 
 
 def _is_marker(part: Part) -> str:
-    """An event of a marker, or of a category that is no number, in SQL."""
+    """Rows whose event is of a marker, or whose event or its category is no number, in SQL."""
     markers = listed(part.categories.markers)
-    return part.of_event(f"category_id IN ({markers}) OR typeof(category_id) NOT IN ('integer', 'null')")
+    marker = part.of_event(f"category_id IN ({markers}) OR typeof(category_id) NOT IN ('integer', 'null')")
+    return f"({marker} OR typeof(event_id) NOT IN ('integer', 'null'))"
 
 
 def _own_name(region: str) -> str:
