@@ -372,7 +372,11 @@ def test_inputs_are_never_shell(runner: Runner) -> None:
     found = checked(Path(runner.outputs["json"]))
     assert [file["file"] for file in found["gate_files"]] == [name, "--version/-x.nsys.yaml"]
     hostile = "'; touch pwned; '\n::set-output name=verdict::passed\n$(touch pwned)"
-    for given in (("baseline_ref", "history", "args", "traces", "against", "package"), ("gate_files",), ("fail_on",)):
+    for given in (
+        ("baseline_ref", "history", "args", "traces", "measurements", "against", "package"),
+        ("gate_files",),
+        ("fail_on",),
+    ):
         assert runner.run(**{"gate_files": name, **dict.fromkeys(given, hostile)}) == 1
         assert not (runner.project.root / "pwned").exists()
 
@@ -383,6 +387,22 @@ def test_a_line_is_a_capture(runner: Runner) -> None:
     runner.project.trace("and two.sqlite", exposed_us=300)
     assert runner.run(traces="\n  one.sqlite\r\n\n and two.sqlite  \n") == 0, runner.log
     assert json.loads(runner.uploaded["report.json"])["gate_files"][0]["traces"] == ["one.sqlite", "and two.sqlite"]
+
+
+def test_measurements_alone(runner: Runner) -> None:
+    runner.project.gate("- measured mfu >= 0.40")
+    for value, status in (("0.45", 0), ("0.35", 1)):
+        runner.project.file("perf.json", f'{{"mfu": {value}}}')
+        assert runner.run(measurements="perf.json") == status, runner.log
+
+
+def test_a_trace_of_one_configuration(runner: Runner) -> None:
+    runner.project.gate("matrix: {one: , two: }\nassertions: [overlap >= 10%]")
+    runner.project.trace("one.sqlite")
+    named = {"traces": "one=one.sqlite"}
+    assert runner.run(**named) == 1  # the other one has none, which is always red here
+    assert "no trace of two" in runner.summary
+    assert runner.run(**named, args="-k\n[one]") == 0, runner.log
 
 
 def test_against_other_captures(runner: Runner) -> None:

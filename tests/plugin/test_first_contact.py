@@ -12,6 +12,7 @@ import pytest
 
 from pytest_nsys.core.numbers import format_range
 from pytest_nsys.core.plain_text import print_plainly
+from pytest_nsys.reports.doctor_report import Diagnosis, Plugin, Run, Surroundings, TraceFile, as_text
 from tests.support.commands import run
 from tests.support.gate_files import loaded, mistakes
 from tests.support.gates import Project
@@ -155,3 +156,18 @@ def test_init_extends_what_the_commands_find(tmp_path: Path) -> None:
     run("init", JAX, "-o", tmp_path / "jax.nsys.yaml", code=0)
     assert "extends: jax" in (tmp_path / "jax.nsys.yaml").read_text()
     assert "convention jax" in run("window", JAX, code=0).stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [("1", "torch.profiler, schema 1"), ("2.8", "torch.profiler 2.8"), (None, "torch.profiler")]
+)
+def test_doctor_names_the_version_of_a_format(version: str | None, told: str) -> None:
+    file = TraceFile("a.json", "torch.profiler", version)
+    plugin = Plugin(active=True, why_not="", rootdir="/", inifile=None)
+    around = Surroundings("1", "3.12", "python", "9", plugin, None, {}, [])
+    held = Run(
+        [file], [0], None, "convention kineto", anchored=True, measured_as="window median", quality=[], groups=[]
+    )
+    text = as_text(Diagnosis(1, good=True, problems=[], surroundings=around, run=held))
+    assert f"trace        a.json: {told}\n" in text
+    assert text.endswith("\nno problem found\n")
