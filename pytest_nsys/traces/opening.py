@@ -262,6 +262,8 @@ def find_traces(value: str, base: Path) -> tuple[Path, ...]:
 
     Raises UsageMistake where there are none.
     """
+    if not value.strip():  # as of a variable that nobody set: it would mean the folder
+        raise UsageMistake("the path of a trace is empty")
     with one_line(UsageMistake, f"{printable(value)}: cannot be read"):
         return _find(value, base / Path(value).expanduser())
 

@@ -137,6 +137,13 @@ def test_a_path_may_hold_an_equals_sign(matrix: Project) -> None:
     matrix.pytest("perf", "--nsys-trace=llama-8b=lr=3/run.sqlite", "-k", "overlap and llama", code=0)
 
 
+@pytest.mark.parametrize("option", ["--nsys-trace=llama-8b=", "--nsys-against=llama-8b= "])
+def test_a_name_without_a_path_is_a_mistake(matrix: Project, option: str) -> None:
+    """As of a variable that nobody set: it would mean this folder, and whatever trace lies in it."""
+    matrix.trace("good.sqlite")
+    assert f"{option}: the path of a trace is empty" in matrix.pytest("perf", option, code=4)
+
+
 def test_a_gate_file_without_a_matrix_beside_it_takes_what_bears_no_name(matrix: Project) -> None:
     matrix.gate("- overlap >= 40%", "perf/plain.nsys.yaml")
     matrix.trace("plain.sqlite")
