@@ -91,6 +91,11 @@ class Updating(Asking):
 
     def __init__(self) -> None:
         self.outcomes: set[str] = set()
+        self.lacks_traces = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """See that something had no trace; it counts where nothing was written for it."""
+        self.lacks_traces = self.lacks_traces or hasattr(report, "nsys_not_run")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """See what became of each assertion and each baseline. Last of all, as this plugin is the first there is."""
@@ -100,7 +105,9 @@ class Updating(Asking):
             record = getattr(item, "record", None)
             if record is not None:
                 self.outcomes.add("no data" if getattr(item, "nothing_measured", False) else record.outcome)
-        for error in session_of(session.config).refreshing.not_written:
+        refreshing = session_of(session.config).refreshing
+        self.lacks_traces = self.lacks_traces and not refreshing.written
+        for error in refreshing.not_written:
             self.outcomes.add("incomparable" if isinstance(error, IncomparableError) else "error")
 
 
@@ -136,7 +143,8 @@ def update(
     code = ask_pytest(asking, gate_files, run.baseline_dir, *words)
     if code not in (Exit.GOOD, Exit.WORSE) or (code and "error" in asking.outcomes):
         return Exit.MISTAKE
-    return Exit.NO_DATA if code and asking.outcomes & {"no data", "incomparable"} else code
+    without = asking.lacks_traces or (code and asking.outcomes & {"no data", "incomparable"})
+    return Exit.NO_DATA if without else code
 
 
 NOTHING_SELECTED = 5

@@ -186,6 +186,13 @@ def test_a_refresh_of_one_configuration_writes_its_baseline_alone(matrix: Projec
     assert "gate.nsys.yaml has no configuration 'mixtrl' (did you mean 'mixtral'?)" in said
 
 
+def test_a_refresh_that_wrote_nothing_is_no_success(matrix: Project) -> None:
+    given = ("--trace=llama-8b=perf/run/llama.sqlite", "--reason=x")
+    said = matrix.command("baseline", "refresh", MIXTRAL, *given, code=3)
+    assert "no baseline was written" in said
+    assert not (matrix.root / "baselines").exists()
+
+
 def test_baselines_of_a_configuration_that_is_gone_are_orphans(stored: Project) -> None:
     assert "nothing to prune" in stored.command("baseline", "prune", FILE, code=0)
     text = GATE.replace("  mixtral: run/mixtral.sqlite\n", "").replace(", matrix: mixtral", "")
