@@ -22,7 +22,7 @@ for module, names in {
     for name in names:
         vars(module).pop(name, None)
 """
-ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "pt.trace.json", Format.JAX: "trace.json"}
+ENDINGS = {Format.NSYS: "sqlite", Format.KINETO: "pt.trace.json", Format.JAX: "trace.json", Format.ROCPD: "db"}
 
 
 def run_without(folder: Path, program: str) -> str:
