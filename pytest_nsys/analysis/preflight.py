@@ -104,6 +104,10 @@ def _about_unlaunched(group: WindowGroup) -> Iterator[Note]:
         yield Note(f"{which} have no launch row and are left out", without * 10 > ran)
 
 
+NO_STREAM = "no communication stream"
+"""How the note begins that tells why nothing of communication streams is measured."""
+
+
 def _about_streams(group: WindowGroup) -> Iterator[Note]:
     windows = [window for window in group if len(window)]
     built_in = {pattern for convention in BUILT_IN.values() for pattern in convention.communication}
@@ -117,10 +121,10 @@ def _about_streams(group: WindowGroup) -> Iterator[Note]:
     barriers = sum(len(w.barriers) for w in windows)
     hidden = "; compute of other streams may hide it: see wall_overlap_all, wall_exposed_all_ns"
     if not barriers:
-        yield Note("0 communication streams: nothing communicates in the windows")
+        yield Note(f"{NO_STREAM}: no communication kernel in the windows")
         return
     length = sum(total(take(w.durations_ns, w.barriers)) for w in windows)
     yield Note(
-        f"0 communication streams, all communication is barrier: {barriers} kernels on compute streams, "
-        f"{format_value(length)}{hidden if any(w.hides_barriers for w in windows) else ''}"
+        f"{NO_STREAM}: all communication ({counted(barriers, 'kernel')}, {format_value(length)}) is on compute streams"
+        f"{hidden if any(w.hides_barriers for w in windows) else ''}"
     )

@@ -149,7 +149,7 @@ def overlap(asked: MeasureOptions, traces: tuple[str, ...], stages: tuple[str, .
         shown = _shown_stages(windows, stages)
         rows = [row for w in windows for row in _overlap_rows(w, shown)]
         shared = list(_with_barriers(windows, alone=not stages and not any(w.communication for w in windows)))
-        why = _absent(captures, spec, windows, shown) if rows else _why_no_overlap(windows)
+        why = _absent(captures, spec, windows, shown) if rows else [_why_no_overlap(windows)]
         notes = [*_notes(asked, captures, spec, "overlap"), *why, *shared]
         print_answer(asked.format, OVERLAP, rows, about_windows(traces, spec, _json_windows(windows)), notes)
     if not rows and not shared:
@@ -206,9 +206,12 @@ def _with_barriers(windows: Sequence[RankWindow], *, alone: bool) -> Iterator[No
             yield Note(f"{whose}, with communication on streams that also compute: {', '.join(said)}")
 
 
-def _why_no_overlap(windows: Sequence[RankWindow]) -> Iterator[Note]:
-    """What the notes on every measurement leave out: they tell of barriers."""
+def _why_no_overlap(windows: Sequence[RankWindow]) -> Note:
+    """Why the table is empty, of the windows that it would show."""
     if any(w.communication for w in windows):
-        yield Note(f"no communication kernel has a stage under this convention: --stage {NO_STAGE} shows them")
-    elif not any(w.barriers for w in windows):
-        yield Note("0 communication streams: no communication kernel in the window")
+        why = f"no communication kernel has a stage under this convention: --stage {NO_STAGE} shows them"
+    elif any(w.barriers for w in windows):
+        why = "overlap counts communication streams alone; `pytest-nsys rows barrier_ns` has the rest"
+    else:
+        why = "no communication kernel in the windows shown"
+    return Note(f"no rows: {why}")

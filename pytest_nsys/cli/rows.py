@@ -10,6 +10,7 @@ import click
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, metric_called
+from pytest_nsys.analysis.preflight import NO_STREAM
 from pytest_nsys.analysis.table import Labelled, NothingSelected, Selector, select
 from pytest_nsys.analysis.windows import OUTSIDE, WindowSpec
 from pytest_nsys.cli.options import (
@@ -118,7 +119,7 @@ def _selected(
             absent += [f"{metric.name}: {each}" for each in lost]
             found += [MetricRow(metric.name, labels, value, metric.unit) for labels, value in selected]
     if not found:
-        said = [*absent, *(note.text for note in captures.notes(spec) if "communication streams" in note.text)]
+        said = [*absent, *(note.text for note in captures.notes(spec) if note.text.startswith(NO_STREAM))]
         raise NothingMeasured(f"no rows under {spec}: {'; '.join(said)}")
     return found, absent
 
