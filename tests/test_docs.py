@@ -29,7 +29,7 @@ from tests.support.quick_python import quick_python
 
 PAGES = [path for path in pages() if path.exists()]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 HEAD = "version: 1\ntolerance: {rel: 5%, abs: [50us, 1pp, 2]}\n"
 
 
@@ -192,11 +192,12 @@ def test_a_percent_sign_stands_next_to_its_number(path: Path) -> None:
     assert not [line for line in path.read_text(encoding="utf-8").splitlines() if re.search(r"\d\s%", line)]
 
 
-def test_the_changelog_tells_of_what_is_to_come() -> None:
+def test_the_changelog_tells_of_what_is_new() -> None:
+    """Under *Unreleased*, or in the commit of a release under that."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    unreleased = text.partition("## [Unreleased]")[2].partition("\n## ")[0]
-    entries = re.split(r"^- ", unreleased, flags=re.MULTILINE)[1:]
-    assert entries
+    assert "## [Unreleased]\n" in text
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    entries = next(found for each in sections if (found := re.split(r"^- ", each, flags=re.MULTILINE)[1:]))
     assert [entry for entry in entries if not entry.rstrip().partition("\n\n")[0].endswith(".")] == []
 
 
