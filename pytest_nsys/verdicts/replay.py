@@ -8,11 +8,11 @@ traces again is not replayed: bounds of ``quality``, measured noise, causes.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations, islice
 
 from pytest_nsys.analysis.metrics import Better, Metric, measured
 from pytest_nsys.analysis.table import Table
@@ -20,6 +20,7 @@ from pytest_nsys.analysis.windows import spec_under
 from pytest_nsys.core.conventions import BUILT_IN, Convention
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.families import LIBRARIES
+from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Row, Value
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, FromHistory, GateFile, spec_for
@@ -141,7 +142,7 @@ class Replay:
         convention, metric = self.gate.convention, assertion.measures
         if convention is not None and run.key.get("convention") not in _fingerprints(convention):
             raise _NotReplayed("its runs were measured under another convention")
-        named = [s for s in self._of_run(run) if s.sid.metric == metric.name]
+        named = [s for s in self._by_run.get(run.id, ()) if s.sid.metric == metric.name]
         if not named:
             raise _NotReplayed(f"no run has rows of {metric.name}: runs under this gate file store them")
         own = [s for s in named if s.sid.definition == metric.definition]
@@ -155,15 +156,16 @@ class Replay:
             raise _NotReplayed(f"{metric.name} was measured in several ways ({hows}): name the convention")
         return fitting[0]
 
-    def _of_run(self, run: StoredRun) -> list[StoredSeries]:
-        return [s for s in self._by_key.get((run.gate, run.digest), ()) if any(run.id in v for v in s.rows.values())]
+    @cached_property
+    def _by_run(self) -> Mapping[int, list[StoredSeries]]:
+        """What was measured in each run."""
+        return grouped((run, s) for s in self.history.series for run in dict.fromkeys(chain(*s.rows.values())))
 
     @cached_property
-    def _by_key(self) -> Mapping[tuple[str, str | None], list[StoredSeries]]:
-        found: dict[tuple[str, str | None], list[StoredSeries]] = {}
-        for series in self.history.series:
-            found.setdefault((series.gate, series.digest), []).append(series)
-        return found
+    def _refreshed(self) -> frozenset[int]:
+        """The runs that were accepted."""
+        verdicts = self.history.verdicts.items()
+        return frozenset(run for run, own in verdicts if any(each["outcome"] == REFRESH for each in own))
 
     def _reference(
         self, assertion: Assertion, stored: StoredSeries, place: int
@@ -172,20 +174,22 @@ class Replay:
         limit = assertion.require.limit
         if not isinstance(limit, FromBaseline):
             return None, None
-        earlier = [(run, rows) for run, rows in self._alike(stored, place, before=True) if run.outcome != Outcome.ERROR]
+        earlier = self._alike(stored, place, before=True)
+        judged = ((run, rows) for run, rows in earlier if run.outcome != Outcome.ERROR)
         if limit.history is not None:
-            return self._of_history(assertion, limit.history, earlier), None
-        accepted = [pair for pair in earlier if self._refreshed(pair[0])]
-        if not earlier:
+            return self._of_history(assertion, limit.history, judged), None
+        newest = next(judged, None)
+        if newest is None:
             raise _NotReplayed("there is no earlier comparable run")
-        run, rows = (accepted or earlier)[-1]
+        accepted = (pair for pair in chain([newest], judged) if pair[0].id in self._refreshed)
+        run, rows = (next(accepted, None) if self._refreshed else None) or newest
         return Reference([_table(assertion.measures, rows, run)], origin=run.time), run
 
     def _of_history(
-        self, assertion: Assertion, asked: FromHistory, earlier: Sequence[tuple[StoredRun, Mapping[RowLabels, Value]]]
+        self, assertion: Assertion, asked: FromHistory, earlier: Iterable[tuple[StoredRun, Mapping[RowLabels, Value]]]
     ) -> Reference:
-        runs = [pair for pair in earlier if asked.branch in (None, pair[0].branch)]
-        runs = runs[: len(runs) - asked.lag][-asked.runs :]
+        of_branch = (pair for pair in earlier if asked.branch in (None, pair[0].branch))
+        runs = [*islice(of_branch, asked.lag, asked.lag + asked.runs)][::-1]
         tables = [_table(assertion.measures, rows, runs[-1][0]) for rows in in_common([rows for _, rows in runs])]
         if not tables:
             raise _NotReplayed("there are no earlier comparable runs")
@@ -194,24 +198,22 @@ class Replay:
     def _alike(
         self, stored: StoredSeries, place: int, *, before: bool
     ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
-        """The runs before or after one that are comparable with it and have the same rows."""
+        """The runs before or after one, the nearest first, that are comparable with it and have the same rows."""
         runs = self.history.runs
         now = runs[place]
         circumstances = {**(now.key or {}), **now.facts}
-        for run in runs[:place] if before else runs[place + 1 :]:
+        for at in range(place - 1, -1, -1) if before else range(place + 1, len(runs)):
+            run = runs[at]
             if run.key is None or differences(circumstances, {**run.key, **run.facts}, self.gate.comparable_on):
                 continue
-            own = next((s for s in self._of_run(run) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
+            own = next((s for s in self._by_run.get(run.id, ()) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
             if own is not None and own.dimensions == stored.dimensions:
                 yield run, _rows(own, run)
-
-    def _refreshed(self, run: StoredRun) -> bool:
-        return any(verdict["outcome"] == REFRESH for verdict in self.history.verdicts.get(run.id, ()))
 
     def _after(self, assertion: Assertion, stored: StoredSeries, place: int, reference: Reference | None) -> After:
         """What became of it in the next comparable run of the branch."""
         run = self.history.runs[place]
-        if self._refreshed(run):
+        if run.id in self._refreshed:
             return After.ACCEPTED
         for later, rows in self._alike(stored, place, before=False):
             if later.branch != run.branch:
