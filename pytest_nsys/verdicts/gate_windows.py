@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from pytest_nsys.analysis.cutting import RunCut, cut
 from pytest_nsys.analysis.run import Run
-from pytest_nsys.analysis.table import Table
+from pytest_nsys.analysis.table import Table, matches
+from pytest_nsys.analysis.throughput import QUANTILES
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.errors import NothingMeasured, NsysError, TraceError, UsageMistake
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
+from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, typical_period
 from pytest_nsys.verdicts.evaluate import GateContext
 
 
@@ -21,7 +23,7 @@ def gate_windows(gate: GateFile, run: Run) -> RunCut:
     """
     held: dict[WindowSpec, None] = {}
     lost: NothingMeasured | None = None
-    for spec in dict.fromkeys(spec_for(gate.resolved_convention, a) for a in gate.assertions if a.outside is None):
+    for spec in dict.fromkeys(_looked_at(gate, run)):
         try:
             run.measured(spec).filled()
             held[spec] = None
@@ -32,6 +34,22 @@ def gate_windows(gate: GateFile, run: Run) -> RunCut:
     stages = gate.workload.pipeline
     named = (*(stages.first + stages.second if stages else ()), *gate.workload.blocks)
     return cut(run, list(held), named=named, drawn=False)
+
+
+def _looked_at(gate: GateFile, run: Run) -> Iterator[WindowSpec]:
+    """What the assertions are judged on; then the periods that say why a quantile is worse, and that of the median,
+    which a baseline keeps.
+    """
+    own = [(a, spec_for(gate.resolved_convention, a)) for a in gate.assertions if a.outside is None]
+    yield from (spec for _, spec in own)
+    for assertion, spec in own:
+        if "quantile" in assertion.measures.dimensions:
+            selector = assertion.where.get("quantile")
+            for quantile in (f"p{number}" for number in QUANTILES):
+                asked = selector is None or any(matches(value, quantile) for value in selector.values)
+                if asked or quantile == MEDIAN_PERIOD:
+                    typical = typical_period(run, spec, quantile)
+                    yield from () if typical is None else (typical,)
 
 
 class Unheld(NamedTuple):

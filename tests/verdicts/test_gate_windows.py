@@ -16,6 +16,7 @@ import pytest
 
 from pytest_nsys.analysis.capture_cache import CaptureCache
 from pytest_nsys.analysis.metrics import METRICS, Unit
+from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.model import KernelsMode, Span
 from pytest_nsys.gates.assertion import GateFile
@@ -110,6 +111,28 @@ def test_any_gate_is_judged_alike(form: str, seed: int, steps: Path, tmp_path: P
     gate = load_gate_file(path)
     now, base = small(path, steps / f"slower-{form}", "now"), small(path, steps / form, "base")
     assert told(gate, now, base) == told(gate, steps / f"slower-{form}", steps / form)
+
+
+def test_why_a_period_is_longer_and_what_a_baseline_keeps_of_it(tmp_path: Path) -> None:
+    """A period is judged on all steps of the run, and explained by one of them that is not the window."""
+    write_demo(tmp_path)
+    path, traces = tmp_path / "fsdp.nsys.yaml", tmp_path / "traces"
+    path.write_text(f"{path.read_text()}  - p99 period_ns below baseline plus tolerance\n")
+    gate = load_gate_file(path)
+    now, base = small(path, traces / "regressed", "now"), small(path, traces / "good", "base")
+    there = told(gate, traces / "regressed", traces / "good")
+    assert told(gate, now, base) == there
+    p50, p99 = (
+        there["p50 period_ns below baseline plus tolerance"],
+        there["p99 period_ns below baseline plus tolerance"],
+    )
+    assert [explained.labels["quantile"] for one in (p50, p99) for explained in one[5]] == ["p50", "p50", "p99", "p99"]
+    kept = []
+    for trace in (traces / "regressed", now):
+        run("baseline", "refresh", path, f"--trace={trace}", "--all", "--reason", "slower", code=1)
+        (baseline,) = (tmp_path / "baselines" / "fsdp").glob("*.json")
+        kept.append(json.loads(baseline.read_text())["breakdowns"])
+    assert kept[0] == kept[1]
 
 
 # -- every metric, in windows that are picked in every way at once
