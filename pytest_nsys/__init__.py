@@ -73,6 +73,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, which a notebook then completes: they load on first use."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     # Each loads with what it needs: a training program takes profiled_step alone, and the command needs no pytest.
     own = "VERSION" if name == "__version__" else name

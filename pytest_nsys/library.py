@@ -17,7 +17,7 @@ from pytest_nsys.analysis.capture_cache import CaptureCache, check_two_runs
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit, metric_called
 from pytest_nsys.analysis.table import NothingSelected, Selector
-from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec
+from pytest_nsys.analysis.windows import MEDIAN, OUTSIDE, UsedWindow, WindowSpec, meant_word
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, did_you_mean
 from pytest_nsys.core.file_names import GATE_SUFFIX
@@ -35,7 +35,7 @@ from pytest_nsys.gates.gate_file import load_one
 from pytest_nsys.gates.judgement import lacking
 from pytest_nsys.gates.limits import SentenceMistake
 from pytest_nsys.gates.selection import complete
-from pytest_nsys.gates.sentences import parse_sentence
+from pytest_nsys.gates.sentences import check_dimension, parse_sentence
 from pytest_nsys.gates.verdict import Verdict
 from pytest_nsys.traces.measurements import measurements_of
 from pytest_nsys.traces.opening import find_traces
@@ -86,16 +86,22 @@ class NsysRun:
         *,
         resolve: Callable[[GateFile, str | None], GateFile],
         anchor: str | None = None,
+        name: str = "",
     ) -> None:
         if not isinstance(workload, Workload | None):
             raise ArgumentMistake(f"workload= is a pytest_nsys.core.workload.Workload, not {workload!r}")
         self.captures_for, self._named, self._workload = captures_for, named, workload or Workload()
-        self.close, self._resolve, self._anchor = close, resolve, anchor
+        self.close, self._resolve, self._anchor, self._name = close, resolve, anchor, name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}>"
 
     def under(self, convention: Named, anchor: str | None = None) -> Self:
         """The same run read with another convention: a built-in name, a YAML file, or one of your own."""
         named = convention_of(convention, anchor)
-        return type(self)(self.captures_for, named, self._workload, self.close, resolve=self._resolve, anchor=anchor)
+        run = type(self)(self.captures_for, named, self._workload, self.close, resolve=self._resolve, anchor=anchor)
+        run._name = self._name
+        return run
 
     def resolved(self, gate: GateFile) -> GateFile:
         """The gate file with its convention: the one that it names, else the one that this run is read under."""
@@ -162,6 +168,7 @@ class NsysRun:
         others have one: a list that lacks rows would let a loop of assertions pass. ``allow_missing={"stage1_*": [0]}``
         names ranks that may lack stages.
         """
+        __tracebackhide__ = True  # a failing test shows its own line
         name, captures = metric_of(metric).name, self.captures
         asked, spec = captures.metric(name), self._spec(window, span, kernels)
         spec = OUTSIDE if asked.outside else spec
@@ -170,6 +177,10 @@ class NsysRun:
         excused = {glob: frozenset(ranks) for glob, ranks in (allow_missing or {}).items()}
         if not all(type(rank) is int for ranks in excused.values() for rank in ranks):
             raise ArgumentMistake(f"allow_missing= names ranks by their numbers, not {allow_missing!r}")
+        axes = {axis for coordinates in captures.mesh.coordinates.values() for axis in coordinates}
+        for dimension in where if captures.paths else ():
+            if wrong := check_dimension(dimension, asked, (*self.gate.axes, *axes)):
+                raise ArgumentMistake(wrong)
         selectors = {d: Selector(tuple(map(str, _listed(d, labels)))) for d, labels in where.items()}
         captures.refuse_twins(spec)
         table = captures.rows(asked, spec)
@@ -184,11 +195,15 @@ class NsysRun:
     def to_records(self, metric: str, **asked: Any) -> list[dict[str, Label | float]]:
         """The rows as plain dicts, which ``pandas.DataFrame`` and ``polars.DataFrame`` take; asked for as by
         :meth:`rows`."""
+        __tracebackhide__ = True
         return [row.as_record() for row in self.rows(metric, **asked)]
 
     def _spec(self, window: str, span: Span | str | None, kernels: KernelsMode | str | None) -> WindowSpec:
+        __tracebackhide__ = True
         if not isinstance(window, str):
             raise ArgumentMistake(f"window= is text, as in 'median' or '3', not {window!r}")
+        if meant := meant_word(window):
+            raise ArgumentMistake(f"unknown window '{printable(window, 40)}'{meant}")
         return self.captures.spec(window, _one_of(Span, span), _one_of(KernelsMode, kernels))
 
     def __enter__(self) -> Self:
@@ -224,7 +239,8 @@ def open_run(
     def resolve(gate: GateFile, anchor: str | None) -> GateFile:
         return resolved(gate, lambda: cache.fitting(values, Path(), anchor).convention)
 
-    run = NsysRun(opened, convention_of(convention, anchor), workload, cache.close, resolve=resolve, anchor=anchor)
+    name, named = ", ".join(values or _values(measurements)), convention_of(convention, anchor)
+    run = NsysRun(opened, named, workload, cache.close, resolve=resolve, anchor=anchor, name=name)
     _ = run.captures
     return run
 
@@ -295,6 +311,7 @@ def compare(
 
 def metric_of(name: str) -> Metric:
     """The metric of a name. Raises ArgumentMistake."""
+    __tracebackhide__ = True
     if not isinstance(name, str):
         raise ArgumentMistake(f"a metric is a name, as in 'exposed_ns', not {name!r}")
     if (metric := metric_called(name)) is None:
@@ -305,6 +322,7 @@ def metric_of(name: str) -> Metric:
 
 def assertion_of(sentence: str, gate: GateFile) -> Assertion:
     """A sentence as an assertion of a gate file, whose settings it takes. Raises ArgumentMistake."""
+    __tracebackhide__ = True
     try:
         return parse_sentence(sentence, gate, Location(gate.path, 1, 1))
     except SentenceMistake as mistake:
@@ -312,6 +330,7 @@ def assertion_of(sentence: str, gate: GateFile) -> Assertion:
 
 
 def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
+    __tracebackhide__ = True
     if value is None:
         return None
     if value not in list(kind):
@@ -321,6 +340,7 @@ def _one_of(kind: type[Kind], value: str | None) -> Kind | None:
 
 def _listed(dimension: str, labels: object) -> list[Label]:
     """The labels that a selector names. Raises ArgumentMistake for what is no label."""
+    __tracebackhide__ = True
     found = [labels] if isinstance(labels, int | str) else [*labels] if isinstance(labels, Iterable) else []
     if not found or not all(isinstance(label, int | str) for label in found):
         raise ArgumentMistake(f"{dimension}= is a label or a list of labels, as in rank=[0, 1], not {labels!r}")

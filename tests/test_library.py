@@ -47,6 +47,7 @@ def run(trace: Callable[..., Path]) -> NsysRun:
 
 def test_what_is_exported_is_there_and_typed() -> None:
     assert {name for name in pytest_nsys.__all__ if getattr(pytest_nsys, name, None) is None} == set()
+    assert set(pytest_nsys.__all__) <= set(dir(pytest_nsys))
     assert issubclass(ArgumentMistake, ValueError)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = pytest_nsys.nothing
@@ -78,6 +79,9 @@ def test_what_a_run_is(run: NsysRun) -> None:
     assert [used.window.index for used in run.windows()] == [2, 2]
     assert [used.window.length_ns for used in run.windows("first", span="period")] == [20_000_000] * 2
     assert [note.text for note in run.notes] == []
+    assert repr(run).startswith("<NsysRun ")
+    assert repr(run).endswith("one.sqlite>")
+    assert repr(run.under("generic", "layer00.stage2_f")) == repr(run)
 
 
 def test_rows_are_selected_as_by_a_gate(run: NsysRun) -> None:
@@ -177,7 +181,16 @@ def test_a_run_that_was_closed_is_opened_again(trace: Callable[..., Path]) -> No
         (lambda run: run.under(Path("none.yaml")), ArgumentMistake, "'none.yaml' is no convention and no file"),
         (lambda run: run.under("generic", ""), ArgumentMistake, "anchor is empty"),
         (lambda run: run.under("generic").windows(), TraceError, "anchor"),
-        (lambda run: run.rows("overlap", stag="stage2"), NoRows, "overlap: no data: no row has stag stage2"),
+        (
+            lambda run: run.rows("overlap", stag="stage2"),
+            ArgumentMistake,
+            "overlap has no dimension 'stag' (did you mean",
+        ),
+        (
+            lambda run: run.rows("overlap", window="medan"),
+            ArgumentMistake,
+            "unknown window 'medan' (did you mean 'median'",
+        ),
         (
             lambda run: run.rows("overlap", stage="stage3"),
             NoRows,
@@ -244,6 +257,7 @@ def test_one_capture_in_other_bytes_is_one_sample(trace: Callable[..., Path], fo
 def test_a_verdict(run: NsysRun) -> None:
     verdict = judge("stage4 overlap >= 70%", run)
     assert (verdict.outcome, verdict.good, verdict.message) == (Outcome.FAILED, False, "1 of 2 rows below their limit")
+    assert repr(verdict) == "<Verdict failed: stage4 overlap >= 70%: 1 of 2 rows below their limit>"
     assert (verdict.margin, verdict.rows[0].labels) == (Fraction(-33, 1000), {"rank": 1, "stage": "stage4_f"})
     assert judge("stage2 overlap >= 60%", run).margin == Fraction(1, 5)
     assert judge("stage5 overlap >= 60%", run).outcome is Outcome.NO_DATA
@@ -273,6 +287,7 @@ def test_two_runs(trace: Callable[..., Path], folder: Path) -> None:
     gate.write_text("version: 1\nassertions: [exposed_ns <= baseline + 5%]\n")
     found = compare(base, [head], gate)
     assert (found.result, len(found.worse)) == (Result.WORSE, 4)
+    assert repr(found) == "<Comparison worse: 4 of 4 rows worse>"
     assert compare(head, base, gate).result is Result.NOT_WORSE
     assert compare(base, head).result is Result.WORSE
     with pytest.raises(ArgumentMistake, match="the gate file says the convention"):

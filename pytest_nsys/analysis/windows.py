@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.errors import NothingMeasured
+from pytest_nsys.core.errors import NothingMeasured, did_you_mean
 from pytest_nsys.core.model import KernelsMode, Range, Span, Window
 from pytest_nsys.core.words import counted, printable
 
@@ -24,6 +24,11 @@ _EXPLICIT = re.compile(r"(-?\d+):(-?\d+)")
 WORDS = (MEDIAN, RUN, STEADY, "first", "last")
 NONE = ""
 """The window of what was measured outside of a trace."""
+
+
+def meant_word(window: str) -> str:
+    """A hint where ``window`` is nearly a word, and so no name of a range; a pattern (``%``) is one."""
+    return "" if window in WORDS or "%" in window else did_you_mean(window, WORDS, cutoff=0.75)
 
 
 @dataclass(frozen=True, slots=True)

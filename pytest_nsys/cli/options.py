@@ -25,7 +25,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.parallel import ReadAhead
 from pytest_nsys.analysis.quality import Request
 from pytest_nsys.analysis.table import Selector
-from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, spec_under
+from pytest_nsys.analysis.windows import MEDIAN, RUN, STEADY, WindowSpec, meant_word, spec_under
 from pytest_nsys.core.conventions import Convention
 from pytest_nsys.core.errors import UsageMistake, hint
 from pytest_nsys.core.families import Families
@@ -286,6 +286,8 @@ def _canonical(window: str) -> str:
         return window
     if not window or _NUMBERS.fullmatch(window):
         raise UsageMistake(f"'{printable(window, 40)}' is not a window: give {_WINDOW_HELP}")
+    if meant := meant_word(window):
+        raise UsageMistake(f"unknown window '{printable(window, 40)}'{meant}")
     return window
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from pytest_nsys.analysis.quality import OFF, Bounds
-from pytest_nsys.analysis.windows import WORDS as WINDOW_WORDS
+from pytest_nsys.analysis.windows import meant_word
 from pytest_nsys.core.conventions import BUILT_IN, COMPUTE, MIXED, UNKNOWN, CopyKind, Purpose
 from pytest_nsys.core.errors import did_you_mean, hint
 from pytest_nsys.core.families import OTHER, TABLES, Families, Family
@@ -227,8 +227,7 @@ def _window(reader: Reader, node: Node, key: str) -> str | None:
         shown = printable(text, 40)
         if _NUMBERS.fullmatch(text):
             raise ValueError(f"a window is an index from 0 on, a word, or {{start: NS, end: NS}}, not '{shown}'")
-        meant = "" if text in WINDOW_WORDS or "%" in text else did_you_mean(text, WINDOW_WORDS, cutoff=0.75)
-        if meant:
+        if meant := meant_word(text):
             raise ValueError(f"unknown window '{shown}'{meant}")
         return text
 

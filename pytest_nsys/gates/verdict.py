@@ -99,6 +99,9 @@ class Verdict:
     causes: tuple[Explained, ...] = ()
     delayed: bool = False
 
+    def __repr__(self) -> str:  # a notebook shows it
+        return f"<{type(self).__name__} {self.outcome}: {self.assertion.name}: {self.message}>"
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """All that belongs to the line of the assertion."""

@@ -19,6 +19,7 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.library import MetricRow, NsysRun, assertion_of
 from pytest_nsys.outcomes import GateFailed, GateNotJudged, NotRun, NsysWarning
 from pytest_nsys.plugin.session import session_of
+from pytest_nsys.plugin.settings import given
 from pytest_nsys.reports.session.explanation import explanation
 from pytest_nsys.reports.session.record import record_of
 from pytest_nsys.verdicts.evaluate import GateContext, evaluate
@@ -31,7 +32,7 @@ class RunUnderTest(NsysRun):
     def of(cls, config: pytest.Config) -> RunUnderTest:
         """The run that the options and the ini file name."""
         session = session_of(config)
-        return cls(session.captures, None, resolve=session.resolved)
+        return cls(session.captures, None, resolve=session.resolved, name=", ".join(given(config, "nsys_trace") or ()))
 
     @property
     def captures(self) -> Captures:
@@ -63,6 +64,9 @@ class NsysGate:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
     def __call__(
         self,
@@ -97,7 +101,8 @@ class NsysGate:
         if not verdict.good:
             failed = verdict.outcome in (Outcome.FAILED, Outcome.IMPROVED)
             steps = [Step(verdict.next_step)] if verdict.next_step else []
-            lines = [f"nsys_gate: {sentence}", *explanation(record_of(verdict, "", "").plain(), steps)]
+            record = record_of(verdict, "", "").plain()
+            lines = [record["reason"], f"nsys_gate: {sentence}", *explanation(record, steps)]
             raise (GateFailed if failed else GateNotJudged)("\n".join(lines))
         for text in verdict.warnings:
             warnings.warn(NsysWarning(f"{sentence}: {text}"), stacklevel=2)

@@ -148,6 +148,9 @@ class Comparison:
     appeared: tuple[Thing, ...]
     vanished: tuple[Thing, ...]
 
+    def __repr__(self) -> str:  # a notebook shows it
+        return f"<{type(self).__name__} {self.result}: {len(self.worse)} of {len(self.rows)} rows worse>"
+
     @cached_property
     def moved(self) -> tuple[ComparedRow, ...]:
         return tuple(row for row in self.rows if row.moved)

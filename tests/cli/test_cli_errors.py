@@ -81,6 +81,7 @@ def test_half_a_window(tmp_path: Path, options: tuple[str, ...]) -> None:
     [
         (("--window", "run", "--start", "1", "--end", "2"), "--window and --start, --end exclude each other"),
         (("--window", ""), "'' is not a window"),
+        (("--window", "medan"), "unknown window 'medan' (did you mean 'median'?)"),
         (("--start", "1", "--end", "9" * 25), "no trace has a time of more than"),
         (("--anchor", " "), "--anchor is empty"),
         (("--convention", "pithtrian"), "'pithtrian' is no convention and no file (did you mean 'pithtrain'?)"),

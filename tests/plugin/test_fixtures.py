@@ -40,6 +40,17 @@ def test_no_rows_fail_the_test(project: Project) -> None:
     assert "overlap: no data: no row has stage stage3; stages with a row: stage2_f, stage4_f" in said
 
 
+@pytest.mark.parametrize(
+    "call", ["nsys_run.rows('overlapp')", "nsys_run.to_records('overlap', stag='a')", "nsys_gate('overlapp > 1%')"]
+)
+def test_a_mistake_shows_the_test_and_none_of_our_code(project: Project, call: str) -> None:
+    project.trace()
+    said = judged(project, call, code=1)
+    assert "(did you mean '" in said
+    assert "library.py" not in said
+    assert " object at 0x" not in said
+
+
 @pytest.mark.parametrize("more", ["-1%", "', gate_file='x.nsys.yaml', convention='generic"])
 def test_a_mistake_in_asking_is_a_value_error(project: Project, more: str) -> None:
     project.trace()
@@ -63,6 +74,7 @@ def test_a_sentence_that_fails(project: Project) -> None:
     project.trace(exposed_us={(1, "stage4_f"): 410})
     said = judged(project, "nsys_gate('overlap >= 60%')", code=1)
     for line in (
+        "GateFailed: 59% < 60%, rank 1 stage4_f",
         "nsys_gate: overlap >= 60%",
         "  failed: 1 of 4 rows below their limit",
         "  rank  stage     now  limit",
