@@ -115,6 +115,11 @@ def profilers_of(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(sorted(v for v in versions if v is not None))
 
 
+def profiler_shown(version: str) -> str:
+    """The version of a profiler as people read it: torch.profiler tells that of its schema alone."""
+    return f"schema {version}" if version.isdigit() else version
+
+
 def _stored_rate(rate: Value) -> str:
     """A bandwidth as baselines have it since the first: ``3 350 GB/s``."""
     whole, point, rest = decimal(rate, 3).partition(".")

@@ -66,7 +66,7 @@ SUFFIXES = {suffix: name for name, form in FORMATS.items() for suffix in form.su
 @measurements_option("--base-measurements", "capture of the base")
 @measurements_option("--head-measurements", "capture of the head")
 @click.option("--format", type=click.Choice([*FORMATS]), help="Default: the suffix of --output, else text.")
-@click.option("--output", metavar="FILE", help="File of the report; one line is printed.")
+@click.option("-o", "--output", metavar="FILE", help="File of the report; one line is printed.")
 @click.option(
     "--comparable-on",
     multiple=True,

@@ -17,7 +17,9 @@ from pytest_nsys.traces.opening import EXPORTS, REPORTS, find_traces
 
 @click.command()
 @click.argument("reports", metavar="REPORT...", nargs=-1, required=True)
-@click.option("--output", metavar="PATH", help="File of one export, or folder of several. Default: beside each report.")
+@click.option(
+    "-o", "--output", metavar="PATH", help="File of one export, or folder of several. Default: beside each report."
+)
 @click.option("--force", is_flag=True, help="Replace an existing export.")
 def export(reports: tuple[str, ...], output: str | None, force: bool) -> None:
     """Export reports (.nsys-rep, .qdrep; files, folders or globs) to SQLite.

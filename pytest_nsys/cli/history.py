@@ -41,7 +41,7 @@ DATABASE = "perf.db"
     help="Default: the suffix of --output, else table. csv has one column per row, for change-point tools; otava "
     "is the configuration for it.",
 )
-@click.option("--output", metavar="FILE", help="File to write. Default: standard output.")
+@click.option("-o", "--output", metavar="FILE", help="File to write. Default: standard output.")
 def history(
     metrics: tuple[str, ...],
     database: str | None,

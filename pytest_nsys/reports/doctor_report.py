@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
+from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.reports.session.json_report import Count, doc
 from pytest_nsys.reports.tables import as_json
@@ -115,9 +116,8 @@ def _surroundings(found: Surroundings) -> Iterator[str]:
 
 def _run(found: Run) -> Iterator[str]:
     for file in found.files[:SHOWN]:
-        version = f" {file.profiler}" if file.profiler else ""
-        version = f", schema{version}" if version.strip().isdigit() else version  # torch.profiler tells no other
-        yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {file.format}{version}")
+        what = f"{file.format} {profiler_shown(file.profiler)}" if file.profiler else file.format
+        yield from _line("trace" if file is found.files[0] else "", f"{file.path}: {what}")
     if len(found.files) > SHOWN:
         yield from _line("", f"… and {len(found.files) - SHOWN} more files")
     yield from _line("ranks", ", ".join(filter(None, [counted(len(found.ranks), "rank"), found.gpu or "GPU not told"])))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pytest_nsys.analysis.breakdown import Breakdown, break_down
@@ -19,6 +20,7 @@ from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.straggling import Wait, waits_over_files
 from pytest_nsys.analysis.throughput import steady_periods
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.exact import distance, percentile
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Span, Value
@@ -57,7 +59,9 @@ class RunBreakdowns:
         _, capture, n = nearest
         if "quantile" in labels:
             typical = typical_period(self.captures.runs[capture], spec, labels["quantile"])
-            return None if typical is None else self._broken_down(capture, typical, 0, rank)
+            with suppress(NothingMeasured):  # a cut of the window alone need not hold that period
+                return None if typical is None else self._broken_down(capture, typical, 0, rank)
+            return None
         return self._broken_down(capture, spec, n, rank)
 
     @kept

@@ -159,7 +159,7 @@ def test_init_extends_what_the_commands_find(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [("1", "torch.profiler, schema 1"), ("2.8", "torch.profiler 2.8"), (None, "torch.profiler")]
+    ("version", "told"), [("1", "torch.profiler schema 1"), ("2.8", "torch.profiler 2.8"), (None, "torch.profiler")]
 )
 def test_doctor_names_the_version_of_a_format(version: str | None, told: str) -> None:
     file = TraceFile("a.json", "torch.profiler", version)

@@ -6,11 +6,13 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys.analysis.metrics import METRICS, Better
+from pytest_nsys.cli.demo import write_demo
 from pytest_nsys.core.words import place_words
 from pytest_nsys.gates.assertion import Comparator, Severity
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -442,6 +444,13 @@ def test_a_mistake_is_one_line_and_leaves_the_traces_alone(project: Project, arg
     assert said in result.stderr
     assert result.stdout == ""
     assert (project.root / "base.sqlite").read_bytes() == before
+
+
+def test_a_report_of_torch_profiler_goes_into_a_file(tmp_path: Path) -> None:
+    write_demo(tmp_path)
+    traces, report = tmp_path / "traces", tmp_path / "moved.md"
+    assert compare(traces / "good", traces / "regressed", "-o", report, code=1).stdout.startswith("worse: ")
+    assert "| profiler | schema 1 | schema 1 |" in report.read_text()
 
 
 @pytest.mark.parametrize("side", ["base", "head"])

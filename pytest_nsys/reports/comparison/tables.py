@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_nsys.analysis.circumstances import profiler_shown
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.numbers import format_apart, format_signed, format_value, scale_of
 from pytest_nsys.core.units import BARE
@@ -169,7 +170,7 @@ def _side_cells(side: Side, traces: int) -> Iterator[tuple[str, str]]:
     yield "micro-batch", "" if key.micro_batch is None else str(key.micro_batch)
     yield "sequence length", "" if key.sequence_length is None else str(key.sequence_length)
     yield "GPU", shown(key.gpu)
-    yield "profiler", shown(list(side.profilers)) if side.profilers else ""
+    yield "profiler", ", ".join(map(profiler_shown, side.profilers))
 
 
 def circumstances_table(comparison: Comparison) -> Table:
