@@ -31,7 +31,7 @@ NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: th
 )
 @click.option("--of", "of", metavar="GATE", help="Replay the runs of this gate file, as stored. Default: GATE's own.")
 @click.option("--branch", help="Only runs of this branch.")
-@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="Last N runs of each key.")
+@click.option("--last", "--limit", type=click.IntRange(1), metavar="N", help="Tell the last N runs of each key.")
 @folder_option
 @format_option
 @click.pass_context
@@ -60,7 +60,7 @@ def replay(
         raise UsageMistake(f"{printable(gate_file)}: no configuration{hint(configuration, names, 'it has')}")
     known = known_in(path, "gate")
     _check_names(path, [name for _, name in chosen], known)
-    replays = [(name, Replay(gate, load(path, [name], branch, last))) for gate, name in chosen if name in known]
+    replays = [(name, Replay(gate, load(path, [name], branch), last)) for gate, name in chosen if name in known]
     several = len(replays) > 1
     rows: list[Row] = [cells(run, name if several else None) for name, replayed in replays for run in replayed.runs]
     json_rows = [json_run(run, name) for name, replayed in replays for run in replayed.runs]

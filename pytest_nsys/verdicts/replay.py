@@ -29,7 +29,7 @@ from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.measured import settled_as
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
-from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries
+from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest
 from pytest_nsys.stored.history.writing import REFRESH
 from pytest_nsys.verdicts.evaluate import message_of
 from pytest_nsys.verdicts.past_runs import in_common
@@ -77,17 +77,24 @@ class ReplayedRun:
 
 @dataclass
 class Replay:
-    """A gate file over the runs of a history, oldest first: those of its own, as the caller has chosen them."""
+    """A gate file over the runs of a history, oldest first: those of its own, as the caller has chosen them.
+
+    ``last``: of each key only so many are told. What the others say is known all the same: limits and ``fail_after``
+    look back at them.
+    """
 
     gate: GateFile
     history: History
+    last: int | None = None
     _reasons: dict[str, str] = field(default_factory=dict)
     _streaks: dict[tuple[str, str | None, str | None], list[PastRun]] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> Sequence[ReplayedRun]:
-        """What the gate says of each run."""
-        return [ReplayedRun(run, tuple(self._judged(place, run))) for place, run in enumerate(self.history.runs)]
+        """What the gate says of each run that is told."""
+        told = {run.id for run in newest(self.history.runs, self.last)}
+        each = (ReplayedRun(run, tuple(self._judged(place, run))) for place, run in enumerate(self.history.runs))
+        return [replayed for replayed in each if replayed.run.id in told]
 
     @property
     def not_replayed(self) -> Mapping[str, str]:
@@ -178,11 +185,11 @@ class Replay:
         judged = ((run, rows) for run, rows in earlier if run.outcome != Outcome.ERROR)
         if limit.history is not None:
             return self._of_history(assertion, limit.history, judged), None
-        newest = next(judged, None)
-        if newest is None:
+        last = next(judged, None)
+        if last is None:
             raise _NotReplayed("there is no earlier comparable run")
-        accepted = (pair for pair in chain([newest], judged) if pair[0].id in self._refreshed)
-        run, rows = (next(accepted, None) if self._refreshed else None) or newest
+        accepted = (pair for pair in chain([last], judged) if pair[0].id in self._refreshed)
+        run, rows = (next(accepted, None) if self._refreshed else None) or last
         return Reference([_table(assertion.measures, rows, run)], origin=run.time), run
 
     def _of_history(

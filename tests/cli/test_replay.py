@@ -139,6 +139,29 @@ def test_fail_after_waivers_and_warnings_are_as_in_a_session(
     assert [row["replay"] for row in replayed(project, database)["rows"]][1:] == ["passed", "passed", "failed"]
 
 
+def test_how_many_runs_are_told_changes_no_verdict(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run is held against, and how long it has been bad, lies before the runs that are told."""
+    runs = [past(200, outcome="refresh"), past(300), past(300), past(300), past(301)]
+    database = nightly(tmp_path / "h.db", monkeypatch, runs)
+    project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {{assert: {BASELINE}, fail_after: 3}}\n- exposed_ns < 250us")
+    all_of_them = replayed(project, database)
+    for last in (1, 2, 3):
+        told = replayed(project, database, f"--last={last}")
+        assert told["rows"] == all_of_them["rows"][-last:]
+        assert told["judged"] == last
+    assert [each["against"] for each in told["rows"][-1]["assertions"]] == [1, None]
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+def test_as_many_runs_as_lag_says_are_held_against_nothing(project: Project, database: Path, lag: int) -> None:
+    history = f"{{history: 3, branch: main, lag: {lag}, rel: 5%, abs: 10us}}"
+    project.gate(f"{CONVENTION}assertions:\n- {{metric: exposed_ns, baseline: {history}}}")
+    rows = replayed(project, database)["rows"]
+    assert [row["replay"] == "not judged" for row in rows] == [night < 1 + lag for night in range(7)]
+
+
 def test_a_limit_that_follows_the_history(project: Project, database: Path) -> None:
     project.gate(
         f"{CONVENTION}assertions:\n- {{metric: exposed_ns, baseline: {{history: 3, branch: main, rel: 5%, abs: 10us}}}}"

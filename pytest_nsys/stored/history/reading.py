@@ -151,7 +151,7 @@ def load(
             return History((), (), {})
         where = {} if gates is None else {"gate": list(gates)}
         where |= {} if branch is None else {"branch": [branch]}
-        runs = _newest(list(_runs(connection, where)), last)
+        runs = newest(list(_runs(connection, where)), last)
         series: dict[_Place, StoredSeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
@@ -172,8 +172,8 @@ def known_in(path: Path, column: Literal["gate", "branch"]) -> list[str]:
         return [str(value) for (value,) in found]
 
 
-def _newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
-    """Without the older runs of a gate file and key that has more than ``last``."""
+def newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
+    """Without the older runs of a gate file and key that has more than ``last``; None: all of them."""
     seen: dict[tuple[str, str | None], int] = {}
     kept = []
     for run in reversed(runs):
