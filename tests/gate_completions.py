@@ -98,7 +98,6 @@ SENTENCES = (
         "measured ${1:peak_memory} <= ${2:72GiB}",
     ),
     Snippet("no …", "A time or a count that is zero in every row.", "no ${1:mixed comm streams}"),
-    Snippet("a measurement", "A value that the program wrote down.", "measured ${1:mfu} >= ${2:45%}"),
     Snippet("no new kernels", "Every kernel is in the baseline, too.", "no new kernels"),
     Snippet("a median over all rows", "One value of many.", "median ${1:overlap} >= ${2:60%}"),
     Snippet(
