@@ -35,7 +35,7 @@ def outcome_of(run: ReplayedRun) -> str:
 def cells(run: ReplayedRun, gate: str | None) -> list[Cell]:
     """A line; the gate file's name where there are several."""
     found, own = worst(run), run.run
-    told = found is not None and found.verdict.outcome is not Outcome.PASSED
+    told = found is not None and (found.red or found.verdict.outcome is not Outcome.PASSED)
     more = sum(each.red for each in run.found) - 1
     line: list[Cell] = [
         own.time[:16].replace("T", " "),

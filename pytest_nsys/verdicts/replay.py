@@ -58,9 +58,9 @@ class Replayed:
 
     @property
     def red(self) -> bool:
-        """Whether the session had failed by it."""
-        expected = self.verdict.assertion.xfail is not None and self.verdict.outcome is Outcome.FAILED
-        return not self.verdict.good and not expected
+        """Whether the session had failed by it: by what is expected to fail, unless it did."""
+        failed = self.verdict.outcome is Outcome.FAILED and not self.verdict.good
+        return not (failed if self.verdict.assertion.xfail is not None else self.verdict.good)
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,12 @@ def test_fail_after_waivers_and_warnings_are_as_in_a_session(
     assert [row["replay"] for row in replayed(project, database)["rows"]][1:] == ["passed", "passed", "failed"]
 
 
+def test_what_is_expected_to_fail_is_red_where_it_holds(project: Project, database: Path) -> None:
+    """As in a session, whose xfail is strict."""
+    project.gate(f"{CONVENTION}assertions:\n- {{assert: exposed_ns < 250us, xfail: issue 7}}")
+    assert [row["red"] for row in replayed(project, database)["rows"]] == [True] * 2 + [False] * 5
+
+
 def test_how_many_runs_are_told_changes_no_verdict(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
