@@ -31,7 +31,7 @@ from pytest_nsys.reports.session.digest import (
 )
 from pytest_nsys.reports.session.explanation import row_table
 from pytest_nsys.reports.session.gate_changes import change_lines
-from pytest_nsys.reports.session.record import is_open, notes_of, state, steps_of, title_of
+from pytest_nsys.reports.session.record import detects_words, is_open, notes_of, state, steps_of, title_of
 from pytest_nsys.reports.tables import WHOLE_TEXT, table_of
 
 MOST_TIMELINES = 8
@@ -134,6 +134,7 @@ def _assertion(record: Plain, pictures: Pictures | None, views: Mapping[str, Dra
         "title": title_of(record),
         "state": state(record),
         "said": as_sentence(record["message"]),
+        "detects": detects_words(record),
         "rows": _rows(record),
         "causes": [explained(each) for each in causes.values()],
         "differences": table_of("What differs", ("circumstance", "now", "baseline"), differences, longest=WHOLE_TEXT),
