@@ -239,7 +239,7 @@ def _anchored(open_under: OpenUnder, anchor: Candidate, base: Convention) -> Cho
     if mode is None:
         return None
     choice = Choice(replace(start, kernels=mode), base)
-    why = "No built-in convention fits this trace; this one was drafted from its ranges."
+    why = "No anchor of a built-in convention is in this trace; this one was found in its ranges."
     choice = choice.because("convention", why)
     choice = choice.because("anchor", *_why_anchor(anchor))
     choice = choice.because("span", *_why_span(anchor))

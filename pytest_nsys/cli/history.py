@@ -26,6 +26,7 @@ DATABASE = "perf.db"
 @click.argument("metrics", metavar="[METRIC]…", nargs=-1)
 @click.option(
     "--db",
+    "--history",
     "database",
     metavar="PATH",
     help=f"Database of --nsys-history; nsys_history of the ini file is not read. Default: {DATABASE}.",

@@ -27,7 +27,12 @@ NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: th
 @click.command()
 @click.argument("gate_file", metavar="GATE")
 @click.option(
-    "--history", "database", metavar="PATH", default=DATABASE, help=f"Database of --nsys-history. Default: {DATABASE}."
+    "--history",
+    "--db",
+    "database",
+    metavar="PATH",
+    default=DATABASE,
+    help=f"Database of --nsys-history. Default: {DATABASE}.",
 )
 @click.option("--of", "of", metavar="GATE", help="Replay the runs of this gate file, as stored. Default: GATE's own.")
 @click.option("--branch", help="Only runs of this branch.")

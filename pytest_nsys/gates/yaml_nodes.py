@@ -116,7 +116,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[int, int, str]:
     if "another document" in problem:
         what = "a gate file is one document: remove what follows '---'"
     elif "cannot start any token" in problem and "\t" in "".join(text.splitlines()[line : line + 1])[: column + 1]:
-        what = "a tab: YAML is indented with blanks"
+        what = "a tab: indent YAML with spaces"
     elif "cannot start any token" in problem:
         what = "text cannot start with this character in YAML: quote it"
     elif "mapping values are not allowed" in problem:

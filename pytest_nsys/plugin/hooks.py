@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, refuse what cannot be meant before anything runs, and start what is asked for."""
-    config.addinivalue_line("markers", "nsys: an assertion of a gate file (*.nsys.yaml) on an Nsight Systems trace")
+    config.addinivalue_line("markers", "nsys: a sentence of a gate file (*.nsys.yaml), judged on a trace")
     _refuse_stray_traces(config)
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
         from pytest_nsys.core.plain_text import print_plainly
@@ -131,7 +131,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     where += f"; measurements {', '.join(measurements)}" if measurements else ""
     if against := [*(config.getoption("nsys_against") or ()), *(config.getoption("nsys_against_measurements") or ())]:
         return [f"nsys: trace {where}; against {', '.join(against)}"]
-    lines = [f"nsys: trace {where}; baselines {folder or 'in the nearest baselines/ above each gate file'}"]
+    lines = [f"nsys: trace {where}; baselines in {folder or 'the nearest baselines/ above each gate file'}"]
     updating = config.getoption("nsys_update_baselines")
     ref = given(config, "nsys_baseline_ref")
     if ref and not updating:

@@ -346,7 +346,7 @@ def _why_no_traces(folder: Path) -> str:
         return f"holds no trace, but {printable(raw[0])}, which nsys could not turn into a report: capture it again"
     if xplane := why_xplane(folder, [p.name for p in entries]):
         return xplane
-    inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and any(p.glob("*.sqlite"))]
+    inside = [p.name for p in entries if p.is_dir() and p.name[0] != "." and traces_in(p, IN_FOLDERS)]
     if inside:
         return f"holds no trace itself; its folder {inside[0]} does: one run is one folder"
     return "holds no trace (*.sqlite, *.json, *.json.gz, *_results.db)"

@@ -40,6 +40,15 @@ def replayed(project: Project, database: Path, *words: str, code: int = 0) -> di
     return found
 
 
+@pytest.mark.parametrize("option", ["--history", "--db"])
+@pytest.mark.parametrize("command", ["history", "replay"])
+def test_both_commands_name_their_database_alike(project: Project, command: str, option: str) -> None:
+    project.gate("assertions:\n  - overlap > 0%")
+    absent = project.root / "none.db"
+    words = [project.root / project.name] if command == "replay" else []
+    assert "none.db: there is no such file" in run(command, *words, option, absent, code=2).stderr
+
+
 def test_each_run_is_held_against_the_one_before(project: Project, database: Path) -> None:
     project.gate(f"{CONVENTION}{TOLERANCE}assertions:\n- {BASELINE}\n- exposed_ns < 400us")
     found = replayed(project, database)

@@ -34,7 +34,7 @@ QUOTE_GLOB = 'YAML reads a leading * as an alias: quote it, as in "*stage*"'
         ("version: 1\nrun: {pp: 4\n", "3:1: not YAML: while parsing a flow mapping, did not find expected"),
         ("a: b: c\n", "1:5: a ':' where YAML allows none: quote the text that holds it, or correct"),
         ("a: @b\n", "1:4: text cannot start with this character in YAML: quote it"),
-        ("\ta: 1\n", "1:1: a tab: YAML is indented with blanks"),
+        ("\ta: 1\n", "1:1: a tab: indent YAML with spaces"),
         (ENTRY + "    require: >= 60%\n", f"4:14: {QUOTE_BLOCK}"),
         (ENTRY + "    require: > 60%\n", f"4:14: {QUOTE_BLOCK}"),
         (HEAD + "- *stage* overlap >= 60%\n", f"3:3: {QUOTE_GLOB}"),

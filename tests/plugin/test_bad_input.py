@@ -15,12 +15,14 @@ GATE = "assertions:\n  - overlap > 0%\n  - exposed_ns <= baseline + 1s"
     [
         ("absent.sqlite", "absent.sqlite: there is no such file or folder"),
         ("nodes", "nodes: holds no trace itself; its folder node0 does: one run is one folder"),
+        ("steps", "steps: holds no trace itself; its folder five does: one run is one folder"),
     ],
 )
 def test_a_path_without_a_trace(project: Project, value: str, said: str) -> None:
     """What else is none: tests/cli/test_cli_errors.py."""
     project.gate(GATE)
     project.trace("nodes/node0/run.sqlite")
+    project.file("steps/five/rank0.json", '{"schemaVersion": 1, "traceEvents": []}')
     files = project.files()
     printed = project.pytest(f"--nsys-trace={value}", code=4)
     assert f"ERROR: {project.root}/{said}\n" in printed

@@ -332,7 +332,7 @@ def test_a_project_without_gates_sees_nothing(project: Project) -> None:
 def test_the_header_tells_trace_and_baselines(gated: Project) -> None:
     gated.trace("two.sqlite")
     said = gated.pytest("--nsys-trace=run.sqlite", "--nsys-trace=two.sqlite", "--nsys-baseline-dir=stored", code=0)
-    assert "nsys: trace run.sqlite, two.sqlite; baselines stored\n" in said
+    assert "nsys: trace run.sqlite, two.sqlite; baselines in stored\n" in said
 
 
 def test_a_lost_ini_file_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
