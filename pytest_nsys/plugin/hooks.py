@@ -211,7 +211,7 @@ def pytest_runtest_makereport(
             from pytest_nsys.plugin.items import as_text  # an item of ours: it is loaded
 
             # What is wrong, and not the name of pytest's exception.
-            report.longrepr = as_text(call.excinfo, str(call.excinfo.value))
+            report.longrepr = as_text(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
             report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
         if report.when == "teardown":

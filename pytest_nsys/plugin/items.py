@@ -60,15 +60,16 @@ class GateFileNode(pytest.File):
             raise self.CollectError(str(error)) from error
 
 
-def as_text(excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:
-    """``said`` as pytest shows a failure: its first line is what the short summary and JUnit's message say.
+def as_text(item: pytest.Item, excinfo: pytest.ExceptionInfo[BaseException], said: str) -> Any:
+    """``said`` as pytest shows a failure of ``item``: its first line is what the short summary and JUnit's message say.
 
     Of a plain text the short summary would repeat the whole in CI and with -vv, and with pytest 8 say nothing.
     """
     shown = excinfo.getrepr(style="value")
     crash = getattr(shown, "reprcrash", None)
     if crash is not None:
-        crash.message = said.partition("\n")[0]
+        path, line, _ = item.reportinfo()
+        crash.path, crash.lineno, crash.message = str(path), (line or 0) + 1, said.partition("\n")[0]
         return shown
     return said
 
@@ -79,7 +80,7 @@ class JudgedItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **kwargs: Any) -> Any:
         """A verdict as it is, without a traceback."""
         if isinstance(excinfo.value, GateFailed | GateNotJudged):
-            return as_text(excinfo, str(excinfo.value))
+            return as_text(self, excinfo, str(excinfo.value))
         return super().repr_failure(excinfo, *args, **kwargs)
 
 
@@ -278,7 +279,7 @@ class GateItem(JudgedItem):
         """Also what -W error makes of a warning."""
         if isinstance(excinfo.value, NsysWarning):
             said = f"warning: {excinfo.value}\n{self.assertion.location.at_line}: {self.assertion.sentence}"
-            return as_text(excinfo, said)
+            return as_text(self, excinfo, said)
         return super().repr_failure(excinfo, *args, **kwargs)
 
     def reportinfo(self) -> tuple[Path, int, str]:

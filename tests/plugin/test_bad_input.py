@@ -47,6 +47,8 @@ def test_the_short_summary_has_one_line_of_a_red(project: Project, monkeypatch: 
     failed, error, _ = summary.splitlines()[1:]
     assert failed == "FAILED gate.nsys.yaml::overlap > 99% - 80% <= 99%, rank 0 stage2_f"
     assert error.startswith("FAILED gate.nsys.yaml::exposed_ns <= baseline + 1s - ")
+    place = f"{project.root / 'gate.nsys.yaml'}:3: 80% <= 99%, rank 0 stage2_f"
+    assert place in project.pytest("--nsys-trace=run.sqlite", "--tb=line", code=1).splitlines()
 
 
 @pytest.mark.parametrize(
