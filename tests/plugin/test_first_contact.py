@@ -152,7 +152,8 @@ def test_the_markdown_of_a_measurement_alone_has_no_windows_and_no_row(project: 
 
 
 @pytest.mark.reference
-def test_init_extends_what_the_commands_find(tmp_path: Path) -> None:
+def test_init_extends_what_the_commands_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # from elsewhere its baseline would lie in what both folders have in common
     run("init", JAX, "-o", tmp_path / "jax.nsys.yaml", code=0)
     assert "extends: jax" in (tmp_path / "jax.nsys.yaml").read_text()
     assert "convention jax" in run("window", JAX, code=0).stderr
