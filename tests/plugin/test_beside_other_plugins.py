@@ -184,7 +184,7 @@ EXPLORER = """
 
 def explored(project: Project, *arguments: str, code: int = 0) -> dict[str, Any]:
     """What the Test Explorer is told."""
-    project.pytest("-p", "explorer", f"--rootdir={project.root}", *arguments, code=code)
+    project.pytest("-p", "explorer", "-p", "no:randomly", f"--rootdir={project.root}", *arguments, code=code)
     found: dict[str, Any] = json.loads((project.root / "explorer.json").read_text(encoding="utf-8"))
     return found
 
