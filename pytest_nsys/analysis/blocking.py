@@ -1,8 +1,8 @@
 """What held the next compute of a window back: the host, a producer, or nothing that a trace shows?
 
 A gap without compute is *launch-starved* until the call that launched the kernel at its end had returned: until then
-the host had not issued it. It is *blocked* from then on for as long as a producer ran: the operation before the kernel
-on its stream, or what its stream waited for. What is left is *dependency-stalled*. The three add up, exactly.
+the host had not issued it. From then on it is *blocked* while something runs that the kernel depends on, through any
+number of operations, each moment by what ran then. The rest is *dependency-stalled*. The three add up, exactly.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import NamedTuple
 from pytest_nsys.analysis.activity import SYNCHRONISING_CALLS, waiting_call
 from pytest_nsys.analysis.device import device_of
 from pytest_nsys.analysis.gaps import waiting_around
-from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_COMPUTE
+from pytest_nsys.analysis.operations import COLLECTIVE, COPY, KINDS, MEMSET, NONE, OTHER_DEVICE
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.core.columns import Column, equal, minus, take, total, where, where_not
+from pytest_nsys.core.columns import Column, counts, distinct, equal, minus, spread, sums, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows
 from pytest_nsys.core.grouping import grouped, members_by, sums_by
@@ -37,24 +37,31 @@ class Producer(NamedTuple):
     stream: Stream
 
 
+class Hold(NamedTuple):
+    """A part of a gap in which a producer ran, which ends at ``producer_end_ns``."""
+
+    start_ns: int
+    end_ns: int
+    producer: Producer
+    producer_end_ns: int
+
+
 class Gap(NamedTuple):
-    """A time without compute: launch-starved until ``issued_ns``, blocked by the producer until ``ready_ns``,
-    dependency-stalled until ``end_ns``.
+    """A time without compute: launch-starved until ``issued_ns``, then blocked in ``holds``, by start, and
+    dependency-stalled between and after them.
 
     ``waiting`` is the compute kernel that ends it, perhaps after the window, None where none follows; ``launched``:
-    whether it has a launch row. ``producer`` is None where nothing blocked.
+    whether it has a launch row.
     """
 
     start_ns: int
     issued_ns: int
-    ready_ns: int
     end_ns: int
     waiting: str | None
     waiting_stage: str
     waiting_start_ns: int | None
     launched: bool
-    producer: Producer | None
-    producer_end_ns: int | None
+    holds: tuple[Hold, ...]
 
 
 class Blocked(NamedTuple):
@@ -96,7 +103,9 @@ class Budget:
         self.compute_busy_ns = self._device.compute.covered_ns(low, high)
         self.compute_absent_ns = self.window_ns - self.compute_busy_ns
         self.launch_starved_ns = total(minus(gaps.issued_ns, gaps.start_ns))
-        self.dependency_stalled_ns = total(minus(gaps.end_ns, gaps.ready_ns))
+        self._held_ns = minus(gaps.held.end_ns, gaps.held.start_ns)
+        self._open_ns = minus(gaps.end_ns, gaps.issued_ns)
+        self.dependency_stalled_ns = total(self._open_ns) - total(self._held_ns)
         self.gaps, self.tail_ns, self.contradicted = len(gaps.start_ns), 0, gaps.contradicted
         if gaps.waiting and gaps.waiting[-1] == NONE:
             self.tail_ns = gaps.end_ns[-1] - gaps.start_ns[-1]
@@ -133,24 +142,9 @@ class Budget:
         return busy - at_work.covered_ns(self._low, self._high)
 
     @cached_property
-    def _blocked(self) -> Column:
-        """The gaps in which something blocked, by index."""
-        return where(minus(self._gaps.ready_ns, self._gaps.issued_ns))
-
-    @cached_property
-    def _blocked_ns(self) -> Column:
-        """How long it did."""
-        return minus(take(self._gaps.ready_ns, self._blocked), take(self._gaps.issued_ns, self._blocked))
-
-    @cached_property
-    def _producers(self) -> Column:
-        """And what did."""
-        return take(self._gaps.producer, self._blocked)
-
-    @cached_property
     def blocking_ns(self) -> Mapping[str, int]:
-        """How long a producer of each kind blocked, of those that did."""
-        found = sums_by(KINDS.__getitem__, self._blocked_ns, take(self._ran.kind, self._producers))
+        """How long producers of each kind blocked, of those that did."""
+        found = sums_by(KINDS.__getitem__, self._held_ns, take(self._ran.kind, self._gaps.held.producer))
         return {kind: ns for kind, (ns, _) in sorted(found.items())}
 
     @property
@@ -160,24 +154,29 @@ class Budget:
         if self.comm_ns:
             may.add(KINDS[COLLECTIVE])
         if self._ran.own < len(self._ran):
-            may.add(KINDS[OTHER_COMPUTE])
+            may.add(KINDS[OTHER_DEVICE])
         return sorted(may)
 
     @cached_property
     def blocking_comm_ns(self) -> Mapping[str, int]:
         """``blocking_ns`` of collectives by their stage; 0 of a stage whose communication ran and blocked nothing."""
-        own = where(equal(take(self._ran.kind, self._producers), COLLECTIVE))
+        producers = self._gaps.held.producer
+        own = where(equal(take(self._ran.kind, producers), COLLECTIVE))
         found = Counter(dict.fromkeys(self._ran.stages(self._ran.collectives(self._low, self._high)), 0))
-        lengths = take(self._blocked_ns, own)
-        for stage, ns in zip(self._ran.stages(take(self._producers, own)), lengths, strict=True):
+        for stage, ns in zip(self._ran.stages(take(producers, own)), take(self._held_ns, own), strict=True):
             found[stage] += ns
         return dict(sorted(found.items()))
 
     @cached_property
     def blocking_comm_max_ns(self) -> int:
-        """``blocking_ns`` of collectives, and what of the dependency-stalled time communication of the rank ran in."""
-        stalled = self._device.communication.covered(self._gaps.ready_ns, self._gaps.end_ns)
-        return self.blocking_ns.get(KINDS[COLLECTIVE], 0) + total(stalled)
+        """How long communication of the rank ran in what of the gaps comes after the launch, whatever blocked then."""
+        return total(self._device.communication.covered(self._gaps.issued_ns, self._gaps.end_ns))
+
+    @cached_property
+    def stalled_beside_comm_ns(self) -> int:
+        """What of ``dependency_stalled_ns`` communication of the rank ran in."""
+        held = self._gaps.held
+        return self.blocking_comm_max_ns - total(self._device.communication.covered(held.start_ns, held.end_ns))
 
     @cached_property
     def in_syncs(self) -> Mapping[str, int]:
@@ -194,23 +193,28 @@ class Budget:
 
     def each(self) -> Iterator[Gap]:
         """The gaps by start."""
-        ran, columns = self._ran, self._gaps
-        followed = iter(ran.stages(take(columns.waiting, self._followed)))
-        stages = iter(ran.stages(self._producers))
-        for start, issued, ready, end, waiting, by in zip(*columns[:-1], strict=True):
+        ran, gaps = self._ran, self._gaps
+        followed, holds = iter(ran.stages(take(gaps.waiting, self._followed))), self._holds()
+        for i, (start, issued, end, waiting) in enumerate(zip(*gaps[:4], strict=True)):
             stage = next(followed) if waiting != NONE else NO_STAGE
             yield Gap(
                 start_ns=start,
                 issued_ns=issued,
-                ready_ns=ready,
                 end_ns=end,
                 waiting=None if waiting == NONE else ran.names[ran.name[waiting]],
                 waiting_stage=stage,
                 waiting_start_ns=None if waiting == NONE else ran.start_ns[waiting],
                 launched=waiting != NONE and ran.issued_ns[waiting] != NO_LAUNCH,
-                producer=self._producer(by, next(stages)) if ready > issued else None,
-                producer_end_ns=ran.end_ns[by] if ready > issued else None,
+                holds=tuple(holds.get(i, ())),
             )
+
+    def _holds(self) -> Mapping[int, Sequence[Hold]]:
+        """By gap."""
+        ran, held = self._ran, self._gaps.held
+        each = zip(*held, ran.stages(held.producer), strict=True)
+        return grouped(
+            (gap, Hold(start, end, self._producer(by, stage), ran.end_ns[by])) for gap, start, end, by, stage in each
+        )
 
     def _producer(self, by: int, stage: str) -> Producer:
         ran = self._ran
@@ -218,17 +222,16 @@ class Budget:
 
     def producers(self) -> Sequence[Blocked]:
         """What blocked what, the largest first."""
-        ran, gaps = self._ran, self._gaps
-        codes, stages = _numbered(ran.stages(self._producers))
-        found = sums_by(
-            lambda kind, name, stage, waiting: (KINDS[kind], ran.names[name], stages[stage], ran.names[waiting]),
-            self._blocked_ns,
-            take(ran.kind, self._producers),
-            take(ran.name, self._producers),
-            codes,
-            take(ran.name, take(gaps.waiting, self._blocked)),
-        )
-        return sorted((Blocked(*key, *each) for key, each in found.items()), key=lambda b: (-b.ns, b))
+        ran, held = self._ran, self._gaps.held
+        codes, stages = _numbered(ran.stages(held.producer))
+        waiting = take(ran.name, take(self._gaps.waiting, held.gap))
+        numbers, rows = distinct(take(ran.kind, held.producer), take(ran.name, held.producer), codes, waiting)
+        keys = [(KINDS[kind], ran.names[name], stages[code], ran.names[own]) for kind, name, code, own in rows]
+        known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        numbers = take(array("q", [known[key] for key in keys]), numbers)
+        gaps = counts(array("q", [number for number, _ in distinct(numbers, held.gap)[1]]), len(known))
+        each = zip(known, sums(numbers, self._held_ns, len(known)), gaps, strict=True)
+        return sorted((Blocked(*key, ns, number) for key, ns, number in each), key=lambda b: (-b.ns, b))
 
     def launched_late(self) -> Sequence[Late]:
         """What ``launch_starved_ns`` lay before, the largest first; what nothing follows is left out."""
@@ -236,7 +239,10 @@ class Budget:
 
     def stalled(self) -> Sequence[Late]:
         """What ``dependency_stalled_ns`` lay before, the largest first."""
-        return self._before(minus(self._gaps.end_ns, self._gaps.ready_ns))
+        numbers, gaps = distinct(self._gaps.held.gap)
+        held_ns = array("q", sums(numbers, self._held_ns, len(gaps)))
+        of_each = spread(array("q", [gap for (gap,) in gaps]), held_ns, len(self._open_ns), 0)
+        return self._before(minus(self._open_ns, of_each))
 
     def _before(self, lengths: Column) -> Sequence[Late]:
         ran, own = self._ran, take(self._followed, where(take(lengths, self._followed)))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pytest_nsys.analysis.budget_facts import BLOCKED, Part
+from pytest_nsys.analysis.budget_facts import Part
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.ranks import clocks
 from pytest_nsys.analysis.straggling import Wait
@@ -119,7 +119,7 @@ def _budget(window: RankWindow) -> Mapping[Part, Mapping[str, int]] | None:
     try:
         for part in parts_of_gaps(window):
             if (gap := part.gap) is not None:
-                by = gap.producer.name if gap.producer is not None and part.part in BLOCKED.values() else gap.waiting
+                by = gap.waiting if part.hold is None else part.hold.producer.name
                 name = AT_END if by is None else plain_name(by)
                 found.setdefault(part.part, Counter())[name] += part.end - part.start
     except NoRows:

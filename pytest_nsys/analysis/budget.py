@@ -64,10 +64,11 @@ def launch_starved_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def blocking_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute after that, while a producer of that kernel still ran, per (rank, producer).
+    """Time without compute after that in which something that the kernel depends on ran, per (rank, producer).
 
-    A producer is a ``collective``, ``copy``, ``memset``, or ``compute`` of another device of the process. It is the
-    operation before the kernel on its stream, or the last that its stream waited for. 0 of what blocked nothing.
+    A producer is a ``collective``, ``copy``, ``memset``, or ``other_device``: anything on another device of the
+    process. The kernel depends on the operation before it on its stream and on what its stream waited for, through any
+    number of operations; each moment is credited to what ran then. 0 of what blocked nothing.
     """
     if (budget := _of_all_work(window)) is not None:
         for kind in budget.kinds:
@@ -75,7 +76,7 @@ def blocking_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def dependency_stalled_ns(window: RankWindow) -> Iterator[Row]:
-    """Time without compute that is neither launch-starved nor blocked by a known producer, per rank."""
+    """Time without compute after the launch in which nothing ran that the kernel is known to depend on, per rank."""
     if (budget := _of_all_work(window)) is not None:
         yield Row((window.rank.number,), budget.dependency_stalled_ns)
 
@@ -88,7 +89,10 @@ def blocking_comm_ns(window: RankWindow) -> Iterator[Row]:
 
 
 def blocking_comm_max_ns(window: RankWindow) -> Iterator[Row]:
-    """``blocking_ns`` of collectives and the dependency-stalled time with communication: an upper bound, per rank."""
+    """Time without compute after the launch in which communication ran, whatever it is credited to, per rank.
+
+    An upper bound of what communication blocked.
+    """
     if (budget := _of_communication(window)) is not None:
         yield Row((window.rank.number,), budget.blocking_comm_max_ns)
 

@@ -15,6 +15,9 @@ from pytest_nsys.analysis.budget import compute_absent_ns
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.errors import NoRows
 
+DEFINITION = 2
+"""Of what blocked: each moment is credited to what ran then. 1 credited a gap to the producer that ended last."""
+
 MOST = 3
 """Of what is told by name."""
 
@@ -22,8 +25,7 @@ MOST = 3
 class Part(enum.StrEnum):
     """What the time of a window falls into: disjoint, and together all of it. ``BLOCKED`` has one for each producer.
 
-    ``BESIDE`` is dependency-stalled while communication ran: with the blocking that is proven it is the most that
-    communication may have blocked.
+    ``BESIDE`` is dependency-stalled while communication ran, which it may have waited for.
     """
 
     COMPUTE = "compute"
@@ -31,7 +33,7 @@ class Part(enum.StrEnum):
     COLLECTIVE = "blocked by collective"
     COPY = "blocked by copy"
     MEMSET = "blocked by memset"
-    ELSEWHERE = "blocked by compute"
+    ELSEWHERE = "blocked by another device"
     BESIDE = "dependency-stalled, communication runs"
     STALLED = "dependency-stalled"
 
@@ -40,7 +42,7 @@ BLOCKED: Mapping[str, Part] = {
     "collective": Part.COLLECTIVE,
     "copy": Part.COPY,
     "memset": Part.MEMSET,
-    "compute": Part.ELSEWHERE,
+    "other_device": Part.ELSEWHERE,
 }
 """By the kind of the producer."""
 
@@ -69,7 +71,8 @@ class Before(TypedDict):
 
 
 class Edges(TypedDict):
-    """What is known of the edges of a budget. ``contradicted`` gaps end before what their kernel waited for began.
+    """What is known of the edges of a budget. ``contradicted`` gaps end before something began that their kernel waited
+    for.
     ``device_busy_ns`` is None where the trace does not say when copies ran.
     """
 
@@ -102,6 +105,7 @@ class BudgetFacts(Edges):
     blocking_comm_ns: dict[str, int]
     blocking_comm_max_ns: int
     dependency_stalled_ns: int
+    stalled_beside_comm_ns: int
     at_least: bool
     producers: list[Blocking]
     before: list[Before]
@@ -136,7 +140,7 @@ def _before(budget: Budget) -> list[Before]:
 def parts_of(facts: BudgetFacts) -> dict[Part, int]:
     """The parts by time, in the order in which they are shown; those that are no time at all, too."""
     blocked = {part: facts["blocking_ns"][kind] for kind, part in BLOCKED.items()}
-    beside = facts["blocking_comm_max_ns"] - blocked[Part.COLLECTIVE]
+    beside = facts["stalled_beside_comm_ns"]
     return {
         Part.COMPUTE: facts["compute_busy_ns"],
         Part.STARVED: facts["launch_starved_ns"],

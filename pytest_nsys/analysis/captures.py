@@ -107,7 +107,7 @@ class Captures:
         each = self.each(metric, spec, ranks)
         if metric.window_by and len(each) > 1:
             by = self.each(METRICS[metric.window_by], spec, ranks)
-            return _of_one(list(zip(each, by, strict=True)), "captures", self._table(metric))
+            return _of_one(list(zip(each, by, strict=True)), self._table(metric), captures=True)
         return _combined(metric, each, "captures", self._table(metric))
 
     @kept
@@ -252,7 +252,7 @@ def _rank_rows(metric: Metric, windows: Sequence[RankWindow], empty: Table) -> T
     each = [_measured(metric, window, empty) for window in windows]
     if metric.window_by and len(each) > 1:
         by = [_measured(METRICS[metric.window_by], window, empty) for window in windows]
-        return _of_one(list(zip(each, by, strict=True)), "windows", empty)
+        return _of_one(list(zip(each, by, strict=True)), empty)
     return _combined(metric, each, "windows", empty)
 
 
@@ -316,9 +316,14 @@ def _combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table)
     return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), unseen=unseen, without=without)
 
 
-def _of_one(each: Sequence[tuple[Table, Table]], of_what: str, empty: Table) -> Table:
+NOT_IN_THAT_WINDOW = "the window whose budget stands for all has no such row"
+"""Why a rank has no row of a budget, where other windows have some."""
+
+
+def _of_one(each: Sequence[tuple[Table, Table]], empty: Table, *, captures: bool = False) -> Table:
     """Of each rank the rows of one of the tables, whose row beside it is the lower median of those of the rank: rows
-    that add up in each table add up here. A rank that one of them lacks is missing.
+    that add up in each table add up here. What only other windows of the rank have is missing if that one has nothing;
+    of captures each must have rows of the rank.
     """
     by_rank: dict[Label, list[tuple[Value, int]]] = {}
     for number, (_, by) in enumerate(each):
@@ -328,11 +333,11 @@ def _of_one(each: Sequence[tuple[Table, Table]], of_what: str, empty: Table) -> 
     missing = {labels: why for table, _ in each for labels, why in table.missing}
     for rank, found in sorted(by_rank.items(), key=lambda item: label_key(item[0])):
         own = [[row for row in table.rows if row.labels[0] == rank] for table, _ in each]
-        here = sum(map(bool, own))
-        if here < len(each):
-            why = f"only {here} of {len(each)} {of_what} have this row"
-            missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
-        else:
-            rows += own[sorted(found)[(len(found) - 1) // 2][1]]
+        here, chosen = sum(map(bool, own)), own[sorted(found)[(len(found) - 1) // 2][1]]
+        if chosen and (here == len(each) or not captures):
+            rows += chosen
+            continue
+        why = f"only {here} of {len(each)} captures have this row" if captures else NOT_IN_THAT_WINDOW
+        missing |= {row.labels: missing.get(row.labels, why) for some in own for row in some}
     without = _why([table for table, _ in each], empty)
     return replace(empty, rows=tuple(rows), missing=tuple(missing.items()), without=without)

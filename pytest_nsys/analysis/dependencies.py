@@ -1,24 +1,25 @@
-"""For what did a kernel wait on other streams? Followed through the waits of its stream to what was recorded.
+"""For what did an operation wait on other streams? Followed through the waits of its stream to what was recorded.
 
 A wait holds back what is launched on its stream after it; the next operation launched there is its consumer, and
 whatever comes later waits for that one anyway. A wait is for the last operation launched on the recording stream before
-the record, and for what that stream waited for between the two. Of all that is so reached the producer is what ends
-last: each place is labelled once, by the latest end that reaches it, so that cycles end and long chains cost nothing.
+the record, and for what that stream waited for between the two.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from pytest_nsys.analysis.operations import NONE, OWN_COMPUTE, Operations
+from pytest_nsys.analysis.operations import NONE, Operations
 from pytest_nsys.core.columns import equal, order, take, where, where_not
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait
+
+_LONG_AGO = NO_LAUNCH
 
 
 class _Line:
@@ -48,7 +49,10 @@ class _Line:
 
 
 class Dependencies:
-    """Which operation each operation waited for longest on other streams, as far as joined waits say."""
+    """Which operations each operation waited for on other streams, as far as joined waits say.
+
+    Waits and records are nodes, each reached from those before it; an operation stands at the record that it precedes.
+    """
 
     def __init__(self, operations: Operations, waits: Sequence[StreamWait]) -> None:
         self._ran = operations
@@ -65,72 +69,74 @@ class Dependencies:
         return self._lines.get(stream) or _Line(self._ran, stream, (), 0)
 
     @cached_property
-    def producer(self) -> Mapping[int, int]:
-        """By consumer the operation of those it waited for that ended last; of several the one of the first stream."""
-        leads_to, sources, consumers = self._graph
-        found = array("q", [NONE]) * len(leads_to)
-        for last, node in sources:
-            reached = [node]
-            while reached:
-                node = reached.pop()
-                if found[node] == NONE:
-                    found[node] = last
-                    reached += leads_to[node]
-        return {consumer: found[wait] for consumer, wait in consumers.items() if found[wait] != NONE}
-
-    def producer_before(self, consumer: int) -> int:
-        """The same of those alone that started before the consumer did, NONE where none is such: for a trace that says
-        it waited for what started later.
-        """
-        _, sources, consumers = self._graph
-        reached, known = [consumers[consumer]], {consumers[consumer]}
-        while reached:
-            new = {node for node in self._leads_from[reached.pop()] if node not in known}
-            known |= new
-            reached += new
-        start_ns = self._ran.start_ns
-        early = (last for last, node in sources if node in known and start_ns[last] < start_ns[consumer])
-        return next(early, NONE)
-
-    @cached_property
-    def _leads_from(self) -> Sequence[Sequence[int]]:
-        leads_to, _, _ = self._graph
-        found: list[list[int]] = [[] for _ in leads_to]
-        for node, followers in enumerate(leads_to):
-            for follower in followers:
-                found[follower].append(node)
-        return found
-
-    @cached_property
-    def _graph(self) -> tuple[Sequence[Sequence[int]], Sequence[tuple[int, int]], Mapping[int, int]]:
-        """To which places each leads, by wait and then by record; (operation, record), what ended last first; the wait
-        of each consumer.
-        """
-        ran, waits = self._ran, len(self._waits)
-        leads_to: list[list[int]] = [[] for _ in range(waits)]  # by wait, and then by record
-        records: dict[tuple[Stream, Place], int] = {}
-        for node, wait in enumerate(self._waits):
-            if wait.recorded_on is None or wait.recorded_at is None:
-                continue
-            record = wait.recorded_on, wait.recorded_at
-            at = records.get(record)
-            if at is None:
-                at = records[record] = len(leads_to)
-                leads_to.append([])
-            leads_to[at].append(node)
-        consumers: dict[int, int] = {}
+    def consumers(self) -> Mapping[int, int]:
+        """The last wait before each operation that waited."""
+        found: dict[int, int] = {}
         for line in self._lines.values():
             for number, behind in enumerate(line.behind):
-                if number and line.behind[number - 1] == behind:
-                    leads_to[line.first + number - 1].append(line.first + number)
                 if behind < len(line.operations):
-                    consumers[line.operations[behind]] = line.first + number
-        sources = []
-        for record, node in records.items():
-            line = self._line(record[0])
-            before = line.before(record[1])
-            if (relayed := line.last_wait(record[1], before)) != NONE:
+                    found[line.operations[behind]] = line.first + number
+        return found
+
+    def producers(self, consumer: int, after_ns: int) -> Iterator[int]:
+        """The operations that one of :attr:`consumers` waited for and that end after a moment; one of several records
+        comes with each. Nodes that lead to none such are not walked, however long the chain.
+        """
+        came_from, stands_at, latest_ns = self._graph
+        todo, seen = [self.consumers[consumer]], {self.consumers[consumer]}
+        while todo:
+            node = todo.pop()
+            own = stands_at.get(node, NONE)
+            if own != NONE and self._ran.end_ns[own] > after_ns:
+                yield own
+            new = [each for each in came_from[node] if each not in seen and latest_ns[each] > after_ns]
+            seen.update(new)
+            todo += new
+
+    @cached_property
+    def _graph(self) -> tuple[Sequence[Sequence[int]], Mapping[int, int], Sequence[int]]:
+        """From which nodes each is reached, waits before records; the operation of each record; when the last of all
+        operations ends from which the node is reached.
+        """
+        leads_to: list[list[int]] = [[] for _ in self._waits]
+        stands_at: dict[int, int] = {}
+        for (stream, place), node in self._records(leads_to).items():
+            line = self._line(stream)
+            before = line.before(place)
+            if (relayed := line.last_wait(place, before)) != NONE:
                 leads_to[relayed].append(node)
-            if before and ran.kind[last := line.operations[before - 1]] != OWN_COMPUTE:
-                sources.append((-ran.end_ns[last], record, last, node))
-        return leads_to, [(last, node) for *_, last, node in sorted(sources)], consumers
+            if before:
+                stands_at[node] = line.operations[before - 1]
+        for line in self._lines.values():
+            for number in range(1, len(line.behind)):
+                if line.behind[number - 1] == line.behind[number]:
+                    leads_to[line.first + number - 1].append(line.first + number)
+        came_from: list[list[int]] = [[] for _ in leads_to]
+        for node, followers in enumerate(leads_to):
+            for follower in followers:
+                came_from[follower].append(node)
+        return came_from, stands_at, self._latest(leads_to, stands_at)
+
+    def _records(self, leads_to: list[list[int]]) -> Mapping[tuple[Stream, Place], int]:
+        """The node of each record, which leads to its waits."""
+        found: dict[tuple[Stream, Place], int] = {}
+        for node, wait in enumerate(self._waits):
+            if wait.recorded_on is not None and wait.recorded_at is not None:
+                at = found.setdefault((wait.recorded_on, wait.recorded_at), len(leads_to))
+                if at == len(leads_to):
+                    leads_to.append([])
+                leads_to[at].append(node)
+        return found
+
+    def _latest(self, leads_to: Sequence[Sequence[int]], stands_at: Mapping[int, int]) -> Sequence[int]:
+        """Each node is labelled once, by the latest end that reaches it: cycles end, and long chains cost nothing."""
+        end_ns = self._ran.end_ns
+        found = array("q", [_LONG_AGO]) * len(leads_to)
+        for node in sorted(stands_at, key=lambda node: -end_ns[stands_at[node]]):
+            reached, label = [node], end_ns[stands_at[node]]
+            while reached:
+                at = reached.pop()
+                if found[at] == _LONG_AGO:
+                    found[at] = label
+                    reached += leads_to[at]
+        return found

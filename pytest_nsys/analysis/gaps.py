@@ -1,4 +1,4 @@
-"""When was there no compute, which kernel ended it, when was that one issued, and for what did it wait?
+"""When was there no compute, which kernel ended it, when was that one issued, and what that it needs ran meanwhile?
 
 All windows of a rank are questions to one table of its operations. A gap ends with the compute kernel that starts next,
 also after the window; kernels that take no time end and begin none.
@@ -11,43 +11,52 @@ from bisect import bisect_left, bisect_right
 from functools import cached_property
 from typing import NamedTuple
 
-from pytest_nsys.analysis.dependencies import Dependencies
 from pytest_nsys.analysis.device import device_around
 from pytest_nsys.analysis.operations import NONE, Operations
+from pytest_nsys.analysis.producers import Producers, Reached
 from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.core.columns import (
     Column,
-    Flags,
     earlier,
     equal,
     later,
     minus,
     places,
+    records,
     spread,
     take,
     where,
     where_not,
+    within,
 )
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 
 _NEVER = (1 << 63) - 1
-_LONG_AGO = NO_LAUNCH
+
+
+class Held(NamedTuple):
+    """Disjoint times, by start, in which something ran that the kernel at the end of a gap depends on: ``gap`` and
+    ``producer`` are indices, of a gap and of an operation.
+    """
+
+    gap: Column
+    start_ns: Column
+    end_ns: Column
+    producer: Column
 
 
 class Gaps(NamedTuple):
-    """Times without compute, by start: launch-starved until ``issued_ns``, blocked until ``ready_ns``,
-    dependency-stalled until ``end_ns``. ``waiting`` and ``producer`` are operations, NONE for none: a gap without the
-    former is the last of the run. ``contradicted``: how many end before what their kernel waited for, as the trace has
-    it, began; that did not block it.
+    """Times without compute, by start: launch-starved until ``issued_ns``, then blocked while ``held``, and the rest is
+    dependency-stalled. ``waiting`` is the operation that ends it, NONE for the last of the run. ``contradicted``: how
+    many end before something began that their kernel depends on, as the trace has it; that did not block it.
     """
 
     start_ns: Column
     issued_ns: Column
-    ready_ns: Column
     end_ns: Column
     waiting: Column
-    producer: Column
+    held: Held
     contradicted: int
 
 
@@ -66,36 +75,41 @@ class Waiting:
         waits = [wait for wait in all_waits if own.device in (None, wait.stream.device)]
         self.recorded = found is not None
         self.waits, self.joined = len(waits), sum(wait.recorded_at is not None for wait in waits)
-        self._waits = [wait for wait in all_waits if wait.recorded_at is not None]
+        self._joined = [wait for wait in all_waits if wait.recorded_at is not None]
         self.compute = device_around(track).compute
-        self.operations = Operations(track, after=goes_on(track), others=bool(self._waits))
+        self.operations = Operations(track, after=goes_on(track), others=bool(self._joined))
         compute = self.operations.compute()
         self._followers = compute + array("q", [NONE])
         self._starts_ns = take(self.operations.start_ns, compute) + array("q", [_NEVER])
 
     @cached_property
-    def _dependencies(self) -> Dependencies:
-        return Dependencies(self.operations, self._waits)
-
-    @cached_property
-    def _consumes(self) -> Flags:
-        """1 where an operation waited for another stream."""
-        flags = bytearray(len(self.operations))
-        for consumer in self._dependencies.producer:
-            flags[consumer] = 1
-        return flags
+    def _producers(self) -> Producers:
+        return Producers(self.operations, self._joined)
 
     def gaps(self, low: int, high: int) -> Gaps:
         """The gaps of [low, high)."""
         starts, ends = self._without_compute(low, high)
         waiting = self._next(ends)
         tail = waiting[-1:] == array("q", [NONE])
-        followed = waiting[: len(waiting) - tail]
-        issued = take(self.operations.issued_ns, followed) + array("q", [_NEVER] * tail)
+        issued = take(self.operations.issued_ns, waiting[: len(waiting) - tail]) + array("q", [_NEVER] * tail)
         issued = earlier(ends, later(starts, issued))
-        until, producer, contradicted = self._producers(followed)
-        ready = earlier(ends, later(issued, until + array("q", [_LONG_AGO] * tail)))
-        return Gaps(starts, issued, ready, ends, waiting, producer + array("q", [NONE] * tail), contradicted)
+        open_ones = where(minus(ends, issued))
+        reached = self._producers.of(take(waiting, open_ones), take(issued, open_ones))
+        held = self._held(reached._replace(owners=take(open_ones, reached.owners)), issued, ends)
+        return Gaps(starts, issued, ends, waiting, held, reached.contradicted)
+
+    def _held(self, reached: Reached, issued: Column, ends: Column) -> Held:
+        """Each moment is of the operation that ends last of those that run, of several of the one that comes first: so
+        each holds from its start, if it ends later than all before it, until it ends or the next such one starts.
+        """
+        lasting = where(records(reached.owners, take(self.operations.end_ns, reached.operations)))
+        gap, producer = take(reached.owners, lasting), take(reached.operations, lasting)
+        start = later(take(self.operations.start_ns, producer), take(issued, gap))
+        end = earlier(take(self.operations.end_ns, producer), take(ends, gap))
+        again = where_not(minus(gap[1:], gap[:-1]))
+        end = earlier(end, spread(again, take(start[1:], again), len(gap), _NEVER))
+        some = where(within(minus(end, start), 0, _NEVER))
+        return Held(*(take(column, some) for column in (gap, start, end, producer)))
 
     def _without_compute(self, low: int, high: int) -> tuple[Column, Column]:
         first, after = bisect_right(self.compute.ends, low), bisect_left(self.compute.starts, high)
@@ -118,28 +132,6 @@ class Waiting:
         ran = self.operations
         launch = ran.kernel_launch_ns[kernel]
         return _NEVER if launch == NO_LAUNCH else launch, ran.streams[ran.stream[kernel]], ran.correlation[kernel]
-
-    def _producers(self, waiting: Column) -> tuple[Column, Column, int]:
-        """(end, operation) of what each kernel waited for, _LONG_AGO and NONE where there is nothing.
-
-        What starts after the kernel that should have waited for it did not hold it back: so many contradict the trace.
-        """
-        ran = self.operations
-        before = take(ran.before, waiting)
-        known = where_not(equal(before, NONE))
-        own = take(known, where(take(ran.kind, take(before, known))))
-        producers = take(before, own)
-        until = spread(own, take(ran.end_ns, producers), len(waiting), _LONG_AGO)
-        producer = spread(own, producers, len(waiting), NONE)
-        contradicted = 0
-        for i in where(take(self._consumes, waiting)) if self._waits else ():
-            other = self._dependencies.producer[waiting[i]]
-            if ran.start_ns[other] >= ran.start_ns[waiting[i]]:
-                contradicted += 1
-                other = self._dependencies.producer_before(waiting[i])
-            if other != NONE and ran.end_ns[other] > until[i]:
-                until[i], producer[i] = ran.end_ns[other], other
-        return until, producer, contradicted
 
 
 @kept

@@ -26,6 +26,7 @@ from pytest_nsys.analysis import (
     structure,
     throughput,
 )
+from pytest_nsys.analysis.budget_facts import DEFINITION
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
@@ -234,7 +235,7 @@ _TRANSFERS = "the trace does not say when and where copies and memsets ran"
 
 _time = partial(Metric, unit=_NS, better=_LOWER, dimensions=_RANK)
 _budget = partial(_time, window_by="compute_absent_ns")
-_blocking = partial(_budget, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS)
+_blocking = partial(_budget, definition=DEFINITION, rough=True, notes=budget_notes.blocking_notes, without=_TRANSFERS)
 _communication = partial(Metric, of=Of.COMMUNICATION)
 _streams = partial(Metric, of=Of.STREAMS)
 _anchors = partial(Metric, of=Of.ANCHORS)

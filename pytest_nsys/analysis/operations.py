@@ -34,8 +34,8 @@ from pytest_nsys.core.model import NO_LAUNCH, NO_STREAM, Kernels, Lane, Stream
 from pytest_nsys.core.operations import LaunchCalls
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, GRAPH_ID, MEMSET_ID
 
-OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_COMPUTE = range(5)
-KINDS = ("", "collective", "copy", "memset", "compute")
+OWN_COMPUTE, COLLECTIVE, COPY, MEMSET, OTHER_DEVICE = range(5)
+KINDS = ("", "collective", "copy", "memset", "other_device")
 """What each kind of operation is called as a producer, which compute of the rank itself never is."""
 
 NONE = -1
@@ -122,19 +122,25 @@ class Operations:
         return own, starts, bounds(minus(take(self.end_ns, own), starts))[1]
 
     @cached_property
-    def before(self) -> Column:
-        """Of each operation the one that started before it on its stream, NONE where it is the first, or on none."""
-        by_stream = order(self.stream, self.start_ns, self.end_ns)
-        found = spread(by_stream, by_stream[:1] + by_stream[:-1], len(self), NONE)
-        firsts = where(minus(take(self.stream, found), self.stream))
-        for i in (*by_stream[:1], *firsts, *self._on_no_stream()):
-            found[i] = NONE
-        return found
-
-    def _on_no_stream(self) -> Iterator[int]:
+    def line(self) -> Column:
+        """The number of what each operation is in order with: its stream, or itself alone where that is none."""
+        found = self.stream[:]
         for number, stream in enumerate(self.streams):
             if stream.number == NO_STREAM:
-                yield from where(equal(self.stream, number))
+                for i in where(equal(self.stream, number)):
+                    found[i] = len(self.streams) + i
+        return found
+
+    @cached_property
+    def by_line(self) -> Column:
+        """The operations by line, those of a line by start."""
+        return order(self.line, self.start_ns, self.end_ns)
+
+    @cached_property
+    def stream_order(self) -> Column:
+        """By number of a stream its place among all: by device, context and own number."""
+        known = sorted(self.streams)
+        return array("q", map(known.index, self.streams))
 
     @cached_property
     def launch_ns(self) -> Column:
@@ -185,11 +191,12 @@ def _renumbered(work: Kernels, numbers: Mapping[Stream, int]) -> Column:
 def _parts(around: TraceKernels, lane: Lane, own: bool) -> Iterator[_Part]:
     kernels = around.kernels.get(lane)
     if kernels is not None and len(kernels):
-        compute, communicating = OWN_COMPUTE if own else OTHER_COMPUTE, where(around.communicating(lane)[0])
-        kinds = spread(communicating, array("q", [COLLECTIVE]) * len(communicating), len(kernels), compute)
+        communicating = where(around.communicating(lane)[0]) if own else array("q")
+        collectives, rest = array("q", [COLLECTIVE]) * len(communicating), OWN_COMPUTE if own else OTHER_DEVICE
+        kinds = spread(communicating, collectives, len(kernels), rest)
         yield _Part(around, lane, kernels, kinds, False, lambda: around.launch_calls)
     transfers = (around.transfers or {}).get(lane)
     if transfers is not None and len(transfers):
         transfers = transfers.take(where_not(equal(transfers.name, GRAPH_ID)))
-        kinds = array("q", [_TRANSFERS[name] for name in transfers.name])
+        kinds = array("q", [_TRANSFERS[name] if own else OTHER_DEVICE for name in transfers.name])
         yield _Part(around, lane, transfers, kinds, True, lambda: around.transfer_calls)

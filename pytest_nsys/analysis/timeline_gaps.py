@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, TypedDict
 
-from pytest_nsys.analysis.blocking import Gap, Producer, budget_of
+from pytest_nsys.analysis.blocking import Gap, Hold, Producer, budget_of
 from pytest_nsys.analysis.budget_facts import BLOCKED, Part
 from pytest_nsys.analysis.device import device_of
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.core.grouping import grouped
+from pytest_nsys.core.intervals import Intervals
 from pytest_nsys.core.model import Stream
 
 PARTS = tuple(Part)
@@ -35,18 +36,16 @@ class TimelineGaps(TypedDict):
 
 
 class GapPart(NamedTuple):
-    """One part of a gap, or ``number`` of one class that are too short to be told apart, which have no one ``gap``."""
+    """One part of a gap, or ``number`` of one class that are too short to be told apart, which have no one ``gap``.
+    ``hold``: what ran in it that was waited for.
+    """
 
     start: int
     end: int
     part: Part
     number: int = 1
     gap: Gap | None = None
-
-    @property
-    def producer(self) -> Producer | None:
-        """What was waited for in it."""
-        return self.gap.producer if self.gap is not None and self.part in BLOCKED.values() else None
+    hold: Hold | None = None
 
 
 def parts_of_gaps(w: RankWindow) -> Iterator[GapPart]:
@@ -58,15 +57,22 @@ def parts_of_gaps(w: RankWindow) -> Iterator[GapPart]:
     for gap in budget_of(w).each():
         if gap.issued_ns > gap.start_ns:
             yield GapPart(gap.start_ns, gap.issued_ns, Part.STARVED, gap=gap)
-        if gap.producer is not None:
-            yield GapPart(gap.issued_ns, gap.ready_ns, BLOCKED[gap.producer.kind], gap=gap)
-        at = gap.ready_ns
-        for start, end in (*communication.uncovered(gap.ready_ns, gap.end_ns), (gap.end_ns, gap.end_ns)):
-            if start > at:
-                yield GapPart(at, start, Part.BESIDE, gap=gap)
-            if end > start:
-                yield GapPart(start, end, Part.STALLED, gap=gap)
-            at = end
+        at = gap.issued_ns
+        for hold in gap.holds:
+            yield from _stalled(at, hold.start_ns, communication, gap)
+            yield GapPart(hold.start_ns, hold.end_ns, BLOCKED[hold.producer.kind], gap=gap, hold=hold)
+            at = hold.end_ns
+        yield from _stalled(at, gap.end_ns, communication, gap)
+
+
+def _stalled(at: int, end_ns: int, communication: Intervals, gap: Gap) -> Iterator[GapPart]:
+    """What of a gap nothing held up, by whether communication ran."""
+    for start, end in (*communication.uncovered(at, end_ns), (end_ns, end_ns)):
+        if start > at:
+            yield GapPart(at, start, Part.BESIDE, gap=gap)
+        if end > start:
+            yield GapPart(start, end, Part.STALLED, gap=gap)
+        at = end
 
 
 def in_cells(parts: Iterable[GapPart], cell_ns: int) -> Iterator[GapPart]:
@@ -82,7 +88,8 @@ def in_cells(parts: Iterable[GapPart], cell_ns: int) -> Iterator[GapPart]:
         at = short[0].start
         for kind, own in sorted(grouped((part.part, part) for part in short).items()):
             length = sum(part.end - part.start for part in own)
-            yield GapPart(at, at + length, kind, len(own), own[0].gap if len(own) == 1 else None)
+            one = own[0] if len(own) == 1 else GapPart(at, at, kind)
+            yield GapPart(at, at + length, kind, len(own), one.gap, one.hold)
             at += length
         yield from cell[len(short) :]  # a longer one reaches beyond the cell: it is the last that starts here
 
@@ -100,23 +107,23 @@ def gaps_of(
         for pair in (waiting, None if by is None else (by.name, by.stage)):
             yield from (NOBODY, NOBODY) if pair is None else (names(pair[0]), stages(pair[1]))
 
-    def arrow(gap: Gap, by: Producer) -> list[int] | None:
-        end_ns, start_ns = gap.producer_end_ns, gap.waiting_start_ns
-        if end_ns is None or start_ns is None or gap.waiting is None:
+    def arrow(gap: Gap, hold: Hold) -> list[int] | None:
+        if gap.waiting_start_ns is None or gap.waiting is None:
             return None
+        by = hold.producer
         begin = copies if by.kind in ("copy", "memset") else lanes.get(by.stream)
-        waiting = started.get((start_ns, gap.waiting))
+        waiting = started.get((gap.waiting_start_ns, gap.waiting))
         if begin is None or waiting is None:
             return None
-        return [begin, end_ns - w.start_ns, lanes[waiting], start_ns - w.start_ns]
+        return [begin, hold.producer_end_ns - w.start_ns, lanes[waiting], gap.waiting_start_ns - w.start_ns]
 
-    known = [(i, part.gap, part.producer) for i, part in enumerate(parts) if part.gap is not None]
-    arrows = {i: arrow(gap, by) for i, gap, by in known if by is not None}
+    known = [(i, part.gap, part.hold) for i, part in enumerate(parts) if part.gap is not None]
+    arrows = {i: arrow(gap, hold) for i, gap, hold in known if hold is not None}
     return TimelineGaps(
         starts=[part.start - w.start_ns for part in parts],
         lengths=[part.end - part.start for part in parts],
         parts=[PARTS.index(part.part) for part in parts],
         counts={i: part.number for i, part in enumerate(parts) if part.number > 1},
-        waits={i: list(who(gap, by)) for i, gap, by in known},
+        waits={i: list(who(gap, None if hold is None else hold.producer)) for i, gap, hold in known},
         arrows={i: found for i, found in arrows.items() if found is not None},
     )

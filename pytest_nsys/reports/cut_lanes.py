@@ -138,9 +138,9 @@ def _gaps(one: RankCut) -> Iterator[Slice]:
     for w in one.windows:
         with contextlib.suppress(NoRows):
             for each in parts_of_gaps(w):
-                by, gap = each.producer, each.gap
+                hold, gap = each.hold, each.gap
                 args = {} if gap is None else {"waiting": gap.waiting, "stage": gap.waiting_stage}
-                args |= {} if by is None else {"producer": by.name, "producer_stage": by.stage}
+                args |= {} if hold is None else {"producer": hold.producer.name, "producer_stage": hold.producer.stage}
                 yield Slice(each.start, each.end, GAP, each.part, args)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,13 +101,12 @@ class Machine:
 
 
 class Part(NamedTuple):
-    """One gap, and what blocked."""
+    """One gap, and what held it up: (kind, from, until)."""
 
     start: int
     issued: int
-    ready: int
     end: int
-    kind: str | None
+    held: tuple[tuple[str, int, int], ...] = ()
 
 
 def last_before(ops: Sequence[Op], queue: Queue, moment: int) -> Op | None:
@@ -114,9 +114,9 @@ def last_before(ops: Sequence[Op], queue: Queue, moment: int) -> Op | None:
     return max(own)[1] if own else None
 
 
-def producers(machine: Machine, queue: Queue, moment: int) -> Iterator[tuple[Record, Op]]:
-    """What is waited for on a stream between the last operation launched there before the moment, and the moment."""
-    todo, seen = [Record(queue, moment)], set[Record]()
+def through_waits(machine: Machine, op: Op) -> Iterator[Op]:
+    """What an operation waited for: by the waits between the last one launched there before it, and itself."""
+    todo, seen = [Record(op.queue, -1 if op.called is None else op.called)], set[Record]()
     while todo:
         queue, moment = todo.pop()
         before = last_before(machine.ops, queue, moment)
@@ -126,7 +126,20 @@ def producers(machine: Machine, queue: Queue, moment: int) -> Iterator[tuple[Rec
                 seen.add(wait.on)
                 todo.append(wait.on)
                 if (last := last_before(machine.ops, *wait.on)) is not None:
-                    yield wait.on, last
+                    yield last
+
+
+def depends_on(machine: Machine, kernel: Op, moment: int) -> set[Op]:
+    """D(N) of METRICS.md, section 9: all that is reached, through what started after the moment."""
+    found, todo = set[Op](), [kernel]
+    while todo:
+        op = todo.pop()
+        own = [each for each in machine.ops if each.queue == op.queue and (each.start, each.end) < (op.start, op.end)]
+        for each in (*sorted(own, key=lambda op: (op.start, op.end))[-1:], *through_waits(machine, op)):
+            if each not in found and (each.start < op.start or each in own):
+                found.add(each)
+                todo += [each] if each.start > moment else []
+    return found
 
 
 def gaps(compute: Sequence[Op], low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -149,25 +162,22 @@ def expected(machine: Machine, device: int, low: int, high: int) -> list[Part]:
 def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -> Part:
     follows = [op for op in compute if op.start >= b]
     if not follows:
-        return Part(a, b, b, b, None)
+        return Part(a, b, b)
     n = min(follows, key=lambda op: (op.start, op.called is None, op.called or 0))
     issued = a if n.called is None else min(b, max(a, n.returned))
-    found: list[tuple[int, str]] = []
-    before = [op for op in machine.ops if op.queue == n.queue and (op.start, op.end) < (n.start, n.end)]
-    if before and (own := max(before, key=lambda op: (op.start, op.end))).what != "compute":
-        found.append((own.end, own.what))
-    if n.called is not None:
-        by_wait = [
-            (-op.end, record, op)
-            for record, op in producers(machine, n.queue, n.called)
-            if (op.what != "compute" or op.queue.device != device) and op.start < n.start
-        ]
-        if by_wait:
-            latest = min(by_wait)[2]
-            found.append((latest.end, latest.what))
-    e, kind = max(found, key=lambda each: each[0], default=(a, None))  # the own stream's comes first
-    ready = min(b, max(issued, e))
-    return Part(a, issued, ready, b, kind if ready > issued else None)
+    producers, held = depends_on(machine, n, issued), list[tuple[str, int, int]]()
+    last: Op | None = None
+    for tick in range(issued, b):
+        running = [op for op in producers if op.start <= tick < op.end]
+        by = min(running, key=lambda op: (-op.end, op.start, op.queue), default=None)
+        if by is not None:
+            kind = by.what if by.queue.device == device else "other_device"
+            if by == last and held[-1][2] == tick:
+                held[-1] = (kind, held[-1][1], tick + 1)
+            else:
+                held.append((kind, tick, tick + 1))
+        last = by
+    return Part(a, issued, b, tuple(held))
 
 
 # -- the same as a trace
@@ -240,24 +250,55 @@ def budgets(path: Path, kernels: KernelsMode, window: str) -> Iterator[tuple[int
 
 def said(budget: Budget) -> list[Part]:
     return [
-        Part(gap.start_ns, gap.issued_ns, gap.ready_ns, gap.end_ns, gap.producer.kind if gap.producer else None)
+        Part(
+            gap.start_ns,
+            gap.issued_ns,
+            gap.end_ns,
+            tuple((hold.producer.kind, hold.start_ns, hold.end_ns) for hold in gap.holds),
+        )
         for gap in budget.each()
     ]
 
 
 def check_adds_up(budget: Budget) -> None:
     parts = said(budget)
-    assert all(gap.start < gap.end and gap.start <= gap.issued <= gap.ready <= gap.end for gap in parts)
+    assert all(gap.start < gap.end and gap.start <= gap.issued <= gap.end for gap in parts)
+    for gap in parts:
+        edges = [gap.issued, *(edge for _, start, end in gap.held for edge in (start, end)), gap.end]
+        assert edges == sorted(edges)
     assert sum(gap.end - gap.start for gap in parts) == budget.compute_absent_ns
-    blocking = sum(budget.blocking_ns.values())
+    held_ns = Counter[str]()
+    for gap in parts:
+        held_ns.update({kind: 0 for kind, *_ in gap.held})
+        for kind, start, end in gap.held:
+            held_ns[kind] += end - start
+    assert held_ns == budget.blocking_ns
+    blocking = held_ns.total()
     assert budget.launch_starved_ns + blocking + budget.dependency_stalled_ns == budget.compute_absent_ns
     collective = budget.blocking_ns.get("collective", 0)
-    assert sum(budget.blocking_comm_ns.values()) == collective
-    assert collective <= budget.blocking_comm_max_ns <= collective + budget.dependency_stalled_ns
+    assert sum(budget.blocking_comm_ns.values()) == collective <= budget.blocking_comm_max_ns
+    assert (
+        0
+        <= budget.stalled_beside_comm_ns
+        <= min(budget.blocking_comm_max_ns - collective, budget.dependency_stalled_ns)
+    )
     assert budget.tail_ns <= budget.launch_starved_ns
     assert sum(each.ns for each in budget.producers()) == blocking
-    assert sum(each.gaps for each in budget.producers()) == sum(gap.kind is not None for gap in parts)
+    assert sum(each.ns for each in budget.stalled()) == budget.dependency_stalled_ns
     assert None not in (budget.device_busy_ns, budget.device_idle_ns)
+
+
+def check_no_kind_is_blamed_for_longer_than_it_ran(
+    machine: Machine, device: int, low: int, high: int, b: Budget
+) -> None:
+    """Whatever the definition says: what did not run, or ran beside compute, held nothing up."""
+    ticks: dict[str, set[int]] = defaultdict(set)
+    for op in machine.ops:
+        kind = op.what if op.queue.device == device else "other_device"
+        ticks[kind] |= {tick for tick in range(op.start, op.end) if low <= tick < high}
+    alone = {kind: len(own - ticks["compute"]) for kind, own in ticks.items()}
+    assert all(ns <= alone[kind] for kind, ns in b.blocking_ns.items())
+    assert b.blocking_comm_max_ns <= alone.get("collective", 0)
 
 
 # -- one kernel, and for what it waited
@@ -271,93 +312,135 @@ def ran(what: str, queue: Queue, start: int, end: int, called: int) -> Op:
 
 
 ON_A, ON_B = ran("collective", A, 5, 40, 3), ran("copy", B, 5, 60, 3)
-CASES: dict[str, tuple[list[Op], list[Wait], tuple[int, str | None]]] = {
-    "nothing": ([ON_A, ON_B], [], (15, None)),
-    "its own stream": ([ran("memset", C, 20, 30, 4)], [], (30, "memset")),
-    "another stream": ([ON_A], [Wait(C, 9, Record(A, 8))], (40, "collective")),
+CASES: dict[str, tuple[list[Op], list[Wait], list[tuple[str, int, int]]]] = {
+    "nothing": ([ON_A, ON_B], [], []),
+    "its own stream": ([ran("memset", C, 20, 30, 4)], [], [("memset", 20, 30)]),
+    "another stream": ([ON_A], [Wait(C, 9, Record(A, 8))], [("collective", 15, 40)]),
+    "each for as long as it ran, on its own stream": (
+        [ran("collective", C, 20, 70, 4), ran("memset", C, 70, 71, 5)],
+        [],
+        [("collective", 20, 70), ("memset", 70, 71)],
+    ),
+    "each for as long as it ran, before a record": (
+        [ON_A, ran("copy", A, 42, 45, 4)],
+        [Wait(C, 9, Record(A, 8))],
+        [("collective", 15, 40), ("copy", 42, 45)],
+    ),
     "not what was launched after the record": (
         [ON_A, ran("copy", A, 40, 80, 9)],
         [Wait(C, 12, Record(A, 8))],
-        (40, "collective"),
+        [("collective", 15, 40)],
     ),
-    "the last of two, whichever is waited for first": (
+    "of two at once the one that ends last": (
         [ON_A, ON_B],
         [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
-        (60, "copy"),
+        [("copy", 15, 60)],
     ),
-    "the last of two, the other way round": (
+    "of two at once, waited for the other way round": (
         [ON_A, ON_B],
         [Wait(C, 9, Record(A, 7)), Wait(C, 10, Record(B, 8))],
-        (60, "copy"),
+        [("copy", 15, 60)],
+    ),
+    "of two at once, from when the second one runs": (
+        [ON_A, ran("copy", B, 30, 60, 3)],
+        [Wait(C, 9, Record(A, 7)), Wait(C, 10, Record(B, 8))],
+        [("collective", 15, 30), ("copy", 30, 60)],
+    ),
+    "of two that end at once the one that started first": (
+        [ran("memset", C, 20, 40, 4), ON_A],
+        [Wait(C, 9, Record(A, 8))],
+        [("collective", 15, 40)],
+    ),
+    "of two that run at once the one of the first stream": (
+        [ran("copy", B, 5, 40, 3), ON_A],
+        [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
+        [("collective", 15, 40)],
     ),
     "a third stream by a relay": (
         [ON_B],
         [Wait(A, 7, Record(B, 6)), Wait(C, 9, Record(A, 8))],
-        (60, "copy"),
+        [("copy", 15, 60)],
     ),
-    "no relay from before the operation": (
-        [ran("copy", B, 5, 90, 3), ran("collective", A, 20, 30, 7)],
-        [Wait(A, 6, Record(B, 5)), Wait(C, 9, Record(A, 8))],
-        (30, "collective"),
+    "what a producer waited for, if that started late": (
+        [ran("copy", B, 5, 35, 3), ran("collective", A, 40, 60, 8)],
+        [Wait(A, 7, Record(B, 6)), Wait(C, 10, Record(A, 9))],
+        [("copy", 15, 35), ("collective", 40, 60)],
+    ),
+    "not what a producer waited for that was running": (
+        [ran("copy", B, 5, 90, 3), ran("collective", A, 12, 30, 8)],
+        [Wait(A, 7, Record(B, 6)), Wait(C, 10, Record(A, 9))],
+        [("collective", 15, 30)],
+    ),
+    "a relay over two streams, and the streams before it": (
+        [
+            ran("memset", B, 16, 20, 3),
+            ran("copy", B, 22, 30, 4),
+            ran("collective", A, 33, 50, 7),
+            ran("memset", C, 55, 58, 11),
+        ],
+        [Wait(A, 6, Record(B, 5)), Wait(C, 10, Record(A, 9))],
+        [("memset", 16, 20), ("copy", 22, 30), ("collective", 33, 50), ("memset", 55, 58)],
     ),
     "no wait from before the operation": (
         [ran("copy", B, 5, 90, 3), ON_A, ran("compute", C, 12, 20, 6)],
         [Wait(C, 5, Record(B, 4)), Wait(C, 9, Record(A, 8))],
-        (40, "collective"),
+        [("collective", 20, 40)],
     ),
-    "no wait from after the launch": ([ON_A], [Wait(C, 55, Record(A, 8))], (15, None)),
+    "no wait from after the launch": ([ON_A], [Wait(C, 55, Record(A, 8))], []),
     "a circle of waits": (
         [ON_B, ran("memset", A, 5, 20, 3)],
         [Wait(A, 7, Record(B, 12)), Wait(B, 11, Record(A, 8)), Wait(C, 13, Record(A, 8))],
-        (60, "copy"),
-    ),
-    "both, and its own stream wins a tie": (
-        [ran("memset", C, 20, 40, 4), ON_A],
-        [Wait(C, 9, Record(A, 8))],
-        (40, "memset"),
-    ),
-    "both, and what ends later wins": (
-        [ran("memset", C, 20, 39, 4), ON_A],
-        [Wait(C, 9, Record(A, 8))],
-        (40, "collective"),
+        [("copy", 15, 60)],
     ),
     "nothing that started after it": (
         [ran("copy", A, 101, 200, 3), ran("memset", C, 20, 30, 4)],
         [Wait(C, 9, Record(A, 8))],
-        (30, "memset"),
+        [("memset", 20, 30)],
     ),
     "what started after it hides nothing that did not": (
         [ran("copy", B, 101, 200, 3), ON_A],
         [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
-        (40, "collective"),
+        [("collective", 15, 40)],
     ),
     "nor does it by a relay": (
         [ran("copy", B, 101, 200, 3), ON_A],
         [Wait(A, 6, Record(B, 5)), Wait(C, 10, Record(A, 8))],
-        (40, "collective"),
+        [("collective", 15, 40)],
     ),
-    "compute of its own device is none, whatever it hides": (
-        [ran("compute", B, 101, 200, 3), ON_A],
-        [Wait(C, 9, Record(B, 7)), Wait(C, 10, Record(A, 8))],
-        (40, "collective"),
+    "nothing that started after a producer": (
+        [ran("copy", B, 50, 90, 3), ran("collective", A, 20, 40, 8)],
+        [Wait(A, 7, Record(B, 6)), Wait(C, 10, Record(A, 9))],
+        [("collective", 20, 40)],
     ),
-    "what runs beyond it blocks as long as the gap is": ([ran("copy", C, 20, 120, 4)], [], (100, "copy")),
-    "of what starts with it, what takes no time came before": ([ran("memset", C, 100, 100, 4)], [], (100, "memset")),
-    "a record that is not known": ([ON_A], [Wait(C, 9, None)], (15, None)),
+    "what runs beyond it blocks as long as the gap is": ([ran("copy", C, 20, 120, 4)], [], [("copy", 20, 100)]),
+    "of what starts with it, what takes no time came before": ([ran("memset", C, 100, 100, 4)], [], []),
+    "a record that is not known": ([ON_A], [Wait(C, 9, None)], []),
 }
 
 
 @pytest.mark.parametrize("write", [nsys, kineto])
 @pytest.mark.parametrize("case", CASES)
 def test_for_what_a_kernel_waited(tmp_path: Path, write: Any, case: str) -> None:
-    ops, waits, (ready, kind) = CASES[case]
+    ops, waits, held = CASES[case]
     machine = Machine(ops=[FIRST, *ops, LAST], waits=waits)
     machine.records = sorted({wait.on for wait in waits if wait.on is not None}, key=lambda record: record.at)
     ((_, low, high, budget),) = budgets(write(tmp_path, machine, [(0, 105)]), KernelsMode.CLIPPED, "median")
     assert budget is not None
     gap = said(budget)[-1]
-    assert (gap.end, gap.ready, gap.kind) == (100, ready, kind)
+    assert (gap.end, list(gap.held)) == (100, held)
     assert said(budget) == expected(machine, 0, low, high)
+    check_adds_up(budget)
+
+
+def test_a_chain_of_waits_is_told_by_name_and_by_gap(tmp_path: Path) -> None:
+    ops = [ran("memset", C, 20, 30, 4), ran("memset", C, 40, 45, 5), ran("copy", C, 50, 60, 6)]
+    machine = Machine(ops=[FIRST, *ops, LAST, ran("memset", C, 112, 118, 15), ran("compute", C, 120, 130, 16)])
+    ((*_, budget),) = budgets(nsys(tmp_path, machine, [(0, 130)]), KernelsMode.CLIPPED, "median")
+    assert budget is not None
+    told = [(each.kind, each.name, each.waiting, each.ns, each.gaps) for each in budget.producers()]
+    assert told == [("memset", "memset", "gemm", 21, 2), ("copy", "copy", "gemm", 10, 1)]
+    assert [(late.ns, late.gaps) for late in budget.stalled()] == [(60 + 4, 2)]
+    assert (budget.dependency_stalled_ns, budget.contradicted) == (64, 0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 60), (5, 150), (120, 150)])
@@ -369,7 +452,8 @@ def test_a_copy_of_a_device_that_runs_no_kernel_meanwhile_blocks(tmp_path: Path,
     found = budgets(nsys(tmp_path, machine, [(12, 100)]), KernelsMode.CLIPPED, "median")
     ((device, low, high, budget),) = found
     assert budget is not None
-    assert said(budget) == expected(machine, device, low, high) == [Part(20, 20, min(end, 100), min(end, 100), "copy")]
+    held = (("other_device", max(20, start), min(end, 100)),) if start < 100 else ()
+    assert said(budget) == expected(machine, device, low, high) == [Part(20, 20, min(end, 100), held)]
 
 
 def test_what_another_device_ran_outside_of_its_own_launches_blocks(tmp_path: Path) -> None:
@@ -379,7 +463,8 @@ def test_what_another_device_ran_outside_of_its_own_launches_blocks(tmp_path: Pa
     machine = Machine(ops=[ran("copy", aside, 120, 190, 45), *ops], waits=waits, records=[Record(aside, 53)])
     device, low, high, budget = next(budgets(nsys(tmp_path, machine, [(50, 58)]), KernelsMode.LAUNCHED, "median"))
     assert budget is not None
-    assert said(budget) == expected(machine, device, low, high) == [Part(110, 110, 190, 200, "copy")]
+    told = [Part(110, 110, 200, (("other_device", 120, 190),))]
+    assert said(budget) == expected(machine, device, low, high) == told
 
 
 QUEUES = st.builds(Queue, st.sampled_from([0, 0, 0, 1]), st.sampled_from([7, 20, 33]))
@@ -434,6 +519,7 @@ def test_every_gap_is_what_the_text_says(
             if budget is not None:
                 assert said(budget) == parts
                 check_adds_up(budget)
+                check_no_kind_is_blamed_for_longer_than_it_ran(machine, device, low, high, budget)
 
 
 @settings(max_examples=40, deadline=None)
@@ -453,6 +539,7 @@ def test_waits_in_a_circle_and_producers_after_their_consumer(
         if budget is not None:
             assert said(budget) == expected(machine, device, low, high)
             check_adds_up(budget)
+            check_no_kind_is_blamed_for_longer_than_it_ran(machine, device, low, high, budget)
     for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "median"):
         if budget is not None:
             check_adds_up(budget)

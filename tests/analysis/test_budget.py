@@ -395,7 +395,7 @@ def test_only_who_asks_reads_copies_and_once_for_all_ranks(tmp_path: Path, monke
 
 
 def expected_budgets() -> Mapping[str, list[dict[str, Any]]]:
-    path = MORE / "budget_expected.json"
+    path = MORE / "budget_by_moment_expected.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     return {name: ranks for name, ranks in found.items() if name != "what"}
 

@@ -110,16 +110,51 @@ def test_the_kernel_that_waits_may_start_long_after_the_window(gpu: OneProcess, 
     gpu.kernel("empty", 110, 110, stream=9, launch_ns=-4, launch_length_ns=1)
     gpu.kernel(NCCL, 110, 120, stream=9, launch_ns=-3, launch_length_ns=1)
     gpu.kernel("gemm", after, after + 100, launch_ns=50, launch_length_ns=5)
-    assert parts(gpu, kernels=kernels) == {"launch_starved_ns": 15, "copy": 45, "dependency_stalled_ns": 0}
+    assert parts(gpu, kernels=kernels) == {"launch_starved_ns": 15, "copy": 30, "dependency_stalled_ns": 15}
 
 
-def test_what_runs_only_after_the_window_may_have_been_waited_for(gpu: OneProcess) -> None:
+def test_what_runs_only_after_the_window_blocks_nothing_in_it(gpu: OneProcess) -> None:
     gpu.range("step", 0, 100)
     gpu.kernel("gemm", 0, 40, launch_ns=-9, launch_length_ns=1)
     gpu.kernel(NCCL, 150, 180, stream=7, launch_ns=-5, launch_length_ns=1)
     gpu.kernel("gemm", 200, 300, launch_ns=-4, launch_length_ns=1)
-    assert parts(gpu) == {"launch_starved_ns": 0, "collective": 60, "dependency_stalled_ns": 0}
-    assert rows(gpu, "blocking_comm_ns", convention=PLAIN, kernels="clipped") == {(0, "none"): 60}
+    assert parts(gpu) == {"launch_starved_ns": 0, "dependency_stalled_ns": 60}
+    assert why(gpu, "blocking_comm_ns") == "no communication kernel runs in the window"
+
+
+def test_launched_windows_count_what_ran_until_the_last_of_their_kernels_ended(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 200, 210, launch_ns=10, launch_length_ns=1)
+    gpu.kernel(NCCL, 210, 260, launch_ns=20, launch_length_ns=1)
+    gpu.memcpy(262, 265, launch_ns=25)
+    gpu.kernel("gemm", 270, 300, launch_ns=30, launch_length_ns=1)
+    gpu.kernel("next", 320, 340, launch_ns=130, launch_length_ns=1)
+    found = {"launch_starved_ns": 0, "collective": 50, "copy": 3, "dependency_stalled_ns": 7}
+    assert parts(gpu, kernels="launched") == found
+    assert rows(gpu, "blocking_comm_max_ns", convention=PLAIN, kernels="launched") == {0: 50}
+
+
+STAGES = ("stage2_f", "stage2_f", "stage4_f", "", "stage4_f", "stage2_f", "stage2_f", "stage2_f")
+
+
+@pytest.mark.parametrize(("shown", "expected"), [(5, {(0, "stage2_f"): 10}), (3, {})])
+def test_steady_has_the_stages_of_the_window_that_is_shown(
+    gpu: OneProcess, shown: int, expected: Mapping[object, int]
+) -> None:
+    for i, stage in enumerate(STAGES):
+        at, gap = 1_000 * i, {2: 40, 3: 30, 4: 20, 5: 30}.get(i, 20) + (i == 8 - shown)
+        gpu.range("step", at, at + 100)
+        if stage:
+            gpu.range(f"layer00.{stage}", at + 1, at + 8)
+            gpu.kernel(NCCL, at + 20, at + 30, launch_ns=at + 2, launch_length_ns=1)
+        gpu.kernel("gemm", at, at + 20, launch_ns=at - 9, launch_length_ns=1)
+        gpu.kernel("gemm", at + 20 + gap, at + 100, launch_ns=at + 5, launch_length_ns=1)
+    assert rows(gpu, "compute_absent_ns", window="steady", kernels="clipped") == {0: 30}
+    with captures(gpu) as run:
+        table = run.rows(METRICS["blocking_comm_ns"], run.spec("steady", None, KernelsMode.CLIPPED))
+    assert dict(table.rows) == expected
+    none = "the window whose budget stands for all has no such row"
+    assert table.missing == (() if expected else (((0, "stage4_f"), none), ((0, "stage2_f"), none)))
 
 
 def test_steady_windows_add_up_in_the_one_that_is_shown(gpu: OneProcess) -> None:
@@ -162,9 +197,23 @@ def test_compute_of_another_device_blocks_through_an_event(gpu: OneProcess) -> N
     gpu.kernel("second", 60, 100, launch_ns=-5, launch_length_ns=1)
     assert rows(gpu, "blocking_ns", convention=PLAIN, kernels="clipped") == {
         **{(rank, kind): 0 for rank in (0, 1) for kind in ("copy", "memset")},
-        (0, "compute"): 50,
-        (1, "compute"): 0,
+        (0, "other_device"): 50,
+        (1, "other_device"): 0,
     }
+
+
+def test_a_collective_of_another_device_is_none_of_the_rank_s_own(gpu: OneProcess) -> None:
+    """The bound of communication is the rank's: what another device communicates is not in it."""
+    gpu.range("step", 0, 100)
+    gpu.kernel("first", 0, 10, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel(NCCL, 5, 60, device=1, context=2, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel(NCCL, 12, 20, stream=9, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel("expert", 90, 95, device=1, context=2, launch_ns=-4, launch_length_ns=1)
+    gpu.stream_wait(-6, gpu.event_record(-7, context=2))
+    gpu.kernel("second", 60, 100, launch_ns=-5, launch_length_ns=1)
+    found = rows(gpu, "blocking_ns", convention=PLAIN, kernels="clipped")
+    assert [found[0, kind] for kind in ("collective", "copy", "memset", "other_device")] == [0, 0, 0, 50]
+    assert rows(gpu, "blocking_comm_max_ns", convention=PLAIN, kernels="clipped")[0] == 8
 
 
 def test_a_copy_that_counts_as_communication_is_a_collective(gpu: OneProcess) -> None:

@@ -27,7 +27,9 @@ def one_by_one(budget: Budget) -> dict[Part, list[Late]]:
     """What the parts of gaps without a producer lay before, gap by gap."""
     found: dict[Part, dict[tuple[str, str], list[int]]] = {Part.STARVED: {}, Part.STALLED: {}}
     for gap in budget.each():
-        for part, ns in ((Part.STARVED, gap.issued_ns - gap.start_ns), (Part.STALLED, gap.end_ns - gap.ready_ns)):
+        held_ns = sum(hold.end_ns - hold.start_ns for hold in gap.holds)
+        stalled_ns = gap.end_ns - gap.issued_ns - held_ns
+        for part, ns in ((Part.STARVED, gap.issued_ns - gap.start_ns), (Part.STALLED, stalled_ns)):
             if ns and gap.waiting is not None:
                 found[part].setdefault((gap.waiting, gap.waiting_stage), []).append(ns)
     return {

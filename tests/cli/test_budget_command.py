@@ -60,7 +60,7 @@ def test_programs_get_nanoseconds(step: Path) -> None:
     found = answer("budget", step)
     (row,) = found["rows"]
     assert row["rank"] == 0
-    assert row["blocking_ns"] == {"collective": BLOCKS, "copy": COPIES, "memset": 0, "compute": 0}
+    assert row["blocking_ns"] == {"collective": BLOCKS, "copy": COPIES, "memset": 0, "other_device": 0}
     assert (row["launch_starved_ns"], row["dependency_stalled_ns"]) == (LATE, STALLS)
     assert row["blocking_comm_ns"] == {"stage4_b": BLOCKS}
     assert (row["blocking_comm_max_ns"], row["at_least"]) == (BLOCKS, False)

@@ -112,6 +112,16 @@ def test_values_are_spread_and_placed(edges: list[int], values: list[int], fill:
     )
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=8), st.lists(st.tuples(small, large)))
+def test_stretches_are_walked_and_records_told(lengths: list[tuple[int, int]], rows: list[tuple[int, int]]) -> None:
+    firsts, afters = column(first for first, _ in lengths), column(first + length for first, length in lengths)
+    each = [(n, i) for n, (first, length) in enumerate(lengths) for i in range(first, first + length)]
+    assert both("stretches", firsts, afters) == (column(n for n, _ in each), column(i for _, i in each))
+    rows.sort(key=lambda row: row[0])
+    wanted = [all(v > w for group, w in rows[:i] if group == g) for i, (g, v) in enumerate(rows)]
+    assert both("records", column(g for g, _ in rows), column(v for _, v in rows)) == bytearray(wanted)
+
+
 @given(times)
 def test_a_moment_belongs_to_the_span_that_began_first(found: list[tuple[int, int]]) -> None:
     starts, ends = spans_of(found)

@@ -37,10 +37,11 @@ def facts(**more: Any) -> BudgetFacts:
         "launch_starved_ns": 1_000_000,
         "tail_ns": 0,
         "in_syncs": {},
-        "blocking_ns": {"collective": 1_020_000, "copy": 500_000, "memset": 0, "compute": 0},
+        "blocking_ns": {"collective": 1_020_000, "copy": 500_000, "memset": 0, "other_device": 0},
         "blocking_comm_ns": {"stage4_b": 1_020_000},
         "blocking_comm_max_ns": 2_000_000,
         "dependency_stalled_ns": 1_480_000,
+        "stalled_beside_comm_ns": 980_000,
         "at_least": True,
         "gaps": 40,
         "gaps_without_launch": 0,
@@ -93,7 +94,7 @@ def test_where_every_edge_is_known_communication_alone_has_bounds() -> None:
 
 
 def test_what_nothing_is_known_of_or_is_no_time_has_no_line() -> None:
-    nothing = {"collective": 0, "copy": 0, "memset": 0, "compute": 0}
+    nothing = {"collective": 0, "copy": 0, "memset": 0, "other_device": 0}
     found = lines(comm_alone_ns=None, device_idle_ns=None, blocking_ns=nothing, blocking_comm_max_ns=0)
     assert [*found] == ["window", "compute", "without compute", "launch-starved", "dependency-stalled"]
     assert "blocked by collective" in lines(blocking_ns=nothing)  # nothing is proven, and 2 ms may be

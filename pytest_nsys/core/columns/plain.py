@@ -117,6 +117,22 @@ def places(edges: Column, values: Column) -> Column:
     return array("q", [bisect_right(edges, value) for value in values])
 
 
+def stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
+    """(owner, index): each index of each stretch from ``firsts`` on and before ``afters``, which lie no earlier."""
+    pairs = enumerate(zip(firsts, afters, strict=True))
+    each = [(owner, i) for owner, (first, after) in pairs for i in range(first, after)]
+    return array("q", [owner for owner, _ in each]), array("q", [i for _, i in each])
+
+
+def records(groups: Column, values: Column) -> Flags:
+    """1 where a value is greater than all before it in its group; groups ascend."""
+    found, highest = bytearray(len(values)), 0
+    for i, value in enumerate(values):
+        if not i or groups[i] != groups[i - 1] or value > highest:
+            found[i], highest = 1, value
+    return found
+
+
 def segments(starts: Column, ends: Column) -> tuple[Column, Column, Column]:
     """(begin, end, index): disjoint ascending parts, in which each moment is of the span that began first.
 

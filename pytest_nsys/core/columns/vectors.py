@@ -173,6 +173,22 @@ def places(edges: Column, values: Column) -> Column:
     return _column(_seen(edges).searchsorted(_seen(values), "right"))
 
 
+def stretches(firsts: Column, afters: Column) -> tuple[Column, Column]:
+    first = _seen(firsts)
+    lengths = _seen(afters) - first
+    owners = numpy.repeat(numpy.arange(len(first)), lengths)
+    return _column(owners), _column(numpy.arange(len(owners)) + (first - lengths.cumsum() + lengths)[owners])
+
+
+def records(groups: Column, values: Column) -> Flags:
+    """By rank among all values a later group is above each earlier one: so one pass finds the records of all."""
+    ranks, known = _numbered(_seen(values))
+    keys = _numbered(_seen(groups))[0] * (len(known) + 1) + ranks
+    found = numpy.ones(len(keys), numpy.uint8)
+    found[1:] = keys[1:] > numpy.maximum.accumulate(keys)[:-1]
+    return bytearray(found.data)
+
+
 def _segments(starts: Column, ends: Column) -> tuple[Vector, Vector, NDArray[Any]]:
     owners = _ordered(_seen(starts))
     begins, reaches = _seen(starts)[owners], _seen(ends)[owners]

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from pytest_nsys.analysis.breakdown import UNNAMED, Barrier, Breakdown, Communication, Compute, Wall
-from pytest_nsys.analysis.budget_facts import Part
+from pytest_nsys.analysis.budget_facts import DEFINITION, Part
 from pytest_nsys.analysis.straggling import Wait
 from pytest_nsys.core.grouping import grouped
 
@@ -22,6 +22,9 @@ MOST_KERNELS = 1_000
 MOST_RANKS = 64
 """Ranks, at most, whose breakdowns are stored: of a thousand nobody could review the file."""
 
+
+_BUDGET_OF = f"budget, definition {DEFINITION}"
+"""Under this the parts of a budget stand: those of another definition are not read, for they are not compared."""
 
 MEDIAN_PERIOD = "p50 period"
 """Under this instead of a window the breakdown of a median period is stored."""
@@ -100,7 +103,7 @@ def _lines(rank: int, breakdown: Breakdown, numbers: Mapping[str, int]) -> Itera
         yield line(wall.value + " of window", [[numbers[name], ns] for name, ns in sorted(by_name.items())])
     if breakdown.budget is not None:
         parts = breakdown.budget.items()
-        yield line("budget", [[part.value, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
+        yield line(_BUDGET_OF, [[part.value, [[numbers[name], ns] for name, ns in own.items()]] for part, own in parts])
     yield line("compute", [[numbers[name], *sums] for name, sums in sorted(breakdown.compute.items())])
     yield line("barriers", [[numbers[name], *own[:2], *(own.wait or ())] for name, own in breakdown.barriers.items()])
     for stage, kernels in sorted(breakdown.communication.items()):
@@ -136,7 +139,7 @@ def _breakdown(parts: Sequence[Sequence[Any]], names: Sequence[str]) -> Breakdow
         {names[number]: Barrier(int(count), int(ns), _wait(wait)) for number, count, ns, *wait in told["barriers"]},
         {names[number]: Compute(*map(int, sums)) for number, *sums in told["compute"]},
         walls,
-        _budget(told["budget"], names) if "budget" in told else None,
+        _budget(told[_BUDGET_OF], names) if _BUDGET_OF in told else None,
     )
 
 
