@@ -125,8 +125,9 @@ class Operations:
     def line(self) -> Column:
         """The number of what each operation is in order with: its stream, or itself alone where that is none."""
         found = self.stream[:]
+        none = {stream for part in self._parts for stream in part.around.unordered(part.lane)}
         for number, stream in enumerate(self.streams):
-            if stream.number == NO_STREAM:
+            if stream.number == NO_STREAM or stream in none:
                 for i in where(equal(self.stream, number)):
                     found[i] = len(self.streams) + i
         return found

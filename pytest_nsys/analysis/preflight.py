@@ -14,7 +14,7 @@ from pytest_nsys.core.columns.choice import CHOICE, OLDEST
 from pytest_nsys.core.conventions import BUILT_IN
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Note, ProcessId
-from pytest_nsys.core.numbers import format_value, share_of
+from pytest_nsys.core.numbers import format_value, percent, share_of
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.traces.gpu_log import notes_on_gpus
 
@@ -45,6 +45,7 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
         least = ".".join(map(str, OLDEST))
         yield Note(f"so many kernels are measured ten times as fast with numpy: pip install 'numpy>={least}'")
     yield from about_uncounted(group)
+    yield from _about_order(group)
     yield from _about_anchors(group)
     if spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run:
         yield from _about_unlaunched(group)
@@ -58,6 +59,19 @@ def about_uncounted(group: WindowGroup) -> Iterator[Note]:
     """That kernels of known communication libraries count as compute."""
     if (found := uncounted(group)) is not None:
         yield Note(f"{found.words}: {WHY_UNCOUNTED}; {found.remedy(group.run.convention)}", True)
+
+
+def _about_order(group: WindowGroup) -> Iterator[Note]:
+    """That streams keep no order: once, with the one that shows it most."""
+    found = [(share, n, s) for n, track in group.tracks.items() for s, share in track.unordered.items()]
+    if found:
+        share, number, stream = max(found, key=lambda each: (each[0], -each[1]))
+        more = f", and {counted(len(found) - 1, 'more such stream')}" if len(found) > 1 else ""
+        inside = f"{percent(share)} of its kernel time runs inside other kernels of it"
+        yield Note(
+            f"stream {stream.number} of rank {number} keeps no order{more}: {inside}. Its order proves nothing; "
+            "its communication is no barrier and is judged by time"
+        )
 
 
 @kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from pytest_nsys.core.model import (
     Memory,
     Range,
     Rank,
+    Stream,
 )
 from pytest_nsys.core.operations import NO_CALLS, LaunchCalls
 from pytest_nsys.core.series import Series, summed
@@ -116,6 +118,11 @@ class RankTrack:
     def communicates(self) -> Flags:
         """1 where a kernel is communication under the convention."""
         return self._communicating[0]
+
+    @property
+    def unordered(self) -> Mapping[Stream, Fraction]:
+        """The streams that keep no order, with the share that shows it."""
+        return self.around.unordered(self.rank.lane)
 
     @cached_property
     def uncounted(self) -> Mapping[tuple[int, int], KnownLibrary]:

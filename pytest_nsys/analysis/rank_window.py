@@ -1,7 +1,8 @@
 """One window of one rank, and what every metric asks of it: who communicates, where, under which stage.
 
 A kernel that communicates on a stream which also computes in the window is an in-order *barrier*: never exposed, never
-overlapped. A *communication stream* has no compute kernel in the window. Compute is what runs on compute streams.
+overlapped. A *communication stream* has no compute kernel in the window. Compute is what runs on compute streams. On a
+stream that keeps no order communication is judged by time, as on one of its own.
 """
 
 from __future__ import annotations
@@ -123,8 +124,9 @@ class RankWindow:
 
     @cached_property
     def _in_order(self) -> Flags:
-        """Of :attr:`all_communication`, 1 where the kernel's stream computes too."""
-        computes = bytearray(stream in self.compute_streams for stream in range(len(self.kernels.streams)))
+        """Of :attr:`all_communication`, 1 where the kernel's stream computes too, if it is one that keeps order."""
+        none = self.track.unordered
+        computes = bytearray(i in self.compute_streams and s not in none for i, s in enumerate(self.kernels.streams))
         return take(computes, take(self.kernels.stream, self.all_communication))
 
     @cached_property

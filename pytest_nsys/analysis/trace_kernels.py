@@ -12,14 +12,28 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+from pytest_nsys.analysis.stream_order import unordered
 from pytest_nsys.core.columns import Column, Flags, bounds, distinct, innermost, places, spread, take, total, where
 from pytest_nsys.core.conventions import NO_STAGE, Convention
 from pytest_nsys.core.errors import TraceError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import NO_LAUNCH, Api, Collective, Interval, Kernels, Lane, Memory, Range, Trace, TraceFacts
+from pytest_nsys.core.model import (
+    NO_LAUNCH,
+    Api,
+    Collective,
+    Interval,
+    Kernels,
+    Lane,
+    Memory,
+    Range,
+    Stream,
+    Trace,
+    TraceFacts,
+)
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.core.series import Series
@@ -121,6 +135,12 @@ class TraceKernels:
             for short, full in keys
         }
         return take(bytearray(known.values()), numbers), known
+
+    @kept
+    def unordered(self, lane: Lane) -> Mapping[Stream, Fraction]:
+        """The streams that keep no order, with the share that shows it."""
+        kernels = self.kernels.get(lane)
+        return unordered(kernels) if kernels is not None and len(kernels) else {}
 
     @cached_property
     def _communication(self) -> dict[Lane, Column]:

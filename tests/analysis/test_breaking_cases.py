@@ -22,7 +22,7 @@ NCCL = "ncclDevKernel_SendRecv"
 def test_window_without_kernel_is_an_error_and_without_communication_no_data(gpu: OneProcess) -> None:
     gpu.range("step 0", 100, 200)
     gpu.kernel("gemm", 120, 160, launch_ns=110)
-    gpu.kernel(NCCL, 130, 140, launch_ns=111)  # a barrier: it shares the stream
+    gpu.kernel(NCCL, 160, 170, launch_ns=111)  # a barrier: it shares the stream
     gpu.range("step 1", 300, 400)
 
     with pytest.raises(NothingMeasured, match=r"'step 1' .* holds no kernel"):

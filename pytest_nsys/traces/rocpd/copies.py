@@ -19,7 +19,8 @@ def copy_row(part: Part, name: str) -> Sequence[str]:
     """The columns of a copy as those of a kernel: of the GPU that it leaves, else of the one that it reaches."""
     gpus = listed(_gpus(part))
     agent = f"CASE WHEN src_agent_id IN ({gpus}) THEN src_agent_id ELSE dst_agent_id END"
-    return ("start", "end", part.stack(NO_LAUNCH), name, "pid", agent, f"ifnull(stream_id, {NO_STREAM})")
+    stream = part.file.column(part.table("memory_copy"), part.stream)
+    return ("start", "end", part.stack(NO_LAUNCH), name, "pid", agent, f"ifnull({stream}, {NO_STREAM})")
 
 
 def with_a_gpu(part: Part) -> str:

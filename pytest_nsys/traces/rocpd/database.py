@@ -2,7 +2,8 @@
 
 Its tables are read as those of an export of nsys are: passed once per question, with filters that are plain
 comparisons. A stream is a stream of HIP (``stream_id``), as the program made it: what is issued to one runs in order.
-The queue of HSA that it runs through (``queue_id``) is no such order: HIP shares four of them among all its streams.
+The queue of HSA that it runs through (``queue_id``) is no such order: HIP shares four of them among all its streams. It
+is taken where the profiler grouped by queue, and wrote stream 0 for everything.
 
 Times count on the clock of the machine, of which nothing says when it was zero. A GPU is told by its number among the
 GPUs of its machine (``type_index``).
@@ -199,7 +200,7 @@ class Rocpd:
 
     def _read(self, part: Part, lanes: Mapping[Lane, object], where: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels of the lanes of a capture that pass; other processes that pass become unasked."""
-        row = ("start", "end", part.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", "stream_id")
+        row = ("start", "end", part.stack(NO_LAUNCH), "kernel_id", "pid", "agent_id", part.stream)
         with self._damage(part, "kernel_dispatch"):
             tables, without = _read_lanes(part, part.table("kernel_dispatch"), row, where, lanes, whole=whole)
             self._unasked |= without

@@ -188,6 +188,19 @@ class Part:
         of_short, of_full = (array("q", [numbers[name] for name in names]) for names in (short, full))
         return Symbols(ids, of_short, of_full, list(numbers))
 
+    @cached_property
+    def stream(self) -> str:
+        """The column that tells streams apart: where every kernel has stream 0 and several queues ran some, as with
+        ``--group-by-queue``, the queue.
+        """
+        table = self.table("kernel_dispatch")
+        if not self.file.has(table, "queue_id") or self.file.rows(
+            f'SELECT 1 FROM "{table}" WHERE stream_id <> 0 LIMIT 1'
+        ):
+            return "stream_id"
+        queues = {queue for (queue,) in self.file.distinct(("queue_id",), table)}
+        return "queue_id" if len(queues - {None}) > 1 else "stream_id"
+
     def of_event(self, column: str) -> str:
         """A column of the event of a row, in SQL."""
         return f'(SELECT {column} FROM "{self.table("event")}" WHERE id = event_id)'

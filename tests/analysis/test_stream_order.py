@@ -1,0 +1,164 @@
+"""A stream whose kernels run inside one another is none: then its order proves nothing, in every format."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_nsys.analysis.stream_order import unordered
+from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import NO_STREAM, Kernels, Stream, Value
+from tests.analysis.test_budget import FORMATS, NCCL, Ran, Write
+from tests.support.measure import notes, rows
+from tests.support.one_process import OneProcess
+from tests.support.samples.rocpd import RocpdBuilder
+
+PLAIN = replace(BUILT_IN["generic"], anchor="step%")
+AT_NS = 100_000
+"""All is launched long before."""
+
+MERGED = [
+    Ran("compute", AT_NS, AT_NS + 40, 7, 1),
+    Ran("comm", AT_NS + 10, AT_NS + 30, 7, 2),
+    Ran("comm", AT_NS + 40, AT_NS + 60, 7, 3),
+    Ran("compute", AT_NS + 70, AT_NS + 100, 7, 4),
+]
+"""All on one stream, as a profiler that merged two of them writes it: a collective runs within a gemm."""
+
+
+def of(path: Path, metric: str) -> Mapping[object, Value]:
+    return rows(path, metric, convention=PLAIN, window="run")
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_its_communication_is_no_barrier_and_its_order_proves_nothing(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, MERGED)
+    assert of(path, "barrier_ns") == {0: 0}
+    assert of(path, "wall_overlap") == {0: Fraction(1, 2)}
+    assert of(path, "exposed_ns") == {(0, "none"): 20}
+    assert of(path, "blocking_ns")[0, "collective"] == 0
+    assert of(path, "blocking_comm_max_ns") == {0: 20}
+    told = notes(path, "exposed_ns", "blocking_ns", convention=PLAIN, window="run")
+    assert [note for note in told if "keeps no order" in note] == [
+        "stream 7 of rank 0 keeps no order: 18.2% of its kernel time runs inside other kernels of it. Its order proves "
+        "nothing; its communication is no barrier and is judged by time"
+    ]
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_a_stream_that_keeps_it_proves_what_it_did(tmp_path: Path, write: Write) -> None:
+    path = write(tmp_path, [each for each in MERGED if each.start_ns != AT_NS + 10])
+    assert of(path, "barrier_ns") == {0: 20}
+    assert of(path, "blocking_ns")[0, "collective"] == 20
+
+
+def ran(*kernels: tuple[int, int, int, int], streams: int = 2) -> Kernels:
+    """Kernels of (start, length, stream, is it a node of a graph)."""
+    own = sorted(kernels)
+    none = array("q", bytes(8 * len(own)))
+    return Kernels(
+        start_ns=array("q", [start for start, *_ in own]),
+        end_ns=array("q", [start + length for start, length, *_ in own]),
+        correlation=none,
+        stream=array("q", [stream for _, _, stream, _ in own]),
+        name=none,
+        full_name=none,
+        streams=[Stream(0, 1, number) for number in range(streams)],
+        names={0: "gemm"},
+        graph_node=bytearray(node for *_, node in own),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernels", "found"),
+    [
+        ([(0, 100, 0, 0), (100, 50, 0, 0)], {}),
+        ([(0, 100, 0, 0), (99, 50, 0, 0)], {}),  # a programmatic dependent launch
+        ([(0, 99, 0, 0), (50, 1, 0, 0)], {}),  # 1%, and no more
+        ([(0, 98, 0, 0), (50, 1, 0, 0)], {0: Fraction(1, 99)}),
+        ([(0, 100, 0, 0), (50, 0, 0, 0)], {}),
+        ([(0, 100, 0, 0), (50, 20, 1, 0)], {}),
+        ([(0, 100, 0, 0), (50, 20, 0, 1)], {}),
+        ([(0, 100, 0, 1), (50, 20, 0, 0)], {}),
+        ([(0, 60, 0, 0), (0, 40, 0, 0)], {0: Fraction(2, 5)}),
+        ([(0, 50, 0, 0), (0, 50, 0, 0)], {0: Fraction(1, 2)}),
+        ([(0, 80, 0, 0), (0, 0, 0, 0), (10, 10, 0, 0), (60, 10, 0, 0), (0, 9, 1, 0)], {0: Fraction(1, 5)}),
+    ],
+)
+def test_what_runs_wholly_inside_shows_it(kernels: list[tuple[int, int, int, int]], found: dict[int, Fraction]) -> None:
+    assert {stream.number: share for stream, share in unordered(ran(*kernels)).items()} == found
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 30), st.integers(0, 1), st.sampled_from([0, 0, 0, 1])), max_size=8
+    )
+)
+def test_it_is_what_comparing_each_with_each_says(kernels: list[tuple[int, int, int, int]]) -> None:
+    own = [
+        (n, start, start + length, stream)
+        for n, (start, length, stream, node) in enumerate(sorted(kernels))
+        if not node
+    ]
+    expected = {}
+    for stream in range(2):
+        here = [(n, a, b) for n, a, b, at in own if at == stream]
+        inside = [
+            b - a
+            for n, a, b in here
+            if any(c <= a and b <= d and (m < n or (c, d) != (a, b)) for m, c, d in here if m != n)
+        ]
+        if 100 * sum(inside) > (whole := sum(b - a for _, a, b in here)):
+            expected[stream] = Fraction(sum(inside), whole)
+    assert {stream.number: share for stream, share in unordered(ran(*kernels)).items()} == expected
+
+
+def test_what_is_on_no_stream_is_on_none_that_keeps_order() -> None:
+    none = replace(ran((0, 100, 0, 0), (50, 20, 0, 0)), streams=[Stream(0, 1, NO_STREAM)])
+    assert unordered(none) == {}
+
+
+def test_another_stream_and_device_keep_theirs(gpu: OneProcess) -> None:
+    gpu.range("step", 0, 100)
+    gpu.kernel("gemm", 0, 40, launch_ns=-9, launch_length_ns=1)
+    gpu.kernel("gelu", 10, 30, launch_ns=-8, launch_length_ns=1)
+    gpu.kernel(NCCL, 40, 60, stream=20, launch_ns=-7, launch_length_ns=1)
+    gpu.kernel("gemm", 70, 100, stream=20, launch_ns=-6, launch_length_ns=1)
+    assert rows(gpu, "barrier_ns", convention=PLAIN) == {0: 20}
+    assert rows(gpu, "blocking_ns", convention=PLAIN, kernels="clipped")[0, "collective"] == 20
+
+
+# -- databases that were grouped by queue
+
+
+def by_queue(tmp_path: Path, *, streams: tuple[int, int] = (0, 0), queues: tuple[int, int] = (1, 2)) -> Path:
+    trace = RocpdBuilder()
+    trace.range("step", 0, 100)
+    trace.kernel("gemm", 10, 40, stream=streams[0], queue=queues[0], launch_ns=2)
+    trace.kernel(NCCL, 20, 60, stream=streams[1], queue=queues[1], launch_ns=3)
+    trace.kernel("gemm", 70, 90, stream=streams[0], queue=queues[0], launch_ns=4)
+    trace.memcpy(62, 66, stream=0, launch_ns=3)
+    return trace.write(tmp_path / "1_results.db")
+
+
+def test_a_queue_is_the_lane_where_all_streams_are_0(tmp_path: Path) -> None:
+    path = by_queue(tmp_path)
+    assert of(path, "barrier_ns") == {0: 0}
+    assert of(path, "exposed_ns") == {(0, "none"): 20}
+    assert of(path, "stream_compute_ns") == {(0, 1): 50}
+    assert of(path, "blocking_ns") == {(0, "collective"): 0, (0, "copy"): 0, (0, "memset"): 0}
+
+
+@pytest.mark.parametrize(
+    ("streams", "queues", "computes"), [((0, 3), (1, 2), 0), ((0, 0), (1, 1), 0), ((4, 4), (1, 2), 4)]
+)
+def test_else_the_stream_is(tmp_path: Path, streams: tuple[int, int], queues: tuple[int, int], computes: int) -> None:
+    path = by_queue(tmp_path, streams=streams, queues=queues)
+    assert of(path, "stream_compute_ns") == {(0, computes): 50}
