@@ -1,8 +1,8 @@
 """What rules are laid on a judgement beside its limits: which bad run fails, and what ``pipeline`` asks?
 
 With ``fail_after: N`` only the N-th bad run in a row is red; the ones before are *inconclusive*. That delays *failed*
-against a baseline with a tolerance (R3, R4) alone. Where nobody counts, for want of a history or of a branch, the first
-bad run is red.
+against a baseline with a tolerance (R3, R4) alone. Where nobody counts, for want of a history, of a branch, or of an
+earlier run on it, the first bad run is red; and what is red stays red until it holds.
 
 ``pipeline overlap_score >= 0.30`` asks as well that the period is nearer the longer stage. A score alone can be had by
 stages that overlap while something else keeps the period long. So the sentence holds for a rank where both do: the
@@ -48,10 +48,14 @@ class BadRuns(NamedTuple):
         red = tuple(takewhile(lambda run: run.red, self.runs))
         return red[-1] if red else None
 
+    def failing(self, fail_after: int) -> bool:
+        """Whether one more does not wait: it is the last that may, or one of them was red already."""
+        return len(self.runs) + 1 >= fail_after or any(run.red for run in self.runs)
+
 
 def delayed(judgement: Judgement, fail_after: int, before: BadRuns | None) -> Judgement:
     """The judgement, *inconclusive* where it is bad and only a later run is to fail; ``before`` None: nobody counts."""
-    if judgement.outcome is not Outcome.FAILED or before is None or len(before.runs) + 1 >= fail_after:
+    if judgement.outcome is not Outcome.FAILED or before is None or before.failing(fail_after):
         return judgement
     rows = [replace(r, outcome=Outcome.INCONCLUSIVE) if r.outcome is Outcome.FAILED else r for r in judgement.rows]
     return amounting(rows, judgement.warnings)

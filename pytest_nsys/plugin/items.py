@@ -250,7 +250,7 @@ class GateItem(JudgedItem):
 
         refresh = session_of(self.config).refreshing.of(self.gate)
         try:
-            if self.context.store is not None:
+            if self.context.store is not None and self.assertion.reads_stored:
                 self.context.store.writable()
             refusal = refresh.refusal
         except BaselineError as error:
@@ -260,7 +260,10 @@ class GateItem(JudgedItem):
             self._keep(error_record(self.assertion, f"refused: {refusal.reason}", refusal.outcome))
             what = f"{self.assertion.location.at_line}: {self.assertion.sentence}"
             raise GateNotJudged(f"refused: {refusal.reason}\n{what}")
-        refresh.wanted.append(self.assertion)
+        if self.assertion.reads_stored:
+            refresh.wanted.append(self.assertion)
+        else:
+            session_of(self.config).refreshing.begun.append(self.name)
         self._remember(REFRESH, refresh.reason)
 
     def _run_words(self) -> str:

@@ -21,7 +21,16 @@ from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.settings import path_of
 from pytest_nsys.stored.history.database import check_writable
-from pytest_nsys.stored.history.writing import DELAYED, Plain, RunEntry, append, run_facts, series_facts, verdict_facts
+from pytest_nsys.stored.history.writing import (
+    DELAYED,
+    Plain,
+    RunEntry,
+    append,
+    run_facts,
+    series_facts,
+    sid_of,
+    verdict_facts,
+)
 from pytest_nsys.tools.revision import Revision, revision_of
 from pytest_nsys.verdicts.evaluate import GateContext
 
@@ -53,17 +62,21 @@ def entry_of(
     row = verdict.nearest if verdict is not None else None
     if verdict is not None and verdict.delayed:
         decided = DELAYED, decided[1]
+    sid = None
+    if context is not None:
+        with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
+            sid = sid_of(assertion, context.captures)
     entry: Plain = {
         "file": gate.address,
         "folder": str(gate.path.parent),
         "gate": session.store(gate).gate,
         "trace": _trace(session, gate),
-        "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row),
+        "verdict": verdict_facts(assertion, *decided, verdict.unit if verdict is not None else "", row, sid),
         "facts": None,
         "series": None,
     }
     if context is not None:
-        with contextlib.suppress(NsysError):  # the verdict says what is wrong with the trace
+        with contextlib.suppress(NsysError):
             entry["facts"] = run_facts(context.captures, context.gate.run)
             if decided[0] != Outcome.ERROR:
                 entry["series"] = _unsent(session, gate, series_facts(assertion, context.captures))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 
 from pytest_nsys.core.errors import NsysError, UsageMistake, did_you_mean
@@ -18,39 +19,51 @@ from pytest_nsys.verdicts.refresh_modes import Mode, named
 
 
 class Refreshing:
-    """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written."""
+    """The refreshes of one session: one for each gate file. ``refused`` says of a gate file why nothing is written,
+    ``begun`` are the assertions whose past in the history ends here.
+    """
 
     def __init__(self, session: NsysSession) -> None:
         self.session = session
         self.refused: dict[str, str] = {}
         self.written: list[Written] = []
         self.not_written: list[NsysError] = []
+        self.begun: list[str] = []
         self._refreshes: dict[str, Refresh] = {}
         self._only: list[str] = session.config.getoption("nsys_update_only") or []
 
     def chosen(self, assertion: Assertion) -> bool:
         """Whether its rows are to be written: of all assertions, where no name or metric is given."""
-        return not self._only or any(named(assertion, pattern) for pattern in self._only)
+        return self._writes(assertion) and (not self._only or any(named(assertion, each) for each in self._only))
+
+    def _writes(self, assertion: Assertion) -> bool:
+        """Whether it has rows that are written, or follows a history, which then begins anew with this run."""
+        follows = assertion.needs_baseline and self.session.history is not None
+        return assertion.reads_stored or (follows and self.mode.replaces)
+
+    @cached_property
+    def mode(self) -> Mode:
+        """What is written."""
+        return Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
 
     def check_only(self, gates: Iterable[GateFile]) -> None:
         """Raises UsageMistake where a name that is to be updated means no assertion of the gate files."""
-        known = [assertion for gate in gates for assertion in gate.assertions if assertion.reads_stored]
+        known = [assertion for gate in gates for assertion in gate.assertions if self._writes(assertion)]
         for pattern in self._only:
             if not any(named(assertion, pattern) for assertion in known):
                 hint = did_you_mean(pattern, [name for a in known for name in (a.name, a.metric)])
                 raise UsageMistake(
-                    f"'{printable(pattern)}' is neither an assertion with a stored baseline nor a metric of one{hint}"
+                    f"'{printable(pattern)}' is neither an assertion with a baseline nor a metric of one{hint}"
                 )
 
     def of(self, gate: GateFile) -> Refresh:
         """The refresh of a gate file's baseline, one for all of its items."""
         if gate.address not in self._refreshes:
             reason = str(self.session.config.getoption("nsys_reason"))
-            mode = Mode(self.session.config.getoption("nsys_update_mode") or Mode.MOVED)
             context = self.session.context(gate)
             keep = kept_windows if self.session.config.getoption("nsys_keep_window") else None
             self._refreshes[gate.address] = Refresh(
-                context.gate, context, reason, mode, bool(self._only), self.session.shown, keep
+                context.gate, context, reason, self.mode, bool(self._only), self.session.shown, keep
             )
         return self._refreshes[gate.address]
 
@@ -83,6 +96,9 @@ class Refreshing:
             f"baseline of {self.session.told(gate)} not written: refused: {why}" for gate, why in self.refused.items()
         ]
         lines += [f"baseline not written: {why}" for why in self.not_written]
+        if self.begun:
+            names = ", ".join(map(printable, self.begun))
+            lines.append(f"the limits from the history begin anew with this run: {names}")
         if lines:
             return lines
         cut_short = any(refresh.wanted for refresh in self._refreshes.values())

@@ -96,7 +96,7 @@ class NsysSession:
 
     def updates(self, assertion: Assertion) -> bool:
         """Whether those of the assertion are."""
-        return self.updating and assertion.reads_stored and self.refreshing.chosen(assertion)
+        return self.updating and self.refreshing.chosen(assertion)
 
     @property
     def history(self) -> Path | None:

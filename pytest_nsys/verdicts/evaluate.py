@@ -224,17 +224,17 @@ def _of_earlier_runs(assertion: Assertion, past: PastRuns | None, before: BadRun
     after, said = assertion.fail_after, ""
     if before is not None:
         nth = len(before.runs) + 1
-        of = f" of {after}" if nth <= after else ""
+        of = f" of {after}" if nth == after or not before.failing(after) else ""
         since = f", since {before.runs[-1]}" if before.runs else ""
         said = f"; bad run {nth}{of} in a row on {printable(before.branch, 60)}{since} (fail_after)"
     elif after > 1:
         if past is None or past.path is None:
-            counts = "in a history (--nsys-history), and none is given"
+            counts = "in a history (--nsys-history), and none is given here"
         elif past.branch is None:
-            counts = "the runs of a branch, and git names none"
+            counts = "the runs of a branch, and git names none here"
         else:
-            counts = "in a history, which begins with this run"
-        said = f"; fail_after counts {counts} here: the first bad run fails"
+            counts = f"the earlier runs of a branch, and the history has none of {printable(past.branch, 60)}"
+        said = f"; fail_after counts {counts}: the first bad run fails"
     there = past.there(assertion) if past is not None else None
     if there is None or there.red_since is None or (before is not None and before.branch == there.branch):
         return said

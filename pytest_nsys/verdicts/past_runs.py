@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.core.model import Value
@@ -18,6 +19,9 @@ from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, series_id
 from pytest_nsys.tools.revision import branch_named, revision_of
 from pytest_nsys.verdicts.references import ReferenceSource
+
+if TYPE_CHECKING:
+    from pytest_nsys.stored.history.of_assertion import PastOf
 
 
 def in_common(runs: Sequence[Mapping[RowLabels, Value]]) -> list[dict[RowLabels, Value]]:
@@ -49,7 +53,6 @@ class PastRuns(ReferenceSource):
 
     def reference(self, assertion: Assertion) -> Reference | NotComparable:
         """The newest runs of the same circumstances. Raises HistoryError."""
-        from pytest_nsys.stored.history.reading import last_runs
         from pytest_nsys.stored.history.writing import as_json
 
         metric, limit = settled(assertion, self.captures).measures, assertion.require.limit
@@ -61,12 +64,9 @@ class PastRuns(ReferenceSource):
             return NotComparable(
                 Outcome.NO_DATA, f"there is no history yet in {self.shown(self.path)}: {limit.history.begins}"
             )
-        now = self.captures.identity(self.gate.run)
-        sid = series_id(metric, spec_for(self.captures.convention, assertion))
         asked = limit.history
-        on = self.gate.comparable_on
         kind = {"unit": str(metric.unit), "dimensions": as_json(list(metric.dimensions))}
-        runs = last_runs(self.path, self.name, now, sid, asked.runs, asked.branch, on, asked.lag, kind)
+        runs = self._past(assertion).last_runs(asked.runs, asked.branch, asked.lag, kind)
         if not runs:
             where = f" on branch {asked.branch}" if asked.branch is not None else ""
             lag = f" before the newest {asked.lag}, which lag leaves out" if asked.lag else ""
@@ -92,7 +92,8 @@ class PastRuns(ReferenceSource):
     def here(self, assertion: Assertion) -> BadRuns | None:
         """Those on the branch that is judged; None where no history counts them. Raises HistoryError, TraceError.
 
-        One that begins with this run counts none: a job that begins it anew each time would wait for ever.
+        A branch that begins with this run has none: a job that begins its history anew each time, or with that of
+        another branch, would wait for ever.
         """
         return self._on(self.branch, assertion) if self.path is not None else None
 
@@ -105,7 +106,13 @@ class PastRuns(ReferenceSource):
     def _on(self, branch: str | None, assertion: Assertion) -> BadRuns | None:
         if self.path is None or branch is None or not self.path.exists():
             return None
-        from pytest_nsys.stored.history.reading import bad_in_a_row
+        return self._past(assertion).bad_in_a_row(branch)
 
-        key = self.captures.identity(self.gate.run)
-        return bad_in_a_row(self.path, self.name, key, assertion.name, branch, self.gate.comparable_on)
+    def _past(self, assertion: Assertion) -> PastOf:
+        from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
+
+        assert self.path is not None
+        sid = series_id(settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion))
+        others = {other.name for other in self.gate.assertions if other.name != assertion.name}
+        of = OfAssertion(assertion, sid, frozenset(others))
+        return PastOf(self.path, self.name, self.captures.identity(self.gate.run), of, self.gate.comparable_on)

@@ -1,14 +1,15 @@
 """What would a gate file have said of the runs that the history keeps?
 
 Each run is judged by its stored rows, by the rules that judge a session. A limit from the stored baseline is held
-against the run that was accepted last before it, by a refresh; where none was, against the run before. What needs the
-traces again is not replayed: bounds of ``quality``, measured noise, causes.
+against the run that was accepted last before it, by a refresh; where none was, against the run before. A limit from the
+history follows the runs in which its assertion held, as replayed. What needs the traces again is not replayed: bounds
+of ``quality``, measured noise, causes.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -29,6 +30,7 @@ from pytest_nsys.gates.judgement import Judgement, Reference, judge
 from pytest_nsys.gates.measured import settled_as
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.stored.baselines.baseline_file import NO_WINDOW, RowLabels, SeriesId, series_id
+from pytest_nsys.stored.history.of_assertion import OfAssertion, Standing, standing
 from pytest_nsys.stored.history.reading import History, StoredRun, StoredSeries, newest
 from pytest_nsys.stored.history.writing import REFRESH
 from pytest_nsys.verdicts.evaluate import message_of
@@ -62,6 +64,12 @@ class Replayed:
         failed = self.verdict.outcome is Outcome.FAILED and not self.verdict.good
         return not (failed if self.verdict.assertion.xfail is not None else self.verdict.good)
 
+    @property
+    def bad(self) -> bool:
+        """Whether a row was outside its limit, also where that is delayed or waived."""
+        outside = self.verdict.margin is not None and self.verdict.margin < 0
+        return self.verdict.delayed or self.verdict.outcome is Outcome.FAILED or outside
+
 
 @dataclass(frozen=True)
 class ReplayedRun:
@@ -87,7 +95,7 @@ class Replay:
     history: History
     last: int | None = None
     _reasons: dict[str, str] = field(default_factory=dict)
-    _streaks: dict[tuple[str, str | None, str | None], list[PastRun]] = field(default_factory=dict)
+    _said: dict[tuple[str, int], Replayed] = field(default_factory=dict)
 
     @cached_property
     def runs(self) -> Sequence[ReplayedRun]:
@@ -110,6 +118,7 @@ class Replay:
             except (_NotReplayed, NsysError) as why:
                 self._reasons[assertion.name] = str(why)
             else:
+                self._said[assertion.name, run.id] = found
                 yield found
 
     def _one(self, assertion: Assertion, place: int, run: StoredRun) -> Replayed:
@@ -117,7 +126,7 @@ class Replay:
         settled = _settled(assertion, stored, run)
         reference, against = self._reference(settled, stored, place)
         judgement = self._held(settled, stored, run, reference)
-        verdict = _verdict(settled, judgement, self._waited(settled, judgement, run))
+        verdict = _verdict(settled, judgement, self._waited(settled, judgement, stored, place))
         found = Replayed(verdict, against)
         if not found.red or verdict.outcome is not Outcome.FAILED:
             return found
@@ -129,16 +138,33 @@ class Replay:
         now = _table(assertion.measures, _rows(stored, run), run)
         return judge(assertion, now, reference, datetime.fromisoformat(run.time).date())
 
-    def _waited(self, assertion: Assertion, judgement: Judgement, run: StoredRun) -> Judgement:
+    def _waited(self, assertion: Assertion, judgement: Judgement, stored: StoredSeries, place: int) -> Judgement:
         """The judgement after ``fail_after``, which counts what was replayed on the branch."""
-        streak = self._streaks.setdefault((assertion.name, run.branch, run.digest), [])
-        before = BadRuns(run.branch, tuple(streak)) if run.branch is not None else None
-        found = delayed(judgement, assertion.fail_after, before)
-        if judgement.outcome is Outcome.FAILED:
-            streak.insert(0, PastRun(run.time, run.commit, found.outcome is Outcome.FAILED))
-        elif judgement.outcome in (Outcome.PASSED, Outcome.IMPROVED):
-            streak.clear()
-        return found
+        if assertion.fail_after == 1 or judgement.outcome is not Outcome.FAILED:
+            return judgement
+        return delayed(judgement, assertion.fail_after, self._bad_in_a_row(assertion, stored, place))
+
+    def _bad_in_a_row(self, assertion: Assertion, stored: StoredSeries, place: int) -> BadRuns | None:
+        """The last runs of the branch in which the assertion was bad, up to one that held or was accepted; None where
+        it was judged in no run of the branch.
+        """
+        branch = self.history.runs[place].branch
+        if branch is None:
+            return None
+        found, judged = list[PastRun](), False
+        for run, _ in self._alike(stored, place, before=True):
+            said = self._said.get((assertion.name, run.id))
+            if run.branch != branch:
+                continue
+            if self._accepted(assertion, stored.sid, run):
+                return BadRuns(branch, tuple(found))
+            if said is not None and said.bad:
+                red = said.verdict.outcome is Outcome.FAILED and said.red and assertion.xfail is None
+                found.append(PastRun(run.time, run.commit, red))
+            elif said is not None and said.verdict.outcome in (Outcome.PASSED, Outcome.IMPROVED):
+                return BadRuns(branch, tuple(found))
+            judged = judged or (said is not None and said.verdict.outcome is Outcome.INCONCLUSIVE)
+        return BadRuns(branch, tuple(found)) if found or judged else None
 
     def _series(self, assertion: Assertion, run: StoredRun) -> StoredSeries:
         """The rows of the run that the assertion reads. Raises _NotReplayed."""
@@ -174,6 +200,14 @@ class Replay:
         verdicts = self.history.verdicts.items()
         return frozenset(run for run, own in verdicts if any(each["outcome"] == REFRESH for each in own))
 
+    def _accepted(self, assertion: Assertion, sid: SeriesId, run: StoredRun) -> bool:
+        """Whether the run was accepted: for the assertion, or where that did not run for any."""
+        if run.id not in self._refreshed:
+            return False
+        others = frozenset(other.name for other in self.gate.assertions if other.name != assertion.name)
+        own = OfAssertion(assertion, sid, others).own(self.history.verdicts[run.id])
+        return not own or standing(own) is Standing.ACCEPTED
+
     def _reference(
         self, assertion: Assertion, stored: StoredSeries, place: int
     ) -> tuple[Reference | None, StoredRun | None]:
@@ -181,46 +215,73 @@ class Replay:
         limit = assertion.require.limit
         if not isinstance(limit, FromBaseline):
             return None, None
+        if limit.history is not None:
+            return self._of_history(assertion, limit.history, stored, place), None
         earlier = self._alike(stored, place, before=True)
         judged = ((run, rows) for run, rows in earlier if run.outcome != Outcome.ERROR)
-        if limit.history is not None:
-            return self._of_history(assertion, limit.history, judged), None
         last = next(judged, None)
         if last is None:
             raise _NotReplayed("there is no earlier comparable run")
-        accepted = (pair for pair in chain([last], judged) if pair[0].id in self._refreshed)
+        accepted = (pair for pair in chain([last], judged) if self._accepted(assertion, stored.sid, pair[0]))
         run, rows = (next(accepted, None) if self._refreshed else None) or last
         return Reference([_table(assertion.measures, rows, run)], origin=run.time), run
 
-    def _of_history(
-        self, assertion: Assertion, asked: FromHistory, earlier: Iterable[tuple[StoredRun, Mapping[RowLabels, Value]]]
-    ) -> Reference:
-        of_branch = (pair for pair in earlier if asked.branch in (None, pair[0].branch))
-        runs = [*islice(of_branch, asked.lag, asked.lag + asked.runs)][::-1]
+    def _of_history(self, assertion: Assertion, asked: FromHistory, stored: StoredSeries, place: int) -> Reference:
+        followed = self._followed(assertion, asked, stored, place)
+        runs = [*islice(followed, asked.lag, asked.lag + asked.runs)][::-1]
         tables = [_table(assertion.measures, rows, runs[-1][0]) for rows in in_common([rows for _, rows in runs])]
         if not tables:
             raise _NotReplayed("there are no earlier comparable runs")
         return Reference(tables, origin=asked.source)
+
+    def _followed(
+        self, assertion: Assertion, asked: FromHistory, stored: StoredSeries, place: int
+    ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
+        """The earlier runs that the limit follows, the newest first: those in which it held, from the last accepted one
+        on; of a commit's runs on one branch the first.
+        """
+        for run, rows in self._alike(stored, place, before=True):
+            if asked.branch not in (None, run.branch):
+                continue
+            said = self._said.get((assertion.name, run.id))
+            accepted = self._accepted(assertion, stored.sid, run)
+            if accepted or not ((said is not None and said.bad) or self._again(stored, place, run)):
+                yield run, rows
+            if accepted:
+                return
+
+    def _again(self, stored: StoredSeries, place: int, run: StoredRun) -> bool:
+        """Whether a run that is comparable with the one at ``place`` is another one of an earlier one's commit."""
+        same = self._of_commit.get((run.commit, run.branch), ()) if run.commit is not None else ()
+        earlier = (other for other in same if other.id < run.id)
+        return any(self._rows_alike(stored, place, other) is not None for other in earlier)
+
+    @cached_property
+    def _of_commit(self) -> Mapping[tuple[str | None, str | None], list[StoredRun]]:
+        return grouped(((run.commit, run.branch), run) for run in self.history.runs)
 
     def _alike(
         self, stored: StoredSeries, place: int, *, before: bool
     ) -> Iterator[tuple[StoredRun, Mapping[RowLabels, Value]]]:
         """The runs before or after one, the nearest first, that are comparable with it and have the same rows."""
         runs = self.history.runs
-        now = runs[place]
-        circumstances = {**(now.key or {}), **now.facts}
         for at in range(place - 1, -1, -1) if before else range(place + 1, len(runs)):
-            run = runs[at]
-            if run.key is None or differences(circumstances, {**run.key, **run.facts}, self.gate.comparable_on):
-                continue
-            own = next((s for s in self._by_run.get(run.id, ()) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
-            if own is not None and own.dimensions == stored.dimensions:
-                yield run, _rows(own, run)
+            if (rows := self._rows_alike(stored, place, runs[at])) is not None:
+                yield runs[at], rows
+
+    def _rows_alike(self, stored: StoredSeries, place: int, run: StoredRun) -> Mapping[RowLabels, Value] | None:
+        """The same rows of a run that is comparable with the one at ``place``; None where it is not, or has none."""
+        now = self.history.runs[place]
+        circumstances = {**(now.key or {}), **now.facts}
+        if run.key is None or differences(circumstances, {**run.key, **run.facts}, self.gate.comparable_on):
+            return None
+        own = next((s for s in self._by_run.get(run.id, ()) if (s.sid, s.unit) == (stored.sid, stored.unit)), None)
+        return _rows(own, run) if own is not None and own.dimensions == stored.dimensions else None
 
     def _after(self, assertion: Assertion, stored: StoredSeries, place: int, reference: Reference | None) -> After:
         """What became of it in the next comparable run of the branch."""
         run = self.history.runs[place]
-        if run.id in self._refreshed:
+        if self._accepted(assertion, stored.sid, run):
             return After.ACCEPTED
         for later, rows in self._alike(stored, place, before=False):
             if later.branch != run.branch:

@@ -9,11 +9,10 @@ import pytest
 from pytest_nsys.gates.added_rules import BadRuns, PastRun, delayed
 from pytest_nsys.gates.judgement import Judgement
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.stored.history.reading import bad_in_a_row
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, TARGET_VARIABLES, branch_named
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
-from tests.support.histories import KEY, entry, nightly
+from tests.support.histories import KEY, entry, nightly, past_of
 from tests.support.sql import ask
 
 GATE = """
@@ -23,8 +22,6 @@ assertions:
   - {id: strict, metric: exposed_ns, baseline: }
 """
 HISTORY, RUN, SLOW, LOST = "--nsys-history=perf.db", *(f"--nsys-trace={n}.sqlite" for n in ("run", "slow", "lost"))
-NAME = "exposed_ns < 1 ms"
-"""Of the assertion of :func:`tests.support.histories.entry`."""
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +104,10 @@ def test_what_counts_and_what_ends_the_row(
 ) -> None:
     runs = [entry(outcome=outcome.replace("_", " ")) for outcome in outcomes.split()]
     history = nightly(tmp_path / "perf.db", monkeypatch, [*runs, entry(branch="other")])
-    found = bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main")
+    found = past_of(history).bad_in_a_row("main")
+    assert (found is None) == (not outcomes)
+    if found is None:
+        return
     assert [run.time for run in found.runs] == [f"2026-01-{int(night):02}T02:00:00Z" for night in nights]
     assert all(
         run.red == (outcomes.split()[int(night) - 1] == "failed") for run, night in zip(found.runs, nights, strict=True)
@@ -123,11 +123,12 @@ def test_only_runs_alike_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         entry(outcome="failed", severity="warn"),
     ]
     history = nightly(tmp_path / "perf.db", monkeypatch, runs)
-    found = bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main")
+    found = past_of(history).bad_in_a_row("main")
+    assert found is not None
     assert [(run.commit or "")[0] + str(run.red) for run in found.runs] == ["4False", "3False", "0True"]
-    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, "another", "main") == BadRuns("main")
-    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "topic") == BadRuns("topic")
-    assert bad_in_a_row(history, "gate.nsys.yaml", KEY, NAME, "main", on=("world",)).runs == found.runs[:2]
+    assert past_of(history, name="another").bad_in_a_row("main") is None
+    assert past_of(history).bad_in_a_row("topic") is None
+    assert past_of(history, on=("world",)).bad_in_a_row("main") == found._replace(runs=found.runs[:2])
 
 
 def test_two_bad_runs_are_inconclusive_and_the_third_is_red(main: Project) -> None:
@@ -158,7 +159,7 @@ def test_before_and_after_wait_as_well(main: Project) -> None:
 
 def test_a_history_that_begins_anew_each_time_counts_nothing(main: Project) -> None:
     """A job that does not keep it would otherwise wait for ever, and be green."""
-    words = "fail_after counts in a history, which begins with this run here: the first bad run fails"
+    words = "fail_after counts the earlier runs of a branch, and the history has none of main: the first bad run fails"
     for _ in range(2):
         (main.root / "perf.db").unlink(missing_ok=True)
         assert words in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
@@ -199,8 +200,9 @@ def test_a_limit_from_the_history_of_a_branch_is_held_against_that_branch(main: 
     assert [failed(RUN), failed(RUN), failed(RUN)] == [[]] * 3
     assert failed(SLOW) == ["  failed: 4 of 4 rows above their limit"]  # it waits
     git(main.root, "switch", "-qc", "topic")
-    (follows,) = failed(SLOW)
+    follows, waits = failed(SLOW)
     assert "; already red on main since 20" in follows
+    assert waits.endswith("the history has none of topic: the first bad run fails")  # on main it waits
     git(main.root, "switch", "-q", "main")
     follows, waits = failed(SLOW)
     assert "; already red on main since 20" in follows

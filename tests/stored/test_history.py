@@ -13,7 +13,6 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.verdict import Outcome
-from pytest_nsys.stored.history.reading import last_runs
 from pytest_nsys.stored.history.writing import RunEntry, append, run_facts, series_facts
 from pytest_nsys.tools.revision import Revision
 from pytest_nsys.traces.opening import open_trace
@@ -21,7 +20,7 @@ from pytest_nsys.verdicts.evaluate import GateContext, evaluate
 from pytest_nsys.verdicts.past_runs import PastRuns
 from tests.support.gate_files import loaded
 from tests.support.gates import GPU, Project, write_trace
-from tests.support.histories import KEY, SID, entry
+from tests.support.histories import KEY, entry, nightly, past_of
 from tests.support.sql import ask
 
 GATE = """
@@ -178,49 +177,50 @@ def values(runs: list[dict[tuple[int | str, ...], int | Fraction]]) -> list[obje
     return [run[0, "stage2_f"] for run in runs]
 
 
-def test_the_last_runs_come_oldest_first(history: Path) -> None:
-    for value in ("1", "2", "7/3", "4"):
-        append(history, [entry(value)])
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 3)) == [2, Fraction(7, 3), 4]
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 9)) == [1, 2, Fraction(7, 3), 4]
+def test_the_last_runs_come_oldest_first(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly(history, monkeypatch, [entry(value) for value in ("1", "2", "7/3", "4")])
+    assert values(past_of(history).last_runs(3)) == [2, Fraction(7, 3), 4]
+    assert values(past_of(history).last_runs(9)) == [1, 2, Fraction(7, 3), 4]
 
 
-def test_the_newest_runs_stay_out(history: Path) -> None:
-    for value in ("1", "2", "3", "4"):
-        append(history, [entry(value)])
-    append(history, [entry("5", outcome="error")])
-    append(history, [entry("6", branch="topic")])
+def test_the_newest_runs_stay_out(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [entry(value) for value in ("1", "2", "3", "4")]
+    nightly(history, monkeypatch, [*runs, entry("5", outcome="error"), entry("6", branch="topic")])
 
     def last(count: int, lag: int) -> list[object]:
-        return values(last_runs(history, "gate.nsys.yaml", KEY, SID, count, "main", lag=lag))
+        return values(past_of(history).last_runs(count, "main", lag=lag))
 
     assert (last(2, 0), last(2, 1), last(9, 3), last(9, 4)) == ([3, 4], [2, 3], [1], [])
 
 
-def test_only_runs_alike_count(history: Path) -> None:
-    append(history, [entry("1")])
-    append(history, [entry("2", key={**KEY, "gpu": "other"})])
-    append(history, [entry("3", window="first")])
-    append(history, [entry("4", definition=2)])
-    append(history, [entry("5", outcome="error")])
-    append(history, [entry("6", outcome="failed")])
-    append(history, [entry("7", gate="other.nsys.yaml"), entry("8", branch="topic")])
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 9)) == [1, 6, 8]
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 9, "main")) == [1, 6]
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 1, "main")) == [6]
-    assert last_runs(history, "gate.nsys.yaml", KEY, SID, 9, "none") == []
-    assert values(last_runs(history, "gate.nsys.yaml", KEY, SID, 9, "main", on=("world",))) == [1, 2, 6]
+def test_only_runs_alike_count(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [
+        entry("1"),
+        entry("2", key={**KEY, "gpu": "other"}),
+        entry("3", window="first"),
+        entry("4", definition=2),
+        entry("5", outcome="error"),
+        entry("6", outcome="inconclusive"),
+        entry("7", gate="other.nsys.yaml"),
+        entry("8", branch="topic"),
+    ]
+    nightly(history, monkeypatch, runs)
+    assert values(past_of(history).last_runs(9)) == [1, 6, 8]
+    assert values(past_of(history).last_runs(9, "main")) == [1, 6]
+    assert values(past_of(history).last_runs(1, "main")) == [6]
+    assert past_of(history).last_runs(9, "none") == []
+    assert values(past_of(history, on=("world",)).last_runs(9, "main")) == [1, 2, 6]
 
 
 def test_the_last_runs_need_no_sqlite_utils(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(history, [entry()])
     monkeypatch.setitem(sys.modules, "sqlite_utils", None)
-    assert len(last_runs(history, "gate.nsys.yaml", KEY, SID, 1)) == 1
+    assert len(past_of(history).last_runs(1)) == 1
 
 
 def test_there_is_no_history_to_read(history: Path) -> None:
     with pytest.raises(HistoryError, match=r"there is no such file: pytest --nsys-history=.*perf\.db writes it"):
-        last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
+        past_of(history).last_runs(1)
     assert not history.exists()
 
 

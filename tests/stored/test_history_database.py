@@ -16,10 +16,10 @@ import pytest
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.stored.history import database, writing
 from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, check_writable
-from pytest_nsys.stored.history.reading import last_runs, load
+from pytest_nsys.stored.history.reading import load
 from pytest_nsys.stored.history.writing import append
 from tests.support.gates import Project, write_trace
-from tests.support.histories import KEY, SID, entry, series
+from tests.support.histories import entry, past_of, series
 from tests.support.sql import ask, execute
 
 GATE = "- exposed_ns < 1 ms"
@@ -60,7 +60,7 @@ def test_the_time_is_utc(history: Path) -> None:
 def test_an_empty_file_becomes_a_history(history: Path) -> None:
     history.touch()
     database.check_writable(history)
-    assert last_runs(history, "gate.nsys.yaml", KEY, SID, 5) == []
+    assert past_of(history).last_runs(5) == []
     append(history, [entry()])
     assert ask(history, "SELECT count(*) FROM runs") == [(1,)]
 
@@ -130,7 +130,7 @@ def test_a_locked_database_stops_pytest(project: Project, locked: Path) -> None:
     project.gate(GATE)
     assert f"{locked}: another program is writing it" in project.pytest("--nsys-history=perf.db", code=4)
     with pytest.raises(HistoryError, match="another program is writing it"):
-        last_runs(locked, "gate.nsys.yaml", KEY, SID, 5)
+        past_of(locked).last_runs(5)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -204,7 +204,7 @@ def test_a_column_that_is_gone(history: Path, table: str, column: str) -> None:
     append(history, [entry()])
     execute(history, f"ALTER TABLE {table} RENAME COLUMN {column} TO other")
     with pytest.raises(HistoryError, match=r"perf\.db: is damaged: no such column"):
-        last_runs(history, "gate.nsys.yaml", KEY, SID, 1)
+        past_of(history).last_runs(1)
 
 
 def test_a_schema_that_is_no_text(history: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_schema_that_is_no_text(history: Path) -> None:
 def test_names_that_are_no_text_are_kept(history: Path) -> None:
     odd = entry(gate="g\udcff.nsys.yaml", branch="b\udcff", every=[series({(0, "a\udcff"): "1"})])
     append(history, [odd])
-    assert last_runs(history, odd.gate, KEY, SID, 1, "b\udcff") == [{(0, "a\udcff"): 1}]
+    assert past_of(history, gate=odd.gate).last_runs(1, "b\udcff") == [{(0, "a\udcff"): 1}]
 
 
 def test_a_session_is_written_whole_or_not_at_all(history: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_nsys.core.model import Label
+from pytest_nsys.gates.assertion import Assertion, Comparator, Constant, Location, Requirement
 from pytest_nsys.stored.baselines.baseline_file import SeriesId
 from pytest_nsys.stored.history import writing
+from pytest_nsys.stored.history.of_assertion import OfAssertion, PastOf
 from pytest_nsys.stored.history.writing import RunEntry, append
 from pytest_nsys.tools.revision import Revision
 from tests.support.gates import GPU
@@ -20,6 +23,8 @@ KEY = {"convention": "abc", "gpu": GPU, "mesh": None, "micro_batch": None, "sequ
 DIGEST = "0123456789ab"
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
 SID = SeriesId("exposed_ns", 1, "median", "range", "contained")
+NAME = "exposed_ns < 1 ms"
+"""Of the assertion of an :func:`entry`."""
 Rows = dict[tuple[Label, ...], str]
 
 
@@ -51,19 +56,37 @@ def entry(
     digest: str = DIGEST,
     xfailed: int = 0,
     severity: str = "fail",
+    verdict: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> RunEntry:
-    """A run of one row, or of ``every`` measurement."""
+    """A run of one row, or of ``every`` measurement. ``verdict``: what else its one verdict says."""
     found = [dict(each) for each in every or [series({(0, "stage2_f"): value}, **more)]]
     facts = {"key": dict(key or KEY), "digest": digest, "coordinates": {"0": {"pp": 0}, "1": {"pp": 1}}}
-    verdict = {
-        "assertion": "exposed_ns < 1 ms",
+    said = {
+        "assertion": NAME,
         "line": 3,
         "outcome": outcome,
         "xfailed": xfailed,
         "severity": severity,
+        **(verdict or {}),
     }
-    return RunEntry(gate, "run.sqlite", Revision(commit, branch, False), facts, found, {"one": verdict})
+    return RunEntry(gate, "run.sqlite", Revision(commit, branch, False), facts, found, {"one": said})
+
+
+def past_of(
+    path: Path,
+    *,
+    gate: str = "gate.nsys.yaml",
+    key: Mapping[str, Any] = KEY,
+    sid: SeriesId = SID,
+    on: Sequence[str] | None = None,
+    others: Sequence[str] = (),
+    **assertion: Any,
+) -> PastOf:
+    """What a history has of an assertion of that name, or of another one."""
+    require = Requirement(Comparator.LT, Constant(Fraction(1_000_000)), "< 1 ms")
+    asked = {"name": NAME, "sentence": NAME, "location": Location(Path("g"), 3, 1), "metric": sid.metric}
+    return PastOf(path, gate, key, OfAssertion(Assertion(require=require, **{**asked, **assertion}), sid, others), on)
 
 
 def nightly(path: Path, monkeypatch: pytest.MonkeyPatch, runs: Sequence[RunEntry]) -> Path:

@@ -146,9 +146,7 @@ def test_a_name_that_means_nothing_is_a_mistake(project: Project) -> None:
     project.gate(TWO + "  - exposed_ns <= 9ms")
     project.trace()
     said = project.refresh(RUN, "--nsys-update-only=share", "--nsys-update-only=exposd", code=4)
-    assert (
-        "'exposd' is neither an assertion with a stored baseline nor a metric of one (did you mean 'exposed'?)" in said
-    )
+    assert "'exposd' is neither an assertion with a baseline nor a metric of one (did you mean 'exposed'?)" in said
     assert "'exposed_ns <= 9ms' is neither an assertion" in project.refresh(
         RUN, "--nsys-update-only=exposed_ns <= 9ms", code=4
     )

@@ -138,7 +138,7 @@ def test_without_fail_after_only_the_other_branch_is_told_of() -> None:
     in_no_history = "; fail_after counts in a history (--nsys-history), and none is given here: the first bad run fails"
     assert earlier(2, None, None, history=False) == _of_earlier_runs(replace(RULED, fail_after=2), None, None)
     assert earlier(2, None, None, history=False, branch="dev") == in_no_history
-    begun = "; fail_after counts in a history, which begins with this run here: the first bad run fails"
+    begun = "; fail_after counts the earlier runs of a branch, and the history has none of dev: the first bad run fails"
     assert earlier(2, None, None, branch="dev") == begun
 
 

@@ -18,8 +18,13 @@ from pytest_nsys.core.words import printable
 APPLICATION_ID = 0x4E535953
 """``NSYS``: how a history tells itself from any other SQLite database."""
 
-FORMAT = 1
-"""Kept as SQLite's ``user_version``; rises when the tables change."""
+FORMAT = 2
+"""Kept as SQLite's ``user_version``; rises when the tables change. In 1 a verdict did not say what it is of."""
+
+_ADDED = ("measured", "selected")
+"""Columns of the table ``verdicts`` since format 2, NULL in what was written before."""
+
+RESTORE = "restore it, or give another file"
 
 BUSY_S = 30
 """How long a database that somebody else is writing is waited for."""
@@ -31,7 +36,7 @@ _COLUMNS = {
     "rows": "id:int! run:int! metric! definition:int! window! span! kernels! unit! better dimensions! labels! value! "
     "number:float",
     "verdicts": "id:int! run:int! assertion! line:int outcome! xfailed:int severity message unit value limit_value "
-    "margin row",
+    "margin row measured selected",
 }
 """Of each table ``name:type``, text where none is given; ``!`` is never NULL.
 
@@ -71,8 +76,29 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     if version > FORMAT:
         raise HistoryError(f"{path}: is of format {version}, written by a newer pytest-nsys: update this one")
     if missing := sorted(set(TABLES) - names):
-        raise HistoryError(f"{path}: is damaged: it has no table {missing[0]}; restore it, or give another file")
+        raise HistoryError(f"{path}: is damaged: it has no table {missing[0]}; {RESTORE}")
+    for table in ("rows", "verdicts"):  # else the next run that is written gets their number, and them
+        ask = f"SELECT run FROM {table} WHERE run > (SELECT coalesce(max(id), 0) FROM runs)"
+        for (run,) in connection.execute(f"{ask} LIMIT 1"):
+            raise HistoryError(
+                f"{path}: is damaged: it has {table} of run {printable(str(run))}, not the run: {RESTORE}"
+            )
     return True
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Give a history of an older format the columns of this one."""
+    if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
+        for column in _ADDED:
+            connection.execute(f"ALTER TABLE verdicts ADD COLUMN {column} TEXT")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _read_as_now(connection: sqlite3.Connection) -> None:
+    """The same for one that is only read: it stays as it is."""
+    if connection.execute("PRAGMA user_version").fetchone() != (FORMAT,):
+        lacking = ", ".join(f"NULL AS {column}" for column in _ADDED)
+        connection.execute(f"CREATE TEMP VIEW verdicts AS SELECT *, {lacking} FROM main.verdicts")
 
 
 def check_writable(path: Path) -> None:
@@ -116,7 +142,10 @@ def reading(path: Path) -> Iterator[sqlite3.Connection | None]:
         uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            yield connection if is_ours(connection, path) else None
+            ours = is_ours(connection, path)
+            if ours:
+                _read_as_now(connection)
+            yield connection if ours else None
 
 
 def _plain_file(path: Path) -> None:
@@ -136,15 +165,15 @@ def _told_of(path: Path) -> Iterator[None]:
         if "locked" in said:
             why = f"another program is writing it, and did not end within {BUSY_S} s: try again"
         elif "not a database" in said or "malformed" in said or not isinstance(error, sqlite3.Error):
-            why = f"is not a SQLite database, or is damaged ({said}): restore it, or give another file"
+            why = f"is not a SQLite database, or is damaged ({said}): {RESTORE}"
         elif "no such table" in said or "no column" in said or "no such column" in said:
-            why = f"is damaged: {said}; restore it, or give another file"
+            why = f"is damaged: {said}; {RESTORE}"
         elif "unable to open" in said:
             why = "cannot be opened: look at its permissions and those of its folder"
         else:
             why = f"cannot be read or written: {said}"
         raise HistoryError(f"{path}: {printable(why)}") from error
     except ValueError as error:
-        raise HistoryError(f"{path}: is damaged: {printable(str(error))}; restore it, or give another file") from error
+        raise HistoryError(f"{path}: is damaged: {printable(str(error))}; {RESTORE}") from error
     except OSError as error:
         raise HistoryError(f"{path}: cannot be read or written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What were the values and verdicts of the past? The last runs for a limit, or everything that is stored for a person.
+"""What were the values and verdicts of the past? Everything that is stored, in the order in which it was written.
 
 Standard library alone: a limit may be read from here in every gate run.
 """
@@ -17,16 +17,10 @@ from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
 from pytest_nsys.core.words import printable
-from pytest_nsys.gates.added_rules import BadRuns, PastRun
-from pytest_nsys.gates.assertion import Severity
-from pytest_nsys.gates.comparability import differences
-from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
-from pytest_nsys.stored.history.writing import DELAYED, REFRESH, storable
+from pytest_nsys.stored.history.writing import storable
 
-_BAD = (Outcome.FAILED, DELAYED)
-_ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
 _Place = tuple[str, str, SeriesId, str, str | None, str]
 """By what rows are one measurement: gate file, key, what was measured, and of which unit, direction and dimensions."""
 
@@ -70,73 +64,13 @@ class StoredSeries:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Runs, oldest first; measurements by gate file, key and name, their rows by label; verdicts by run."""
+    """Runs in the order in which they were written; measurements by gate file, key and name, their rows by label;
+    verdicts by run.
+    """
 
     runs: tuple[StoredRun, ...]
     series: tuple[StoredSeries, ...]
     verdicts: Mapping[int, Sequence[Mapping[str, Any]]]
-
-
-def last_runs(
-    path: Path,
-    gate: str,
-    key: Mapping[str, Any],
-    sid: SeriesId,
-    count: int,
-    branch: str | None = None,
-    on: Collection[str] | None = None,
-    lag: int = 0,
-    kind: Mapping[str, str] | None = None,
-) -> list[dict[RowLabels, Value]]:
-    """The rows of the last ``count`` runs of a gate file that hold this measurement, oldest first.
-
-    Runs of the same key, or alike in what is compared ``on``; ``key`` may hold the facts as well. ``branch`` None: of
-    any branch. Runs that ended in error do not count, and the newest ``lag`` that do are left out. ``kind`` are columns
-    of the rows, and what they must hold. Raises HistoryError.
-    """
-    with reading(path) as connection:
-        if connection is None:
-            return []
-        where = {"gate": [gate]} | ({} if branch is None else {"branch": [branch]})
-        judged = f"outcome <> '{Outcome.ERROR}' AND key IS NOT NULL"
-        wanted = {**sid._asdict(), **(kind or {})}
-        names = " AND ".join(f'"{name}" = ?' for name in wanted)
-        found: list[dict[RowLabels, Value]] = []
-        for run in _runs(connection, where, newest_first=True, besides=judged):
-            if len(found) == count + lag:
-                break
-            if differences(key, {**(run.key or {}), **run.facts}, on):
-                continue
-            stored = _dicts(connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *wanted.values()))
-            rows = {_labels(row): exact_value(row["value"]) for row in stored}
-            found += [rows] if rows else []
-        return found[lag:][::-1]
-
-
-def bad_in_a_row(
-    path: Path, gate: str, key: Mapping[str, Any], assertion: str, branch: str, on: Collection[str] | None = None
-) -> BadRuns:
-    """The last runs of a gate file on a branch in which an assertion was bad, up to one that held or was refreshed.
-
-    Runs are alike as for :func:`last_runs`. Those in which the assertion could not be judged, was *inconclusive* by
-    itself or did not run neither count nor end the series. Raises HistoryError.
-    """
-    with reading(path) as connection:
-        if connection is None:
-            return BadRuns(branch)
-        where = {"gate": [gate], "branch": [branch]}
-        found: list[PastRun] = []
-        for run in _runs(connection, where, newest_first=True, besides="key IS NOT NULL"):
-            if differences(key, {**(run.key or {}), **run.facts}, on):
-                continue
-            for verdict in _dicts(connection, "verdicts", "run = ? AND assertion = ?", (run.id, assertion)):
-                if verdict["outcome"] in _ENDING:
-                    return BadRuns(branch, tuple(found))
-                if verdict["outcome"] in _BAD:
-                    failed = verdict["outcome"] == Outcome.FAILED and not verdict["xfailed"]
-                    red = failed and verdict["severity"] == Severity.FAIL
-                    found.append(PastRun(run.time, run.commit, red))
-        return BadRuns(branch, tuple(found))
 
 
 def load(
@@ -151,13 +85,13 @@ def load(
             return History((), (), {})
         where = {} if gates is None else {"gate": list(gates)}
         where |= {} if branch is None else {"branch": [branch]}
-        runs = newest(list(_runs(connection, where)), last)
+        runs = newest(list(stored_runs(connection, where)), last)
         series: dict[_Place, StoredSeries] = {}
         verdicts: dict[int, list[Mapping[str, Any]]] = {}
         for start in range(0, len(runs), _AT_ONCE):
             some = {run.id: run for run in runs[start : start + _AT_ONCE]}
             _read_rows(connection, some, series)
-            for verdict in _dicts(connection, "verdicts", _of(some), tuple(some)):
+            for verdict in records(connection, "verdicts", _of(some), tuple(some)):
                 verdicts.setdefault(verdict["run"], []).append(verdict)
         ordered = sorted(series.values(), key=lambda s: (s.gate, s.digest, s.sid))
         return History(tuple(runs), tuple(map(_by_label, ordered)), verdicts)
@@ -189,15 +123,15 @@ def _by_label(series: StoredSeries) -> StoredSeries:
     return replace(series, rows=dict(ordered))
 
 
-def _runs(
+def stored_runs(
     connection: sqlite3.Connection, where: Mapping[str, Sequence[str]], *, newest_first: bool = False, besides: str = ""
 ) -> Iterator[StoredRun]:
-    """The runs each of whose columns is among its values, and of which ``besides`` holds."""
+    """The runs each of whose columns is among its values, and of which ``besides`` holds, in the order of writing."""
     conditions = [f"{column} IN ({', '.join('?' * len(among))})" for column, among in where.items()]
     direction = "DESC" if newest_first else "ASC"
-    asked = f"{' AND '.join([*conditions, besides or '1'])} ORDER BY time {direction}, id {direction}"
+    asked = f"{' AND '.join([*conditions, besides or '1'])} ORDER BY id {direction}"
     values = [value for among in where.values() for value in among]
-    return map(_run, _dicts(connection, "runs", asked, values))
+    return map(_run, records(connection, "runs", asked, values))
 
 
 def _run(row: Mapping[str, Any]) -> StoredRun:
@@ -226,14 +160,16 @@ def _read_rows(
     runs: Mapping[int, StoredRun],
     into: dict[_Place, StoredSeries],
 ) -> None:
-    for row in _dicts(connection, "rows", _of(runs), tuple(runs)):
+    for row in records(connection, "rows", _of(runs), tuple(runs)):
         run = runs[row["run"]]
+        if run.digest is None:
+            raise ValueError(f"run {run.id} has rows and no key")
         sid = SeriesId(*(row[name] for name in SeriesId._fields))
-        place = run.gate, run.digest or "", sid, row["unit"], row["better"], row["dimensions"]
+        place = run.gate, run.digest, sid, row["unit"], row["better"], row["dimensions"]
         if place not in into:
             dimensions = tuple(map(str, _parsed(row["dimensions"], list)))
             into[place] = StoredSeries(*place[:-1], dimensions)
-        labels = _labels(row)
+        labels = labels_of(row)
         if len(labels) != len(into[place].dimensions):
             raise ValueError(f"a row of {sid.metric} does not fit its dimensions")
         into[place].rows.setdefault(labels, {})[run.id] = exact_value(row["value"])
@@ -243,7 +179,7 @@ def _of(runs: Iterable[int]) -> str:
     return f"run IN ({', '.join('?' for _ in runs)}) ORDER BY run, id"
 
 
-def _dicts(
+def records(
     connection: sqlite3.Connection, table: str, where: str, values: Sequence[str | int]
 ) -> Iterator[dict[str, Any]]:
     """Rows of a table, each value of its column's type: SQLite itself keeps any type in any column."""
@@ -272,7 +208,7 @@ def _coordinates(text: str) -> dict[int, dict[str, int]]:
         raise ValueError("the coordinates of a run are none") from error
 
 
-def _labels(row: Mapping[str, Any]) -> RowLabels:
+def labels_of(row: Mapping[str, Any]) -> RowLabels:
     return tuple(label if isinstance(label, int) else str(label) for label in _parsed(row["labels"], list))
 
 

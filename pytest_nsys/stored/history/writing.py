@@ -19,8 +19,8 @@ from pytest_nsys.core.version import VERSION
 from pytest_nsys.core.words import label_words, printable
 from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.verdict import JudgedRow, Outcome
-from pytest_nsys.stored.baselines.baseline_file import series_id
-from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, writing
+from pytest_nsys.stored.baselines.baseline_file import SeriesId, series_id
+from pytest_nsys.stored.history.database import APPLICATION_ID, FORMAT, INDEXES, TABLES, is_ours, upgrade, writing
 from pytest_nsys.tools.revision import Revision
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def append(path: Path, runs: Sequence[RunEntry]) -> None:
     time = now().strftime("%Y-%m-%dT%H:%M:%SZ")
     with writing(path) as connection:
         database = sqlite_utils.Database(connection, execute_plugins=False)
-        if not is_ours(connection, path):
+        if is_ours(connection, path):
+            upgrade(connection)
+        else:
             _create(database)
         for run in runs:
             _write(database, run, time)
@@ -156,12 +158,17 @@ def run_facts(captures: Captures, stated: Mapping[str, Label]) -> Plain:
     }
 
 
+def sid_of(assertion: Assertion, captures: Captures) -> SeriesId:
+    """What an assertion measures of a run. Raises TraceError."""
+    return series_id(captures.metric(assertion.metric), spec_for(captures.convention, assertion))
+
+
 def series_facts(assertion: Assertion, captures: Captures) -> Plain:
     """The rows that an assertion reads, of every rank. Raises TraceError."""
     metric = captures.metric(assertion.metric)
     spec = spec_for(captures.convention, assertion)
     return {
-        **series_id(metric, spec)._asdict(),
+        **sid_of(assertion, captures)._asdict(),
         "unit": str(metric.unit),
         "better": str(metric.better) if metric.better else None,
         "dimensions": list(metric.dimensions),
@@ -169,8 +176,23 @@ def series_facts(assertion: Assertion, captures: Captures) -> Plain:
     }
 
 
-def verdict_facts(assertion: Assertion, outcome: str, message: str, unit: str, row: JudgedRow | None) -> Plain:
-    """What was decided; ``row`` is the one that a summary would name."""
+def measured_text(sid: SeriesId) -> str:
+    """What an assertion measures, as its verdicts say it."""
+    return as_json(list(sid))
+
+
+def selected_text(assertion: Assertion) -> str:
+    """Which rows of it an assertion judges, and what it makes of them."""
+    where = {dimension: list(selector.values) for dimension, selector in assertion.where.items()}
+    return as_json([where, [list(step) for step in assertion.aggregates], assertion.balance_across])
+
+
+def verdict_facts(
+    assertion: Assertion, outcome: str, message: str, unit: str, row: JudgedRow | None, sid: SeriesId | None
+) -> Plain:
+    """What was decided; ``row`` is the one that a summary would name. ``sid`` is None where nobody knows what was to be
+    measured.
+    """
     labels = row.labels if row is not None else {}
     return {
         "assertion": assertion.name,
@@ -183,4 +205,6 @@ def verdict_facts(assertion: Assertion, outcome: str, message: str, unit: str, r
         "limit_value": exact_text(row.limit) if row is not None else None,
         "margin": exact_text(row.margin) if row is not None else None,
         "row": label_words(labels),
+        "measured": None if sid is None else measured_text(sid),
+        "selected": None if sid is None else selected_text(assertion),
     }

@@ -1,0 +1,211 @@
+"""What did a history see of one assertion: the runs that its limit follows, and how long has it been bad?
+
+A verdict is of the assertion by what it measured, whatever its id was then. The order is that in which runs were
+written. Standard library alone: a limit may be read from here in every gate run.
+"""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pytest_nsys.core.exact import exact_value
+from pytest_nsys.core.model import Value
+from pytest_nsys.gates.added_rules import BadRuns, PastRun
+from pytest_nsys.gates.assertion import Assertion, Severity
+from pytest_nsys.gates.comparability import differences
+from pytest_nsys.gates.verdict import Outcome
+from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
+from pytest_nsys.stored.history.database import reading
+from pytest_nsys.stored.history.reading import StoredRun, labels_of, records, stored_runs
+from pytest_nsys.stored.history.writing import DELAYED, REFRESH, measured_text, selected_text
+
+_BAD = (Outcome.FAILED, DELAYED)
+_ENDING = (Outcome.PASSED, Outcome.IMPROVED, REFRESH)
+
+
+class Standing(enum.Enum):
+    """What a run is to an assertion. ``OUT``: a row was outside its limit; ``ABSENT``: the assertion did not run."""
+
+    HELD = enum.auto()
+    OUT = enum.auto()
+    ERROR = enum.auto()
+    ACCEPTED = enum.auto()
+    ABSENT = enum.auto()
+
+
+@dataclass(frozen=True)
+class OfAssertion:
+    """One assertion of a gate file, as its verdicts are found again: by what it measures, ``sid``.
+
+    ``others`` are the ids that the gate file's other assertions have now: none of their verdicts is its own.
+    """
+
+    assertion: Assertion
+    sid: SeriesId
+    others: Collection[str] = ()
+
+    @cached_property
+    def measured(self) -> str:
+        """What it measures, as its verdicts say it."""
+        return measured_text(self.sid)
+
+    def own(self, verdicts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Its own of a run's verdicts: under its id, else of the same rows, else of any that it measures.
+
+        One that does not say what it is of, as in a history of format 1, is known by its id.
+        """
+        name = self.assertion.name
+        free = [
+            verdict
+            for verdict in verdicts
+            if verdict["assertion"] not in self.others
+            and (verdict["measured"] == self.measured or (verdict["measured"] is None and verdict["assertion"] == name))
+        ]
+        named = [verdict for verdict in free if verdict["assertion"] == name]
+        alike = [verdict for verdict in free if verdict["selected"] == selected_text(self.assertion)]
+        return named or alike or free
+
+
+def standing(own: Sequence[Mapping[str, Any]]) -> Standing:
+    """What the run with these verdicts of an assertion is to it. Also out is a row that a waiver let pass, or that
+    stands beside a lost one.
+    """
+    outcomes = {verdict["outcome"] for verdict in own}
+    if REFRESH in outcomes:
+        return Standing.ACCEPTED
+    if Outcome.ERROR in outcomes:
+        return Standing.ERROR
+    if outcomes & {*_BAD} or any(exact_value(v["margin"]) < 0 for v in own if v["margin"] is not None):
+        return Standing.OUT
+    return Standing.HELD if own else Standing.ABSENT
+
+
+@dataclass(frozen=True)
+class PastOf:
+    """The runs of a gate file in the history at ``path`` that are alike ``key``, or in what is compared ``on``; ``key``
+    may hold the facts as well. Looked at for one assertion.
+    """
+
+    path: Path
+    gate: str
+    key: Mapping[str, Any]
+    of: OfAssertion
+    on: Collection[str] | None = None
+
+    def last_runs(
+        self, count: int, branch: str | None = None, lag: int = 0, kind: Mapping[str, str] | None = None
+    ) -> list[dict[RowLabels, Value]]:
+        """The rows of the last ``count`` runs that the limit may follow, oldest first; the newest ``lag`` that it may
+        stay out.
+
+        It follows runs of ``branch`` (None: of any) in which the assertion held, from the last one on that a refresh
+        accepted; of a commit's runs on one branch the first that was judged. A run in which the assertion did not run
+        counts as long as it had run in none. ``kind`` are columns of the rows, and what they must hold.
+
+        Raises HistoryError.
+        """
+        with reading(self.path) as connection:
+            if connection is None:
+                return []
+            past = _Past(self, connection, kind or {})
+            found: list[dict[RowLabels, Value]] = []
+            for run in past.runs({} if branch is None else {"branch": branch}):
+                if len(found) == count + lag:
+                    break
+                accepted = past.standing(run) is Standing.ACCEPTED
+                if past.follows(run) and (accepted or not past.judged_before(run)) and (rows := past.rows(run)):
+                    found.append(rows)
+                if accepted:
+                    break
+            return found[lag:][::-1]
+
+    def bad_in_a_row(self, branch: str) -> BadRuns | None:
+        """The last runs on a branch in which the assertion was bad, up to one that held or was refreshed; None where
+        the branch has no run in which it was judged.
+
+        Those in which it could not be judged, was *inconclusive* by itself or did not run do not end the series.
+
+        Raises HistoryError.
+        """
+        with reading(self.path) as connection:
+            if connection is None:
+                return None
+            past, found, judged = _Past(self, connection, {}), list[PastRun](), False
+            for run in past.runs({"branch": branch}):
+                own = past.own(run)
+                if bad := [verdict for verdict in own if verdict["outcome"] in _BAD]:
+                    found.append(PastRun(run.time, run.commit, any(map(_red, bad))))
+                elif any(verdict["outcome"] in _ENDING for verdict in own):
+                    return BadRuns(branch, tuple(found))
+                judged = judged or any(verdict["outcome"] == Outcome.INCONCLUSIVE for verdict in own)
+            return BadRuns(branch, tuple(found)) if found or judged else None
+
+
+def _red(verdict: Mapping[str, Any]) -> bool:
+    """Whether a bad verdict failed its session."""
+    return (verdict["outcome"], verdict["severity"], verdict["xfailed"]) == (Outcome.FAILED, Severity.FAIL, 0)
+
+
+@dataclass
+class _Past:
+    """An opened history, asked for one assertion."""
+
+    asked: PastOf
+    connection: sqlite3.Connection
+    kind: Mapping[str, str]
+
+    def runs(self, where: Mapping[str, str], before: StoredRun | None = None) -> Iterator[StoredRun]:
+        """The runs alike, newest first."""
+        columns = {name: [value] for name, value in {"gate": self.asked.gate, **where}.items()}
+        besides = "key IS NOT NULL" + (f" AND id < {before.id}" if before is not None else "")
+        for run in stored_runs(self.connection, columns, newest_first=True, besides=besides):
+            if not differences(self.asked.key, {**(run.key or {}), **run.facts}, self.asked.on):
+                yield run
+
+    def own(self, run: StoredRun) -> list[Mapping[str, Any]]:
+        """The verdicts of the assertion in a run."""
+        of = self.asked.of
+        ask = "run = ? AND (measured = ? OR (measured IS NULL AND assertion = ?)) ORDER BY id"
+        return of.own(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
+
+    def standing(self, run: StoredRun) -> Standing:
+        return standing(self.own(run))
+
+    def follows(self, run: StoredRun) -> bool:
+        """Whether a limit may follow the run."""
+        found = self.standing(run)
+        return found in (Standing.HELD, Standing.ACCEPTED) or (found is Standing.ABSENT and run.id < self._first)
+
+    def judged_before(self, run: StoredRun) -> bool:
+        """Whether an earlier run of the same commit and branch stands for it."""
+        if run.commit is None:
+            return False
+        earlier = self.runs({"commit_id": run.commit}, before=run)
+        return any(
+            one.branch == run.branch and (self.standing(one) is Standing.OUT or (self.follows(one) and self.rows(one)))
+            for one in earlier
+        )
+
+    def rows(self, run: StoredRun) -> dict[RowLabels, Value]:
+        """What the assertion reads of a run."""
+        wanted = {**self.asked.of.sid._asdict(), **self.kind}
+        names = " AND ".join(f'"{name}" = ?' for name in wanted)
+        found = records(self.connection, "rows", f"run = ? AND {names} ORDER BY id", (run.id, *wanted.values()))
+        return {labels_of(row): exact_value(row["value"]) for row in found}
+
+    @cached_property
+    def _first(self) -> float:
+        """The number of the first run that has a verdict of the assertion."""
+        of = self.asked.of
+        ask = (
+            "SELECT assertion, min(run) FROM verdicts WHERE (measured = ? OR (measured IS NULL AND assertion = ?)) "
+            "AND run IN (SELECT id FROM runs WHERE gate = ?) GROUP BY assertion"
+        )
+        told = self.connection.execute(ask, (of.measured, of.assertion.name, self.asked.gate))
+        return min((run for name, run in told if name not in of.others), default=float("inf"))

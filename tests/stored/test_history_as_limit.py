@@ -1,0 +1,237 @@
+"""Does a limit that follows the history keep out what was red, and what was measured twice?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_nsys.analysis.table import Selector
+from pytest_nsys.stored.history.writing import append, measured_text, selected_text
+from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision
+from tests.support.gates import Project
+from tests.support.git_project import commit, isolate, start
+from tests.support.histories import SID, entry, nightly, past_of
+from tests.support.sql import ask, execute
+
+HISTORY = "--nsys-history=perf.db"
+GATE = "- {{id: {name}, metric: exposed_ns, baseline: {{history: 3, rel: 5%}}{more}}}"
+MEASURED = measured_text(SID)
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+    for name in (*BRANCH_VARIABLES, "GITHUB_HEAD_REF", "CI_MERGE_REQUEST_IID", "CHANGE_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def gate(project: Project, name: str = "follows", more: str = "") -> None:
+    project.gate(GATE.format(name=name, more=more))
+
+
+@pytest.fixture
+def main(project: Project) -> Project:
+    """A repository on main with three runs of 200 us in the history, each of a commit of its own."""
+    start(project)
+    project.file(".gitignore", (project.root / ".gitignore").read_text() + "*.db\n")
+    gate(project)
+    for name, exposed_us in (("run", 200), ("slow", 300)):
+        project.trace(f"{name}.sqlite", exposed_us)
+    for night in range(3):
+        next_commit(project, night)
+        project.pytest("--nsys-trace=run.sqlite", HISTORY)
+    return project
+
+
+def next_commit(project: Project, number: object) -> None:
+    project.file("step.py", f"STEP = {number!r}\n")
+    commit(project.root)
+
+
+def judged(project: Project, trace: str, code: int, *more: str) -> str:
+    return project.pytest(f"--nsys-trace={trace}.sqlite", HISTORY, *more, code=code)
+
+
+def outcomes(project: Project) -> list[str]:
+    return [outcome for (outcome,) in ask(project.root / "perf.db", "SELECT outcome FROM verdicts ORDER BY id")]
+
+
+@pytest.mark.parametrize("commits", ["one commit", "a commit a run"])
+@pytest.mark.parametrize("more", ["", ", severity: warn", ", fail_after: 9", ", xfail: known"])
+def test_a_red_stays_red_however_often_it_is_run(main: Project, commits: str, more: str) -> None:
+    gate(main, more=more)
+    for again in range(6):
+        if commits == "a commit a run":
+            next_commit(main, f"slow {again}")
+        main.pytest("--nsys-trace=slow.sqlite", HISTORY)
+    assert set(outcomes(main)[-6:]) == {"delayed" if "fail_after" in more else "failed"}
+
+
+def test_what_is_waived_is_no_new_normal(main: Project) -> None:
+    waiver = "waivers:\n- {assertion: follows, ceiling: 400us, expires: 2099-01-01, reason: known}"
+    main.gate(f"assertions:\n{GATE.format(name='follows', more='')}\n{waiver}")
+    for again in range(4):
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 0)
+    gate(main)
+    judged(main, "slow", 1)
+
+
+def test_what_hides_behind_a_new_row_is_no_new_normal(main: Project) -> None:
+    main.trace("slow.sqlite", 300, stages=("stage2_f", "stage3_f", "stage4_f"))
+    for again in range(4):
+        next_commit(main, f"slow {again}")
+        assert "4 rows outside the limit" in judged(main, "slow", 1)
+
+
+def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> None:
+    for again in range(3):
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 1)
+    said = main.refresh("--nsys-trace=slow.sqlite", HISTORY)
+    assert "the limits from the history begin anew with this run: follows" in said
+    assert ask(main.root / "perf.db", "SELECT outcome, message FROM verdicts ORDER BY id DESC LIMIT 1") == [
+        ("refresh", "a new normal")
+    ]
+    judged(main, "slow", 0)  # also of the same commit, whose first run was red
+    main.trace("slower.sqlite", 330)
+    judged(main, "slower", 1)
+    assert "limit" in judged(main, "run", 0)
+    assert not (main.root / "baselines").exists()
+
+
+def test_a_refresh_that_adds_or_names_others_leaves_the_history(main: Project) -> None:
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-mode=new-only", code=1)
+    assert outcomes(main)[-1] == "failed"
+    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}")
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--nsys-update-only=other", code=1)
+    assert outcomes(main)[-2:] == ["failed", "refresh"]
+
+
+def test_a_refresh_without_a_history_is_judged(main: Project) -> None:
+    assert "give it with --nsys-history" in main.refresh("--nsys-trace=slow.sqlite", code=1)
+
+
+def test_another_id_is_the_same_limit(main: Project) -> None:
+    for again, name in enumerate(("follows", "renamed", "again", "follows")):
+        gate(main, name)
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 1)
+
+
+def test_a_run_whose_gate_was_left_out_does_not_count(main: Project) -> None:
+    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, assert: exposed_ns < 1 ms}}")
+    for again in range(4):
+        next_commit(main, f"slow {again}")
+        judged(main, "slow", 0, "-kother")
+        judged(main, "slow", 1, "-kfollows")
+
+
+def test_a_new_limit_follows_what_was_measured_before_it(main: Project) -> None:
+    main.gate("- {id: other, assert: exposed_ns < 1 ms}")
+    (main.root / "perf.db").unlink()
+    for night in range(3):
+        next_commit(main, f"before {night}")
+        judged(main, "run", 0)
+    main.gate(f"{GATE.format(name='follows', more='')}\n- {{id: other, assert: exposed_ns < 1 ms}}")
+    judged(main, "slow", 1)
+
+
+def test_a_commit_counts_once_and_its_first_run(history: Path) -> None:
+    for value, name, outcome in (
+        ("1", "a", "passed"),
+        ("2", "a", "passed"),
+        ("3", "b", "error"),
+        ("4", "b", "passed"),
+        ("5", "c", "failed"),
+        ("6", "c", "passed"),
+        ("7", "a", "passed"),
+        ("8", None, "passed"),
+        ("9", None, "passed"),
+    ):
+        run = entry(value, outcome=outcome)
+        run.revision = Revision(name, "main", False)
+        append(history, [run])
+    other = entry("10")
+    other.revision = Revision("a", "topic", False)
+    append(history, [other])
+    found = [run[0, "stage2_f"] for run in past_of(history).last_runs(9)]
+    assert found == [1, 4, 8, 9, 10]
+    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9, "main")] == [1, 4, 8, 9]
+
+
+def test_the_last_refresh_is_the_first_run(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [entry(str(n), outcome="refresh" if n in (2, 4) else "passed") for n in range(1, 7)]
+    nightly(history, monkeypatch, runs)
+    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9)] == [4, 5, 6]
+    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(9, lag=1)] == [4, 5]
+    assert past_of(history).last_runs(9, lag=3) == []
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "name", "others", "follows"),
+    [
+        ({"old": "failed"}, "new", (), False),  # renamed
+        ({"old": "failed"}, "new", ("old",), True),  # which is another assertion's
+        ({"old": "failed", "new": "passed"}, "new", (), True),
+        ({"a": "passed", "b": "failed"}, "new", (), False),  # nobody knows which it was
+        ({"a": "passed", "b": "failed"}, "new", ("b",), True),
+        ({"new": "error"}, "new", (), False),
+        ({"new": "no data"}, "new", (), True),
+        ({"new": "inconclusive"}, "new", (), True),
+    ],
+)
+def test_a_verdict_is_of_what_was_measured(
+    history: Path, verdicts: dict[str, str], name: str, others: tuple[str, ...], follows: bool
+) -> None:
+    run = entry()
+    (said,) = run.verdicts.values()
+    run.verdicts = {
+        own: {**said, "assertion": own, "outcome": outcome, "measured": MEASURED} for own, outcome in verdicts.items()
+    }
+    append(history, [run])
+    assert bool(past_of(history, name=name, others=others).last_runs(1)) is follows
+
+
+def test_of_renamed_assertions_the_one_of_the_same_rows_is_meant(history: Path) -> None:
+    run = entry()
+    (said,) = run.verdicts.values()
+    stages = {name: {"stage": Selector((name,))} for name in ("stage2", "stage4")}
+    of = {name: past_of(history, name=f"new {name}", where=where) for name, where in stages.items()}
+    run.verdicts = {
+        name: {
+            **said,
+            "assertion": f"old {name}",
+            "outcome": "failed" if name == "stage4" else "passed",
+            "measured": MEASURED,
+            "selected": selected_text(of[name].of.assertion),
+        }
+        for name in stages
+    }
+    append(history, [run])
+    assert [bool(of[name].last_runs(1)) for name in stages] == [True, False]
+
+
+def test_a_history_of_the_format_before_is_read_and_written_on(history: Path) -> None:
+    append(history, [entry("1"), entry("2", outcome="failed", branch="topic")])
+    execute(
+        history,
+        "ALTER TABLE verdicts DROP COLUMN measured",
+        "ALTER TABLE verdicts DROP COLUMN selected",
+        "PRAGMA user_version = 1",
+    )
+    content = history.read_bytes()
+    assert past_of(history).last_runs(9) == [{(0, "stage2_f"): 1}]
+    assert past_of(history, name="another").last_runs(9) == [{(0, "stage2_f"): 1}, {(0, "stage2_f"): 2}]
+    assert history.read_bytes() == content
+    append(history, [entry("3", commit="1" * 40)])
+    assert ask(history, "PRAGMA user_version") == [(2,)]
+    assert past_of(history).last_runs(9) == [{(0, "stage2_f"): 1}, {(0, "stage2_f"): 3}]
+
+
+def test_a_clock_that_was_ahead_does_not_stay_the_newest(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nightly(history, monkeypatch, [entry(str(n), outcome="failed" if n == 1 else "passed") for n in range(4)])
+    execute(history, "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
+    assert [run[0, "stage2_f"] for run in past_of(history).last_runs(2)] == [2, 3]
+    assert past_of(history).bad_in_a_row("main") is not None
