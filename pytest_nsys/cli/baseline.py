@@ -87,7 +87,7 @@ def refresh(
     metavar="FILE",
     help="Gate file or folder of them (repeatable). Default: all below the current folder.",
 )
-@click.option("--reason", metavar="TEXT", help="Stored with the noise.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why the noise is measured; stored with it.")
 @folder_option
 @executor_option
 @click.pass_context
@@ -96,7 +96,7 @@ def calibrate(
     traces: tuple[str, ...],
     measurements: tuple[str, ...],
     gate_files: tuple[str, ...],
-    reason: str | None,
+    reason: str,
     baseline_dir: str | None,
     executor: str | None,
 ) -> None:
@@ -113,8 +113,7 @@ def calibrate(
     found = list(gate_files) or sorted(map(str, gate_files_below(Path())))
     if not found:
         raise UsageMistake(f"there is no gate file (*{GATE_SUFFIX}) below {Path().resolve()}: give --gate FILE")
-    said = reason or f"calibrated on {runs} traces"
-    context.exit(update(found, Accepted(traces, measurements, baseline_dir, executor), said, mode="calibrate"))
+    context.exit(update(found, Accepted(traces, measurements, baseline_dir, executor), reason, mode="calibrate"))
 
 
 @baseline.command()
@@ -217,8 +216,7 @@ def _value(value: Value | None, unit: str, for_people: bool) -> Cell:
 
 
 def _origin(change: FileChange) -> dict[str, object]:
-    origin = change.new.provenance if change.new is not None else {}
-    return {name: origin.get(name) for name in ("reason", "commit")}
+    return {name: change.origin.get(name) for name in ("reason", "commit")}
 
 
 def _file(change: FileChange) -> dict[str, object]:

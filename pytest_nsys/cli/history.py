@@ -16,7 +16,7 @@ from pytest_nsys.core.errors import NothingMeasured, UsageMistake, did_you_mean,
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.comparability import shown
 from pytest_nsys.reports.history_report import SUFFIXES, Form, history_report
-from pytest_nsys.stored.history.reading import History, known_in, load
+from pytest_nsys.stored.history.reading import History, ahead, known_in, load
 from pytest_nsys.stored.history.tracks import Track, tracks_of
 
 DATABASE = "perf.db"
@@ -65,7 +65,7 @@ def history(
     encoding = "utf-8" if output is not None else sys.stdout.encoding or "ascii"
     text, doubts = history_report(stored, tracks, form, encoding)
     deliver(text, output)
-    notes = [*_notes(tracks), *(f"warning: {doubt}" for doubt in doubts)]
+    notes = [*_notes(tracks), *(f"warning: {doubt}" for doubt in (*doubts, ahead(stored.runs)) if doubt)]
     print_notes(printable(note, 2000) for note in notes)
 
 

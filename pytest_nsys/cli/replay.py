@@ -18,7 +18,7 @@ from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import printable
 from pytest_nsys.reports.replay_report import COLUMNS, about, cells, json_run, sentences
 from pytest_nsys.reports.tables import Format, Row
-from pytest_nsys.stored.history.reading import known_in, load
+from pytest_nsys.stored.history.reading import ahead, known_in, load
 from pytest_nsys.verdicts.replay import Replay
 
 NOT_REPLAYED = "bounds of quality, measured noise and causes need the traces: they are not replayed"
@@ -74,6 +74,7 @@ def replay(
     branches = {run.run.branch or "(none)" for _, replayed in replays for run in replayed.runs}
     if len(branches) > 1:
         notes.append(Note(f"runs of several branches ({', '.join(sorted(branches))}): --branch chooses one"))
+    notes += [Note(doubt, True) for doubt in dict.fromkeys(ahead(own.history.runs) for _, own in replays) if doubt]
     columns = COLUMNS if several else COLUMNS[1:]
     print_answer(format, columns, rows, about(replays), notes, json_rows=json_rows, below=lines)
     judged = any(run.found for _, replayed in replays for run in replayed.runs)

@@ -203,10 +203,17 @@ def _of_assertions(old: GateFile, new: GateFile) -> Iterator[tuple[Change, Asser
             now, changes = _counterpart(was, old, new, free)
         if now is not None and now in free:
             free.remove(now)
+            if _has_id(was):  # by which it may be selected
+                yield Change(ChangeKind.CHANGED, "id", was.name, now.name), now
         if changes is None:
             what = was.name if was.name == was.sentence else f"{was.name} ({was.sentence})"
             changes = [Change(ChangeKind.LOOSENED, "assertion", what, GONE)]
         yield from ((change, now) for change in changes)
+
+
+def _has_id(assertion: Assertion) -> bool:
+    """Whether its name was given to it, and is not its sentence, which says the limit."""
+    return assertion.name != assertion.sentence and assertion.require.text not in assertion.name
 
 
 def _between(was: Assertion, now: Assertion, old: GateFile, new: GateFile) -> list[Change]:

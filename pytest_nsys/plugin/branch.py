@@ -7,14 +7,16 @@ selected or left of a gate file, so that no deleted file is green.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_nsys.core.errors import BaselineError
+from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
+from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.outcomes import GateFailed
 from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, session_of
@@ -22,8 +24,10 @@ from pytest_nsys.plugin.sources import plain
 from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
-from pytest_nsys.stored.baselines.changes import file_changes
+from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.stored.baselines.store import Snapshots
+from pytest_nsys.tools.git import Snapshot
+from pytest_nsys.verdicts.noise_changes import wider_noise
 
 
 class Branch:
@@ -33,6 +37,7 @@ class Branch:
         self.session = session
         self.snapshots = Snapshots(ref)
         self._known: dict[Path, tuple[GateChange, ...]] = {}
+        self._changed: dict[Path, Sequence[FileChange]] = {}
 
     def _changed_baselines(self, files: Iterable[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         """Since when, and what changes in the baselines of gate files; nothing where none are read from there."""
@@ -42,8 +47,25 @@ class Branch:
         for folder, gate in sorted({self.session.baseline_folder(gate): gate for gate in gates}.items()):
             with contextlib.suppress(BaselineError):  # said by the verdicts
                 snapshot = self.snapshots.around(gate.parent)
-                changes = file_changes(folder, snapshot)
+                changes = self._files(folder, snapshot)
                 yield snapshot.words, plain_changes(changes, self.session.told, snapshot.words)
+
+    def _files(self, folder: Path, snapshot: Snapshot) -> Sequence[FileChange]:
+        """The baseline files in a folder that are not as they were. Raises BaselineError."""
+        if folder not in self._changed:
+            self._changed[folder] = file_changes(folder, snapshot)
+        return self._changed[folder]
+
+    def _wider_noise(self, snapshot: Snapshot) -> Iterator[GateChange]:
+        """What of the noise of a repository's baselines lets more pass than it did; nothing where none is read."""
+        for path in snapshot.gate_files if self.session.snapshots is not None else ():
+            with contextlib.suppress(BaselineError, GateFileError):  # said by the verdicts
+                changed = self._files(self.session.baseline_folder(path), snapshot)
+                gates = {self.session.store(gate).gate: gate for gate in load_gate_file(path).each} if changed else {}
+                for own in changed:
+                    if own.old is not None and own.new is not None and (gate := gates.get(own.new.gate)) is not None:
+                        for change in wider_noise(gate, own.old, own.new):
+                            yield replace(change, file=self.session.shown(own.path), since=snapshot.words)
 
     def baseline_changes(self, files: Iterable[str]) -> list[dict[str, Any]]:
         """Each baseline file of these gate files that changes, as plain data."""
@@ -61,7 +83,7 @@ class Branch:
         return lines
 
     def gate_changes(self, files: Iterable[str]) -> GateChanges:
-        """What the branch loosens in its gate files.
+        """What the branch loosens in its gate files, and in the noise of their baselines.
 
         Looked at are the repositories around gate files, and around what pytest was told to run: there a gate file may
         be gone.
@@ -75,7 +97,8 @@ class Branch:
             try:
                 snapshot = self.snapshots.around(folder)
                 if snapshot.top not in self._known:
-                    self._known[snapshot.top] = gate_changes(snapshot, self.session.shown)
+                    own = gate_changes(snapshot, self.session.shown)
+                    self._known[snapshot.top] = (*own, *self._wider_noise(snapshot))
                 found[snapshot.top] = self._known[snapshot.top]
             except BaselineError as error:
                 problems += [self.session.told(str(error))] if folder in folders or not folders else []

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_nsys.core.errors import HistoryError, NsysError
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.words import counted
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
 from pytest_nsys.gates.verdict import Outcome, Verdict
 from pytest_nsys.plugin.session import NsysSession, session_of
@@ -142,7 +142,7 @@ class Recorder:
             return
         runs = [run for _, run in sorted(self.runs.items())]
         try:
-            append(self.path, runs)
+            ahead = append(self.path, runs)
         except HistoryError as error:
             self.line = f"history not written: {error}"
             if session.exitstatus == pytest.ExitCode.OK:
@@ -151,6 +151,10 @@ class Recorder:
         rows = sum(len(series["rows"]) for run in runs for series in run.series)
         if runs:
             self.line = f"history {shown}: {counted(len(runs), 'run')} added, {counted(rows, 'row')}"
+            if ahead is not None:
+                self.line += (
+                    f"; it holds a run of {printable(ahead, 40)}: a clock was ahead, and the order is that of writing"
+                )
         elif not session.config.getoption("collectonly", default=False):
             self.line = f"history {shown}: nothing added: no assertion of a gate file ran"
 

@@ -48,8 +48,7 @@ def plain_changes(changes: Sequence[FileChange], told: Callable[[str], str], sin
 
 def _reason(change: FileChange) -> str:
     """Why the new file is as it is, as whoever refreshed it said; empty where nobody did, or no file is left."""
-    origin = change.new.provenance if change.new is not None else {}
-    return printable(str(origin.get("reason") or ""), 400)
+    return printable(str(change.origin.get("reason") or ""), 400)
 
 
 def worst_first(change: FileChange) -> list[Change]:

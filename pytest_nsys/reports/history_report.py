@@ -160,7 +160,7 @@ def _wide(tracks: Sequence[Track], form: Form) -> tuple[str, list[str]]:
     gates = list(dict.fromkeys(track.series.gate for track in tracks))
     if len(gates) > 1:
         raise UsageMistake(f"{form} is of one gate file: give --gate; stored are {', '.join(gates)}")
-    digest = max((run.time, run.id, run.digest or "") for track in tracks for run in track.runs)[2]
+    digest = max((run.id, run.digest or "") for track in tracks for run in track.runs)[1]
     others = {track.series.digest for track in tracks} - {digest}
     notes = [f"left out: runs of another key, {', '.join(sorted(others))}; --key chooses"] if others else []
     table = wide([track for track in tracks if track.series.digest == digest])

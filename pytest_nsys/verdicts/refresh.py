@@ -26,6 +26,7 @@ from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.noise import FEWEST_TRACES
 from pytest_nsys.gates.verdict import Outcome
 from pytest_nsys.stored.baselines.baseline_file import (
+    NOISE,
     WINDOW,
     Baseline,
     RowLabels,
@@ -310,8 +311,8 @@ class Refresh:
         before = old.provenance if old else {}
         if self.mode is Mode.CALIBRATE:
             noise = {**found, "traces": len(captures.runs)}
-            return {**(before or {**found, "captures": 1}), "calibration": noise}
-        kept = {"calibration": before["calibration"]} if "calibration" in before else {}
+            return {**(before or {**found, "captures": 1}), NOISE: noise}
+        kept = {NOISE: before[NOISE]} if NOISE in before else {}
         return {**found, "captures": len(captures.runs), **kept}
 
 

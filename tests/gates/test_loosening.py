@@ -313,6 +313,32 @@ def test_what_means_the_same_or_more_is_not(old: str, new: str) -> None:
     assert said(old, new) == []
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (of_assertion(""), of_assertion("").replace("id: a", "id: b"), ["changed id: a → b"]),
+        (of_assertion(""), "- overlap >= 60%", ["changed id: a → overlap >= 60%"]),
+        (
+            of_assertion("", BASELINE),
+            of_assertion("fail_after: 3", BASELINE).replace("id: a", "id: b"),
+            ["changed id: a → b", "loosened fail_after: 1 → 3"],
+        ),
+        (
+            "- {id: a, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
+            "- {id: b, metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
+            ["changed id: a[stage=stage2] → b[stage=stage2]"],
+        ),
+        (  # no id: the name says the limit
+            "- {metric: overlap, for: {stage: [stage2]}, require: '>= 60%'}",
+            "- {metric: overlap, for: {stage: [stage2]}, require: '>= 70%'}",
+            [],
+        ),
+    ],
+)
+def test_another_id_is_told(old: str, new: str, expected: list[str]) -> None:
+    assert said(old, new) == expected
+
+
 def test_a_change_of_many_assertions_is_told_once_with_all_their_lines() -> None:
     def text(rel: str) -> str:
         toward = "below baseline plus tolerance"

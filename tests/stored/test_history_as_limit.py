@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from pytest_nsys.analysis.table import Selector
+from pytest_nsys.core.errors import HistoryError
+from pytest_nsys.gates.added_rules import BadRuns
+from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.writing import append, measured_text, selected_text
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision
+from tests.support.commands import run
 from tests.support.gates import Project
 from tests.support.git_project import commit, isolate, start
 from tests.support.histories import SID, entry, nightly, past_of
@@ -230,8 +235,51 @@ def test_a_history_of_the_format_before_is_read_and_written_on(history: Path) ->
     assert past_of(history).last_runs(9) == [{(0, "stage2_f"): 1}, {(0, "stage2_f"): 3}]
 
 
-def test_a_clock_that_was_ahead_does_not_stay_the_newest(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_was_ahead_does_not_stay_the_newest(
+    history: Path, monkeypatch: pytest.MonkeyPatch, project: Project
+) -> None:
     nightly(history, monkeypatch, [entry(str(n), outcome="failed" if n == 1 else "passed") for n in range(4)])
     execute(history, "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
     assert [run[0, "stage2_f"] for run in past_of(history).last_runs(2)] == [2, 3]
-    assert past_of(history).bad_in_a_row("main") is not None
+    assert past_of(history).bad_in_a_row("main") == BadRuns("main")
+    ahead = "the clock of 1 run was ahead, first 2099-01-01T00:00:00Z: the order is that of writing"
+    for form in ("table", "json", "csv", "svg", "otava"):
+        assert f"warning: {ahead}" in run("history", "--db", history, f"--format={form}", code=0).stderr
+    (row,) = json.loads(run("history", "--db", history, "--format=json").stdout)["rows"]
+    assert [value["run"] for value in row["values"]] == [1, 2, 3, 4]
+    project.gate("- exposed_ns < 1 ms")
+    assert ahead in run("replay", project.root / project.name, "--history", history).stderr
+
+
+def test_a_session_says_that_a_clock_is_ahead(main: Project) -> None:
+    assert "2099" not in judged(main, "run", 0)
+    execute(main.root / "perf.db", "UPDATE runs SET time = '2099-01-01T00:00:00Z' WHERE id = 2")
+    assert "it holds a run of 2099-01-01T00:00:00Z: a clock was ahead" in judged(main, "run", 0)
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "svg", "otava"])
+@pytest.mark.parametrize(
+    ("torn", "said"),
+    [
+        ("DELETE FROM runs", "it has rows of run 1 without the run"),
+        ("DELETE FROM runs WHERE id = 3", "it has rows of run 3 without the run"),
+        ("UPDATE runs SET key = NULL", "run 1 has rows and no key"),
+        ("UPDATE runs SET key = NULL WHERE id = 2", "run 2 has rows and no key"),
+    ],
+)
+def test_rows_without_their_run_are_one_line(history: Path, torn: str, said: str, form: str) -> None:
+    for value in "123":
+        append(history, [entry(value)])
+    execute(history, torn)
+    told = run("history", "--db", history, f"--format={form}", code=2)
+    assert told.stdout == ""
+    assert told.stderr == f"error: {history}: is damaged: {said}; restore it, or give another file\n"
+
+
+def test_no_run_is_written_over_the_rows_of_a_lost_one(history: Path) -> None:
+    for value in "123":
+        append(history, [entry(value)])
+    execute(history, "DELETE FROM runs WHERE id = 3")
+    for judge in (check_writable, lambda path: append(path, [entry()]), lambda path: past_of(path).last_runs(1)):
+        with pytest.raises(HistoryError, match="rows of run 3 without the run"):
+            judge(history)

@@ -16,6 +16,7 @@ GATE = """
 assertions:
   - {id: exposed, metric: exposed_ns, baseline: {abs: 50us}}
 """
+CALIBRATE = ("baseline", "calibrate", "--reason=why")
 SPREAD = (190, 195, 200, 205, 210)
 """Of a variance of 62.5, so s is 7.9 us, or 3.95% of 200."""
 
@@ -199,11 +200,11 @@ def test_the_command(project: Project) -> None:
     project.gate("- overlap >= 99%", "perf/constant.nsys.yaml")
     project.gate("not a gate file", ".hidden/bad.nsys.yaml")
     names = traces(project)
-    said = project.command("baseline", "calibrate", *names, code=0)
+    said = project.command(*CALIBRATE, *names, code=0)
     assert "new file, 4 rows" in said
     assert "exposed: the tolerance holds the noise" in said
     (text,) = project.baselines("stored").values()
-    assert json.loads(text)["provenance"]["reason"] == "calibrated on 5 traces"
+    assert json.loads(text)["provenance"]["reason"] == "why"
 
 
 def test_the_command_on_one_gate_file(project: Project) -> None:
@@ -216,11 +217,11 @@ def test_the_command_on_one_gate_file(project: Project) -> None:
 
 def test_the_command_and_its_mistakes(project: Project) -> None:
     names = traces(project)
-    assert "there is no gate file (*.nsys.yaml) below" in project.command("baseline", "calibrate", *names, code=2)
+    assert "there is no gate file (*.nsys.yaml) below" in project.command(*CALIBRATE, *names, code=2)
     project.gate(GATE)
-    said = project.command("baseline", "calibrate", *names[:4], code=2)
+    said = project.command(*CALIBRATE, *names[:4], code=2)
     assert "noise is measured on 5 or more traces of one commit, not on 4: give more" in said
-    assert "there is no such file" in project.command("baseline", "calibrate", *names, "no.sqlite", code=2)
+    assert "there is no such file" in project.command(*CALIBRATE, *names, "no.sqlite", code=2)
     project.trace("a3.sqlite", chunks_ms=(15,) * 7)
-    assert "is from a different setup than" in project.command("baseline", "calibrate", *names, code=3)
+    assert "is from a different setup than" in project.command(*CALIBRATE, *names, code=3)
     assert project.baselines() == {}

@@ -30,6 +30,7 @@ def peaks(project: Project, *values: float, name: str = "m.json", better: str | 
 
 
 FILE = "measurements: m.json\nassertions:\n"
+CALIBRATE = ("baseline", "calibrate", "--gate=gate.nsys.yaml", "--reason=why")
 
 
 def outcome(project: Project, sentence: str, *arguments: str) -> tuple[str, str]:
@@ -436,11 +437,11 @@ def test_noise_is_calibrated_on_measurements(project: Project) -> None:
     for number, value in enumerate((100, 102, 98, 101, 99)):
         measured(project, entry("x", value, None, "lower"), name=f"m{number}.json")
         files.append(f"--measurements=m{number}.json")
-    project.command("baseline", "calibrate", *files, "--gate=gate.nsys.yaml", code=0)
+    project.command(*CALIBRATE, *files, code=0)
     measured(project, entry("x", 102, None, "lower"))
     project.gate(f"{FILE}- {{id: x, metric: measured x, baseline: {{rel: 1%}}}}")
     assert "inconclusive" in project.pytest("-W", "default", code=0)
-    assert "give more" in project.command("baseline", "calibrate", *files[:4], "--gate=gate.nsys.yaml", code=2)
+    assert "give more" in project.command(*CALIBRATE, *files[:4], code=2)
 
 
 def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_the_unit_of_what_is_measured(
@@ -452,7 +453,7 @@ def test_calibration_holds_an_absolute_tolerance_against_the_noise_in_the_unit_o
     for number, value in enumerate((70, 71, 72, 73, 74)):
         measured(project, entry("peak", value, "GiB", "lower"), name=f"m{number}.json")
         files.append(f"--measurements=m{number}.json")
-    said = project.command("baseline", "calibrate", *files, "--gate=gate.nsys.yaml", code=0)
+    said = project.command(*CALIBRATE, *files, code=0)
     assert "wide: the tolerance holds the noise, which is up to 6.49 GiB" in said
     assert "tight: warning: the tolerance is tighter than the noise in 1 of 1 row: 1 GiB < 6.49 GiB" in said
 

@@ -38,6 +38,9 @@ FORMAT = 1
 NO_WINDOW = "none"
 """Stands for window, span and kernels of what was measured outside of a trace."""
 
+NOISE = "calibration"
+"""Where the provenance says where the noise comes from."""
+
 WINDOW = "window"
 """Member of the provenance: the SHA-256 of the file of windows that is kept of the run that was written last."""
 

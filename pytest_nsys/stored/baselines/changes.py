@@ -6,8 +6,9 @@ The value of a row is what it is judged by: the median over its accepted runs.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from pytest_nsys.core.errors import BaselineError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.file_names import BASELINE_SUFFIX
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.numbers import format_apart, format_value
-from pytest_nsys.core.words import counted, label_words, printable
-from pytest_nsys.stored.baselines.baseline_file import Baseline, RowLabels, Series, SeriesId, loads
+from pytest_nsys.core.numbers import distance_words, format_apart, format_value
+from pytest_nsys.core.words import counted, label_words, place_words, printable
+from pytest_nsys.gates.noise import deviation
+from pytest_nsys.stored.baselines.baseline_file import NOISE, Baseline, RowLabels, Series, SeriesId, loads
 from pytest_nsys.stored.baselines.store import WorkTree
 from pytest_nsys.tools.git import Snapshot
 
@@ -108,8 +110,17 @@ class FileChange:
     state: State
     rows: tuple[Change, ...] = ()
     besides: tuple[str, ...] = ()
+    old: Baseline | None = None
     new: Baseline | None = None
     broken: str = ""
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """Where what changed came from, the noise where it is that alone; empty where no file is left."""
+        was, now = (side.provenance if side is not None else {} for side in (self.old, self.new))
+        accepted_before = {**now, NOISE: None} == {**was, NOISE: None}
+        noise = now.get(NOISE)
+        return noise if accepted_before and isinstance(noise, Mapping) else now
 
     @property
     def words(self) -> str:
@@ -152,9 +163,9 @@ def _file_change(path: Path, then: Snapshot) -> FileChange | None:
         if old is new:
             return None  # a link that leads nowhere, then and now
         rows = tuple(changes(old.series if old else {}, new.series if new else {}))
-        return FileChange(path, State.ADDED if old is None else State.DELETED, rows, new=new)
+        return FileChange(path, State.ADDED if old is None else State.DELETED, rows, old=old, new=new)
     rows, besides = tuple(changes(old.series, new.series)), tuple(_besides(old, new))
-    return FileChange(path, State.CHANGED, rows, besides, new) if rows or besides else None
+    return FileChange(path, State.CHANGED, rows, besides, old, new) if rows or besides else None
 
 
 def _besides(old: Baseline, new: Baseline) -> Iterator[str]:
@@ -168,13 +179,27 @@ def _besides(old: Baseline, new: Baseline) -> Iterator[str]:
         yield f"accepted runs {counts[0]} → {counts[1]}"
     if not runs and any(_values(was, now) for was, now in shared):
         yield "values of accepted runs changed under the same median"
-    if any(was.calibration != now.calibration for was, now in shared):
-        yield "noise measured anew"
+    if noise := _noise([(sid, old.series[sid], new.series[sid]) for sid in old.series if sid in new.series]):
+        yield noise
     if any((was.better, _shape(was)) != (now.better, _shape(now)) for was, now in shared):
         yield "direction, unit or dimensions changed"
     changed = [name for name, was, now in _pairs(old.provenance, new.provenance) if was != now]
     if changed and old.series == new.series:
         yield f"provenance changed: {printable(', '.join(changed))}"
+
+
+def _noise(shared: Sequence[tuple[SeriesId, Series, Series]]) -> str:
+    """That noise was measured anew, with its deviation in the row where it grew most; empty where it was not."""
+    most, told = Fraction(-1), ""
+    for sid, was, now in shared:
+        for labels in now.rows if was.calibration != now.calibration else ():
+            before, after = (deviation(side.calibration.get(labels, ())) for side in (was, now))
+            if (grown := Fraction(after) / (before or 1)) > most:
+                where = place_words(zip(now.dimensions, labels, strict=True))
+                then = distance_words(before, now.unit) if labels in was.calibration else "not measured"
+                here = distance_words(after, now.unit)
+                most, told = grown, f"s0 {then} → {here} of {sid.metric} {where}".rstrip()
+    return printable(f"noise measured anew ({told})") if told else ""
 
 
 def _values(was: Series, now: Series) -> bool:

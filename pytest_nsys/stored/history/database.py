@@ -80,9 +80,8 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     for table in ("rows", "verdicts"):  # else the next run that is written gets their number, and them
         ask = f"SELECT run FROM {table} WHERE run > (SELECT coalesce(max(id), 0) FROM runs)"
         for (run,) in connection.execute(f"{ask} LIMIT 1"):
-            raise HistoryError(
-                f"{path}: is damaged: it has {table} of run {printable(str(run))}, not the run: {RESTORE}"
-            )
+            lost = f"{table} of run {printable(str(run), 20)} without the run"
+            raise HistoryError(f"{path}: is damaged: it has {lost}; {RESTORE}")
     return True
 
 

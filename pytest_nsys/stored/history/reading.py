@@ -10,16 +10,17 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
 from pytest_nsys.analysis.table import label_key
 from pytest_nsys.core.exact import exact_value
 from pytest_nsys.core.model import Value
-from pytest_nsys.core.words import printable
+from pytest_nsys.core.words import counted, printable
 from pytest_nsys.stored.baselines.baseline_file import RowLabels, SeriesId
 from pytest_nsys.stored.history.database import NEVER_NULL, TABLES, reading
-from pytest_nsys.stored.history.writing import storable
+from pytest_nsys.stored.history.writing import SKEW, storable
 
 _Place = tuple[str, str, SeriesId, str, str | None, str]
 """By what rows are one measurement: gate file, key, what was measured, and of which unit, direction and dimensions."""
@@ -116,6 +117,16 @@ def newest(runs: Sequence[StoredRun], last: int | None) -> list[StoredRun]:
         if last is None or seen[place] <= last:
             kept.append(run)
     return kept[::-1]
+
+
+def ahead(runs: Sequence[StoredRun]) -> str:
+    """That the clock of a run was ahead, as one that was written later is of an earlier time; empty where none was."""
+    times = [datetime.fromisoformat(run.time).astimezone(UTC) for run in runs]
+    least = [*accumulate(reversed(times), min)][::-1]  # of each run and those that were written after it
+    early = [run for run, own, later in zip(runs, times, least, strict=True) if later < own - SKEW]
+    if not early:
+        return ""
+    return f"the clock of {counted(len(early), 'run')} was ahead, first {early[0].time}: the order is that of writing"
 
 
 def _by_label(series: StoredSeries) -> StoredSeries:

@@ -137,7 +137,7 @@ def wide(tracks: Sequence[Track]) -> Wide:
     if len(whole) < len(runs):
         what = counted(len(runs) - len(whole), "run")
         notes.append(f"{what} of {len(runs)} left out, which lack a column that the others have")
-    ordered = sorted(whole, key=lambda run: (run.time, run.id))
+    ordered = sorted(whole, key=lambda run: run.id)
     return Wide(tuple(names[id(track)] for track in kept), tuple(kept), tuple(ordered), tuple(notes))
 
 

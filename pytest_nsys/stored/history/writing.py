@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,9 @@ REFRESH = "refresh"
 
 DELAYED = "delayed"
 """Stands where an outcome does, for a bad run that ``fail_after`` left *inconclusive*: the next one counts it."""
+
+SKEW = timedelta(minutes=5)
+"""By how much the clocks of two machines may differ before it is told."""
 
 Plain = dict[str, Any]
 
@@ -71,21 +74,26 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def append(path: Path, runs: Sequence[RunEntry]) -> None:
-    """Write the runs of one session. Raises HistoryError; then nothing is written."""
+def append(path: Path, runs: Sequence[RunEntry]) -> str | None:
+    """Write the runs of one session; the time of an earlier run that is yet to come, None where there is none.
+
+    Raises HistoryError; then nothing is written.
+    """
     if not runs:
-        return
+        return None
     import sqlite_utils
 
-    time = now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    time, soon = (at.strftime("%Y-%m-%dT%H:%M:%SZ") for at in (now(), now() + SKEW))
     with writing(path) as connection:
         database = sqlite_utils.Database(connection, execute_plugins=False)
         if is_ours(connection, path):
             upgrade(connection)
         else:
             _create(database)
+        (latest,) = connection.execute("SELECT max(time) FROM runs").fetchone()
         for run in runs:
             _write(database, run, time)
+        return str(latest) if latest is not None and str(latest) > soon else None
 
 
 def _create(database: sqlite_utils.Database) -> None:
