@@ -140,6 +140,9 @@ class Recorder:
             if self.runs:
                 self.line = f"history {shown}: not written: the session was interrupted"
             return
+        if self.session.updating and (session.shouldfail or self.session.refreshing.not_written):
+            self.line = f"history {shown}: not written: no baseline was"
+            return
         runs = [run for _, run in sorted(self.runs.items())]
         try:
             ahead = append(self.path, runs)

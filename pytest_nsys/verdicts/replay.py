@@ -66,9 +66,16 @@ class Replayed:
 
     @property
     def bad(self) -> bool:
-        """Whether a row was outside its limit, also where that is delayed or waived."""
-        outside = self.verdict.margin is not None and self.verdict.margin < 0
-        return self.verdict.delayed or self.verdict.outcome is Outcome.FAILED or outside
+        """Whether it failed, also where that is delayed."""
+        return self.verdict.delayed or self.verdict.outcome is Outcome.FAILED
+
+    @property
+    def out(self) -> bool:
+        """Whether no limit may follow the run: a row is outside its limit, new or lost, or *inconclusive* and red."""
+        margin, outcome = self.verdict.margin, self.verdict.outcome
+        unclear = outcome is Outcome.INCONCLUSIVE and not self.verdict.good
+        unmatched = outcome is Outcome.NO_DATA and bool(self.verdict.rows)
+        return self.bad or unclear or unmatched or (margin is not None and margin < 0)
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,7 @@ class Replay:
             return False
         others = frozenset(other.name for other in self.gate.assertions if other.name != assertion.name)
         own = OfAssertion(assertion, sid, others).own(self.history.verdicts[run.id])
-        return not own or standing(own) is Standing.ACCEPTED
+        return not own or standing(own, assertion) is Standing.ACCEPTED
 
     def _reference(
         self, assertion: Assertion, stored: StoredSeries, place: int
@@ -245,7 +252,7 @@ class Replay:
                 continue
             said = self._said.get((assertion.name, run.id))
             accepted = self._accepted(assertion, stored.sid, run)
-            if accepted or not ((said is not None and said.bad) or self._again(stored, place, run)):
+            if accepted or not ((said is not None and said.out) or self._again(stored, place, run)):
                 yield run, rows
             if accepted:
                 return

@@ -259,7 +259,7 @@ def test_a_lag_that_leaves_no_run_is_no_data(project: Project) -> None:
     project.pytest(*run, code=0)
 
 
-def test_a_lost_row_stays_red_until_most_of_the_runs_have_lost_it(project: Project) -> None:
+def test_a_lost_row_stays_red_and_is_not_new_when_it_is_back(project: Project) -> None:
     project.gate("- {metric: exposed_ns, baseline: {history: 10, abs: 50us}}")
     project.trace("all.sqlite")
     project.trace("lost.sqlite", {(1, "stage4_f"): None})

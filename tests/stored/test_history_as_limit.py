@@ -10,6 +10,7 @@ import pytest
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import HistoryError
 from pytest_nsys.gates.added_rules import BadRuns
+from pytest_nsys.gates.assertion import Severity
 from pytest_nsys.stored.history.database import check_writable
 from pytest_nsys.stored.history.writing import append, measured_text, selected_text
 from pytest_nsys.tools.revision import BRANCH_VARIABLES, Revision
@@ -88,6 +89,31 @@ def test_what_hides_behind_a_new_row_is_no_new_normal(main: Project) -> None:
     for again in range(4):
         next_commit(main, f"slow {again}")
         assert "4 rows outside the limit" in judged(main, "slow", 1)
+
+
+def test_a_lost_row_is_lost_until_a_refresh_says_so(main: Project) -> None:
+    main.trace("slow.sqlite", {(1, "stage4_f"): None})
+    for again in range(5):
+        next_commit(main, f"lost {again}")
+        assert "1 row of the baseline gone" in judged(main, "slow", 1)
+    main.refresh("--nsys-trace=slow.sqlite", HISTORY)
+    judged(main, "slow", 0)
+
+
+def test_an_inconclusive_run_that_is_red_stays_red(history: Path) -> None:
+    append(history, [entry("1"), entry("2", outcome="inconclusive", commit="1" * 40)])
+    for inconclusive, runs in ((Severity.WARN, 2), (Severity.FAIL, 1)):
+        assert len(past_of(history, inconclusive=inconclusive).last_runs(9)) == runs
+
+
+def test_a_refresh_that_writes_nothing_begins_nothing_anew(main: Project) -> None:
+    main.gate(
+        f"{GATE.format(name='follows', more='')}\n- {{id: other, metric: exposed_ns, baseline: {{rel: 5%}}}}\n"
+        "- {id: red, assert: exposed_ns < 1 us}"
+    )
+    said = main.refresh("--nsys-trace=slow.sqlite", HISTORY, "--maxfail=1", code=1)
+    assert "history perf.db: not written: " in said
+    assert "refresh" not in outcomes(main)
 
 
 def test_a_refresh_begins_anew_also_where_nothing_is_stored(main: Project) -> None:

@@ -72,18 +72,25 @@ class OfAssertion:
         return named or alike or free
 
 
-def standing(own: Sequence[Mapping[str, Any]]) -> Standing:
-    """What the run with these verdicts of an assertion is to it. Also out is a row that a waiver let pass, or that
-    stands beside a lost one.
+def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> Standing:
+    """What the run with these verdicts of an assertion is to it. Out is also a run with a row that a waiver let pass, or
+    that is new or lost, and an *inconclusive* one that is red.
     """
     outcomes = {verdict["outcome"] for verdict in own}
+    bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.inconclusive is Severity.FAIL else {*_BAD}
     if REFRESH in outcomes:
         return Standing.ACCEPTED
     if Outcome.ERROR in outcomes:
         return Standing.ERROR
-    if outcomes & {*_BAD} or any(exact_value(v["margin"]) < 0 for v in own if v["margin"] is not None):
+    if outcomes & bad or any(map(_off, own)):
         return Standing.OUT
     return Standing.HELD if own else Standing.ABSENT
+
+
+def _off(verdict: Mapping[str, Any]) -> bool:
+    """Whether a row is outside its limit, or stands on one side alone; without any row there was nothing to compare."""
+    unmatched = verdict["outcome"] == Outcome.NO_DATA and (verdict["value"] is not None or verdict["row"])
+    return bool(unmatched) or (verdict["margin"] is not None and exact_value(verdict["margin"]) < 0)
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class _Past:
         return of.own(records(self.connection, "verdicts", ask, (run.id, of.measured, of.assertion.name)))
 
     def standing(self, run: StoredRun) -> Standing:
-        return standing(self.own(run))
+        return standing(self.own(run), self.asked.of.assertion)
 
     def follows(self, run: StoredRun) -> bool:
         """Whether a limit may follow the run."""
