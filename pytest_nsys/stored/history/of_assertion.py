@@ -73,8 +73,8 @@ class OfAssertion:
 
 
 def standing(own: Sequence[Mapping[str, Any]], assertion: Assertion) -> Standing:
-    """What the run with these verdicts of an assertion is to it. Out is also a run with a row that a waiver let pass, or
-    that is new or lost, and an *inconclusive* one that is red.
+    """What the run with these verdicts of an assertion is to it. Out is also a run with a row that a waiver let pass,
+    or that is new or lost, and an *inconclusive* one that is red.
     """
     outcomes = {verdict["outcome"] for verdict in own}
     bad = {*_BAD, Outcome.INCONCLUSIVE} if assertion.inconclusive is Severity.FAIL else {*_BAD}
