@@ -165,6 +165,26 @@ def test_a_history_that_begins_anew_each_time_counts_nothing(main: Project) -> N
         assert words in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
 
 
+def test_a_branch_that_begins_with_the_history_of_another_one_waits_for_nothing(main: Project) -> None:
+    for _ in range(2):
+        main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    git(main.root, "switch", "-qc", "topic")
+    first = main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+    assert "the history has none of topic: the first bad run fails" in first
+    for again in (2, 3):  # what is red stays red, however often it is run
+        assert f"bad run {again}" in main.pytest(SLOW, HISTORY, "-kpatient", code=1)
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    assert "bad run 1 of 3 in a row on topic" in main.pytest(SLOW, HISTORY, "-kpatient", code=0)
+
+
+def test_another_id_goes_on_counting(main: Project) -> None:
+    main.pytest(RUN, HISTORY, "-kpatient", code=0)
+    for name, code in (("patient", 0), ("calm", 0), ("serene", 1)):
+        main.gate(GATE.replace("patient", name))
+        said = main.pytest(SLOW, HISTORY, f"-k{name}", code=code)
+    assert "bad run 3 of 3 in a row on main" in said
+
+
 def test_without_a_history_or_a_branch_the_first_bad_run_is_red(main: Project) -> None:
     words = "fail_after counts {} here: the first bad run fails"
     assert words.format("in a history (--nsys-history), and none is given") in main.pytest(SLOW, "-kpatient", code=1)
