@@ -63,7 +63,9 @@ class Step:
             if visit.comm_ns:
                 name = "ncclDevKernel_SendRecv"
                 process.kernel(name, start, start + visit.comm_ns, stream=visit.stream, launch_ns=at + 1_000)
-            process.kernel("gemm", start, start + visit.compute_ns, stream=COMPUTE, launch_ns=at + 5_000)
+            # A stream runs one after the other.
+            begin = start + visit.comm_ns if visit.stream == COMPUTE else start
+            process.kernel("gemm", begin, begin + visit.compute_ns, stream=COMPUTE, launch_ns=at + 5_000)
             for k in range(visit.launches):
                 late = start + 2_500_000 + 10 * k
                 process.kernel("tiny", late, late + 1, stream=COMPUTE, launch_ns=at + 6_000 + k)

@@ -85,7 +85,8 @@ def test_a_stream_that_was_so_before_is_no_change(project: Project, against: tup
 
     def another(trace: TraceBuilder, processes: list[Process]) -> None:
         computing(0)(trace, processes)
-        processes[0].kernel("ncclDevKernel_AllReduce", MIDDLE + MS, MIDDLE + 2 * MS, stream=7, launch_ns=MIDDLE + 1)
+        at = MIDDLE + 14 * MS  # after the compute of its stream
+        processes[0].kernel("ncclDevKernel_AllReduce", at, at + MS // 2, stream=7, launch_ns=MIDDLE + 1)
 
     assert changes(project, another, *against) == {}
     assert project.result.ret == 1
