@@ -11,7 +11,7 @@ from pytest_nsys.analysis.captures import Captures
 from pytest_nsys.analysis.causes import Explained
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.table import Table
-from pytest_nsys.core.errors import TraceError
+from pytest_nsys.core.errors import NsysError, TraceError
 from pytest_nsys.core.model import Note
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.added_rules import BadRuns, breaks_rule, delayed, reaches_limit, with_rule
@@ -92,6 +92,19 @@ class GateContext:
         )
 
     @cached_property
+    def worse(self) -> bool:
+        """Whether an assertion of the gate file is not met: what improved beside it may be the other side of that."""
+        return any(map(self._is_worse, self.gate.assertions))
+
+    def _is_worse(self, assertion: Assertion) -> bool:
+        try:
+            asked = settled(assertion, self.captures)
+            found = _judged(asked, self, self.measure(asked), self.reference(asked))
+        except NsysError:
+            return True
+        return found.outcome not in (Outcome.PASSED, Outcome.IMPROVED)
+
+    @cached_property
     def unchecked(self) -> tuple[Note, ...]:
         """That nobody can tell whether the measurements are of the commit that is judged."""
         said = [run.measurements.origin for run in self.captures.runs if run.measurements.origin.commit]
@@ -130,6 +143,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
     )
     judgement = delayed(judged, assertion.fail_after, before)
     waits = judgement is not judged
+    beside = judgement.outcome is Outcome.IMPROVED and context.worse
     message = message_of(assertion, judged) + (_of_earlier_runs(assertion, context.history, before) if bad else "")
     source = context.source(assertion)
     return Verdict(
@@ -140,7 +154,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
         rows=judgement.rows,
         windows=context.captures.windows(spec),
         measured_as=str(spec),
-        restated=_restated(judgement, message, waits=waits),
+        restated=_restated(judgement, message, waits=waits, beside=beside),
         cautions=(
             *_early(assertion, judgement),
             *judgement.warnings,
@@ -153,7 +167,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *(context.unchecked if assertion.outside is not None else ()),
             *(held.notes if held else ()),
         ),
-        next_step=context.refresh if assertion.reads_stored else "",
+        next_step=context.refresh if assertion.reads_stored and not beside else "",
         differences=reference.differences if isinstance(reference, NotComparable) else (),
         compared_with=held.origin if held else "",
         details=Red(assertion, judgement, context.captures, source).lines(),
@@ -252,9 +266,11 @@ def _pipeline_message(assertion: Assertion, rows: Sequence[JudgedRow], side: str
     return ", and ".join(said)
 
 
-def _restated(judgement: Judgement, message: str, *, waits: bool) -> tuple[str, ...]:
-    """The outcome as a warning, where pytest may take it for passed."""
+def _restated(judgement: Judgement, message: str, *, waits: bool, beside: bool) -> tuple[str, ...]:
+    """The outcome as a warning, where pytest may take it for passed. ``beside``: something else is worse."""
     match judgement.outcome:
+        case Outcome.IMPROVED if beside:
+            return (f"{message}, while another assertion does not hold: look at both before you accept this run",)
         case Outcome.IMPROVED:
             return (f"the baseline is stale: {message}; refresh it",)
         case Outcome.INCONCLUSIVE:

@@ -122,6 +122,43 @@ def test_improved_passes_with_a_warning_at_the_line(project: Project) -> None:
     project.result.assert_outcomes(passed=1, warnings=1)
 
 
+def test_improved_beside_something_worse_is_no_stale_baseline(project: Project) -> None:
+    """Compute that takes longer hides more: nobody is told to accept the one without the other, selected or not."""
+    gate = """
+    assertions:
+      - {id: exposed, assert: exposed_ns below baseline plus 50us}
+      - {id: compute, assert: compute_ns below baseline plus 5%}
+    """
+    accepted(project, gate)
+    project.trace(exposed_us=100)
+    for selected in ((), ("-k", "exposed")):
+        said = project.pytest("--nsys-trace=run.sqlite", *selected, code=0 if selected else 1)
+        assert "is stale" not in said
+        expected = (
+            "exposed: 4 of 4 rows are better than the baseline by more than the tolerance, while another assertion"
+        )
+        assert f"{expected} does not hold: look at both before you accept this run" in " ".join(said.split())
+    assert "baseline refresh" not in said
+    project.trace("good.sqlite", {(1, "stage2_f"): 145})
+    assert "exposed: the baseline is stale: 1 of 4 rows" in project.pytest("--nsys-trace=good.sqlite", code=0)
+
+
+def test_a_ratchet_beside_something_worse_offers_no_refresh(project: Project) -> None:
+    gate = """
+    assertions:
+      - {id: exposed, assert: exposed_ns below baseline plus 50us, on_improvement: fail}
+      - {id: steps, assert: anchors == 5}
+    """
+    accepted(project, gate)
+    project.gate(gate.replace("== 5", "== 4"))
+    project.trace(exposed_us=100)
+    said = project.pytest("--nsys-trace=run.sqlite", "-k", "exposed", code=1)
+    assert "improved: 4 of 4 rows" in said
+    assert "baseline refresh" not in said
+    project.gate(gate)
+    assert "baseline refresh" in project.pytest("--nsys-trace=run.sqlite", "-k", "exposed", code=1)
+
+
 def test_improved_fails_a_ratchet(project: Project) -> None:
     gate = """
     assertions:
