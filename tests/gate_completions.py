@@ -99,6 +99,11 @@ SENTENCES = (
     ),
     Snippet("no …", "A time or a count that is zero in every row.", "no ${1:mixed comm streams}"),
     Snippet("no new kernels", "Every kernel is in the baseline, too.", "no new kernels"),
+    Snippet(
+        "no other large kernels",
+        "Those with more of the time are as in the baseline.",
+        "no new or vanished kernels above ${1:2%}",
+    ),
     Snippet("a median over all rows", "One value of many.", "median ${1:overlap} >= ${2:60%}"),
     Snippet(
         "a balance", "Maximum over minimum across a mesh axis.", "balance of ${1:compute_ns} across ${2:pp} <= ${3:1.1}"

@@ -137,7 +137,8 @@ OUTSIDE = rf"{MEASURED}\s+[^\s<>=≤≥][^<>=≤≥]*?"
 
 
 def _sentences() -> list[str]:
-    zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), *(rf"{word}\s+kernels" for word in Unmatched), OUTSIDE]
+    kernels = rf"{one_of(f'{each} kernels' for each in Unmatched)}(?:\s+above\s+{SHARE})?"
+    zero = [*map(metric_name, (of_unit(TIME), of_unit(COUNT))), kernels, OUTSIDE]
     balance = rf"balance\s+(?:of\s+)?(?:{metric_name(METRICS)}|{OUTSIDE})\s+across\s+[^\s<>=]+"
     found = [rf"no\s+(?:{_ANY}\s)?(?:{'|'.join(zero)})", rf"(?:{_ANY}\s)?{balance}{_compared(BARE, _BEHIND)}"]
     for unit in UNITS:

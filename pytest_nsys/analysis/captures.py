@@ -306,7 +306,9 @@ def _combined(metric: Metric, each: Sequence[Table], of_what: str, empty: Table)
     for labels, found in sorted(values.items(), key=lambda item: [label_key(label) for label in item[0]]):
         if labels in unseen:  # of some of them no value is known, so no median is
             continue
-        if len(found) < len(each):
+        if metric.sparse:
+            rows.append(Row(labels, median([*found, *[0] * (len(each) - len(found))])))
+        elif len(found) < len(each):
             missing.setdefault(labels, f"only {len(found)} of {len(each)} {of_what} have this row")
         elif metric.unit is Unit.HASH and len(set(found)) > 1:
             missing.setdefault(labels, f"it is not the same in all {len(each)} {of_what}")

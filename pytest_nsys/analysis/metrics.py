@@ -114,8 +114,9 @@ class Metric:
     where nothing selects one. ``sums``: the metric, of one dimension more, whose rows add up to those of this one.
     ``untouched`` are checks of the trace's quality that say nothing against it. ``explained_by`` takes its rows apart.
     ``rough`` times are the rest of something else, or wait for others, and move more. ``without`` says why a window may
-    have no row. ``window_by``: of several windows or captures its rows are those of one for each rank, whose row of the
-    metric that this names is the lower median; empty: each row is the median of its own.
+    have no row. ``sparse``: one that a window or capture lacks is 0 there. ``window_by``: of several windows or
+    captures its rows are those of one for each rank, whose row of the metric that this names is the lower median;
+    empty: each row is the median of its own.
     """
 
     function: Callable[..., Iterable[Row | Unseen]]
@@ -136,6 +137,7 @@ class Metric:
     drafted: Drafted | None = None
     rough: bool = False
     without: str = ""
+    sparse: bool = False
     window_by: str = ""
     over_clocks: bool = False
 
@@ -268,7 +270,7 @@ METRICS: Mapping[str, Metric] = {
         _communication(overlap.overlap_min, _RATIO, _HIGHER, _STAGE, greatest=1),
         _communication(overlap.overlap_max, _RATIO, _HIGHER, _STAGE, greatest=1),
         _time(overlap.barrier_ns, of=Of.STREAMS, explained_by=causes.BARRIERS, rough=True),
-        _time(activity.compute_ns, explained_by=causes.COMPUTE, drafted=Drafted("Σ length of the compute kernels", 10)),
+        _time(activity.compute_ns, explained_by=causes.COMPUTE, drafted=Drafted("Σ length of the compute kernels", 0)),
         Metric(activity.stream_compute_ns, _NS, _LOWER, ("rank", "stream")),
         _time(overlap.wall_exposed_ns, of=Of.COMMUNICATION, explained_by=causes.COVER),
         _communication(overlap.stage_wall_exposed_ns, _NS, _LOWER, _STAGE, explained_by=causes.COVER),
@@ -277,7 +279,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(overlap.wall_overlap_all, _RATIO, _HIGHER, _RANK, greatest=1, explained_by=causes.ALL_EXPOSED),
         Metric(activity.busy_ns, _NS, None, _RANK, explained_by=causes.BUSY),
         _time(
-            activity.idle_ns, explained_by=causes.IDLE, rough=True, drafted=Drafted("Time in which no kernel runs", 2)
+            activity.idle_ns, explained_by=causes.IDLE, rough=True, drafted=Drafted("Time in which no kernel runs", 3)
         ),
         _time(activity.window_ns, explained_by=causes.WHOLE),
         _budget(budget.device_busy_ns, better=None, without=_TRANSFERS),
@@ -290,7 +292,7 @@ METRICS: Mapping[str, Metric] = {
             rough=True,
             notes=budget_notes.host_notes,
             explained_by=causes.STARVED,
-            drafted=Drafted("Time without compute before the next compute kernel was launched", 20),
+            drafted=Drafted("Time without compute before the next compute kernel was launched", 10),
         ),
         _blocking(budget.blocking_ns, dimensions=("rank", "producer"), explained_by=causes.BLOCKING),
         _blocking(budget.dependency_stalled_ns, explained_by=causes.STALLED),
@@ -298,7 +300,7 @@ METRICS: Mapping[str, Metric] = {
         _blocking(
             budget.blocking_comm_max_ns,
             explained_by=causes.BLOCKING_COMM_MAX,
-            drafted=Drafted("The longest that communication may have blocked compute", 21),
+            drafted=Drafted("The longest that communication may have blocked compute", 11),
         ),
         Metric(overlap.overlap_tax_ns, _NS, _LOWER, _STAGE, least=None, notes=overlap.tax_notes),
         _streams(activity.comm_streams, _COUNT, None, ("rank", "purpose")),
@@ -316,6 +318,7 @@ METRICS: Mapping[str, Metric] = {
         Metric(activity.syncs, _COUNT, _LOWER, _RANK, sums="sync_calls"),
         Metric(activity.sync_calls, _COUNT, _LOWER, ("rank", "call")),
         Metric(structure.kernel_launches, _COUNT, None, ("rank", "stage", "kernel"), every_stage=True),
+        _families(structure.kernel_share, _RATIO, None, ("kernel",), greatest=1, sparse=True),
         Metric(structure.sequence, Unit.HASH, None, ("rank", "stage", "stream"), every_stage=True),
         _collective(collectives.collective_count, _COUNT, None),
         _collective(collectives.collective_bytes, Unit.BYTES, None),

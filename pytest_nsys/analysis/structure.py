@@ -11,15 +11,17 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
 from pytest_nsys.analysis.rank_window import RankWindow
-from pytest_nsys.analysis.run import Run
+from pytest_nsys.analysis.run import Run, RunWindow
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import Column, distinct, order, take, total, where, where_not
 from pytest_nsys.core.conventions import NO_STAGE
+from pytest_nsys.core.exact import exact
 from pytest_nsys.core.grouping import members_by, sums_by
 from pytest_nsys.core.model import Label, Note, Row, Stream, stream_labels
 from pytest_nsys.core.words import counted
@@ -62,6 +64,20 @@ def kernel_launches(window: RankWindow) -> Iterator[Row]:
         sums_by(place, window.durations_ns, numbers, window.kernels.name).items()
     ):
         yield Row((window.rank.number, stage, kernel), count)
+
+
+def kernel_share(window: RunWindow) -> Iterator[Row]:
+    """Time of the kernels of one name over that of all kernels, of the rank where this is most, per kernel."""
+    most: dict[str, Fraction] = {}
+    for own in window.by_rank.values():
+        lengths: Counter[str] = Counter()
+        for (short, _), (length, _) in own.by_name.items():
+            lengths[plain_name(own.kernels.names[short])] += length
+        whole = lengths.total()
+        for kernel, length in lengths.items() if whole else ():
+            most[kernel] = max(most.get(kernel, Fraction(0)), Fraction(length, whole))
+    for kernel, share in sorted(most.items()):
+        yield Row((kernel,), exact(share))
 
 
 def sequence(window: RankWindow) -> Iterator[Row]:

@@ -106,18 +106,24 @@ class Unmatched(enum.StrEnum):
 
     NEW = "new"
     VANISHED = "vanished"
+    EITHER = "new or vanished"
 
 
 class FromBaseline(NamedTuple):
     """A limit read from the baseline of the row: m + T above, m − T below. Tolerance None: exactly m.
 
     ``history`` None: the stored baseline, or the other trace where one is given. ``no``: nothing is asked of the
-    values, but that there is no such row.
+    values, but that there is no such row above the tolerance.
     """
 
     tolerance: Tolerance | None
     history: FromHistory | None = None
     no: Unmatched | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether noise has no part in it."""
+        return self.tolerance is None or self.no is not None
 
     @property
     def source(self) -> str:

@@ -271,7 +271,7 @@ class _Assertion(Selecting):
     def _check_exact(self, sentence: Assertion) -> None:
         """Structure is the baseline's, or not: a tolerance beside it would be one that nobody looks at."""
         limit = sentence.require.limit
-        if "tolerance" in self.fields and isinstance(limit, FromBaseline) and limit.tolerance is None:
+        if "tolerance" in self.fields and isinstance(limit, FromBaseline) and limit.exact:
             what = f"'{sentence.require.text}' is exact: it takes no tolerance"
             self.mistake("tolerance", what)
 
@@ -280,7 +280,7 @@ class _Assertion(Selecting):
         limit = sentence.require.limit
         if "fail_after" not in self.fields:
             return
-        if not isinstance(limit, FromBaseline) or limit.tolerance is None:
+        if not isinstance(limit, FromBaseline) or limit.exact:
             what = f"'fail_after' waits out noise: it needs a baseline with a tolerance, and '{sentence.require.text}' "
             self.mistake("fail_after", what + "has none")
         for key, why in (("xfail", "expects the first bad run"), ("inconclusive", "says what becomes of such runs")):

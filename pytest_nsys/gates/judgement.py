@@ -215,7 +215,7 @@ def _against_baseline(
     if assertion.judged.unit == HASH:
         return amounting([*_in_the_same_order(assertion, rows, stored)])
     if limit.no is not None:
-        return amounting([*_unmatched(assertion, limit.no, rows, stored)])
+        return amounting([*_unmatched(assertion, limit, rows, stored)])
     scale = _Scale(assertion, limit, reference, len(rows))
     judged = []
     for labels, value in rows:
@@ -234,16 +234,20 @@ def _against_baseline(
 
 
 def _unmatched(
-    assertion: Assertion, no: Unmatched, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
+    assertion: Assertion, limit: FromBaseline, rows: Sequence[Labelled], stored: Mapping[RowKey, Sequence[Value]]
 ) -> Iterator[JudgedRow]:
-    """The rows of both sides: one that a side has not is 0 there, and fails where ``no`` means it."""
+    """The rows of both sides: one that a side has not is 0 there, and fails where the limit means it, and so much."""
+    allowed = 0 if limit.tolerance is None else limit.tolerance.amount(0, assertion.judged.unit)
     now = {row_key(assertion, labels): value for labels, value in rows}
     for key in dict.fromkeys((*now, *stored)):
         value, middle = now.get(key, 0), median(stored[key]) if key in stored else 0
-        alone = Unmatched.NEW if key not in stored else Unmatched.VANISHED if key not in now else None
-        if alone is no:
-            yield JudgedRow(dict(key), value, middle, Outcome.FAILED, middle, margin=-distance(value, middle))
-        elif alone is None:
+        alone = Unmatched.NEW if key not in stored else None if value else Unmatched.VANISHED
+        if alone is not None and limit.no not in (alone, Unmatched.EITHER):
+            continue
+        apart = distance(value, middle)
+        if alone is not None and apart > allowed:
+            yield JudgedRow(dict(key), value, middle, Outcome.FAILED, middle, margin=exact(allowed - Fraction(apart)))
+        else:
             yield JudgedRow(dict(key), value, None, Outcome.PASSED, middle)
 
 

@@ -6,7 +6,7 @@
     [selectors] pipeline overlap_score                COMPARISON LIMIT
     [selectors] measured NAME                         COMPARISON LIMIT
     no [selector] METRIC
-    no new kernels, no vanished kernels
+    no new kernels, no vanished kernels, no new or vanished kernels [above SHARE]
 
 A selector is ``rank 3``, or a bare word for the metric's last dimension. What is measured outside of a trace has the
 dimensions that its file says, and none is known here.
@@ -25,7 +25,7 @@ from pytest_nsys.analysis.collectives import spelt
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Metric, measured
 from pytest_nsys.analysis.table import Selector
 from pytest_nsys.core.errors import did_you_mean, hint
-from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, TIME
+from pytest_nsys.core.units import ANY, COUNT, HASH, MICRO, RATIO, TIME, limit_value, parse_quantity
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.added_rules import RULED, WORD, cannot_rule
 from pytest_nsys.gates.assertion import (
@@ -56,7 +56,10 @@ MAX_LENGTH = 500
 KERNELS = "kernel_launches"
 """The metric whose rows are kernels by name."""
 
-_KERNEL_SENTENCES = {f"{each} kernels": each for each in Unmatched}
+BIG_KERNELS = "kernel_share"
+"""The metric of which a limit says how small a kernel may be."""
+
+_KERNEL_SENTENCES = {f"{each} kernels": each for each in reversed(Unmatched)}
 
 _LONGEST_NAME = 5
 """Most words that the name of a metric is looked for in."""
@@ -103,7 +106,7 @@ def _parse(text: str, axes: Collection[str], tolerance: Tolerance | None) -> tup
     if not words:
         raise SentenceMistake(0, "the sentence is empty")
     if words[0].text == "no":
-        return _parse_none(words, axes)
+        return _parse_none(text, words, axes)
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is None:
         raise _no_comparison(text, words)
@@ -179,11 +182,11 @@ def _no_comparison(text: str, words: list[_Word]) -> SentenceMistake:
     return SentenceMistake(len(text.rstrip()), missing)
 
 
-def _parse_none(words: list[_Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
+def _parse_none(text: str, words: list[_Word], axes: Collection[str]) -> tuple[Subject, Requirement]:
     """``no syncs``, ``no mixed comm streams``: zero, in every row."""
     if len(words) == 1:
         raise SentenceMistake(words[0].offset + 2, "the metric is missing after 'no'")
-    if (unmatched := _unmatched_kernels(words)) is not None:
+    if (unmatched := _unmatched_kernels(text, words)) is not None:
         return unmatched
     cut = next((i for i in range(len(words)) if _compares(words, i)), None)
     if cut is not None:
@@ -205,16 +208,26 @@ def _parse_none(words: list[_Word], axes: Collection[str]) -> tuple[Subject, Req
     return subject, Requirement(Comparator.EQ, Constant(Fraction(0)), "== 0")
 
 
-def _unmatched_kernels(words: list[_Word]) -> tuple[Subject, Requirement] | None:
-    """``no new kernels``, ``no vanished kernels``: against the baseline; None for every other sentence."""
-    text = " ".join(word.text for word in words[-2:])
-    if text not in _KERNEL_SENTENCES:
+def _unmatched_kernels(text: str, words: list[_Word]) -> tuple[Subject, Requirement] | None:
+    """``no new kernels``, ``no vanished kernels above 2%``: against the baseline; None for every other sentence."""
+    cut = next((i for i, word in enumerate(words) if word.text == "above"), len(words))
+    written = " ".join(word.text for word in words[1:cut])
+    asked = next((each for each in _KERNEL_SENTENCES if f" {written}".endswith(f" {each}")), None)
+    if asked is None:
         return None
-    if len(words) > 3:
-        what = f"'no {text}' takes no selector: write {{assert: no {text}, where: {{stage: …}}}}"
+    if written != asked:
+        what = f"'no {asked}' takes no selector: write {{assert: no {asked}, where: {{stage: …}}}}"
         raise SentenceMistake(words[1].offset, what)
-    limit = FromBaseline(None, no=_KERNEL_SENTENCES[text])
-    return Subject(METRICS[KERNELS]), Requirement(Comparator.EQ, limit, f"has no {text}")
+    metric, tolerance, said = METRICS[KERNELS], None, f"has no {asked}"
+    if cut < len(words):
+        metric, above = METRICS[BIG_KERNELS], text[words[cut].offset :].split(maxsplit=1)
+        with mistaken_at(words[cut].offset):
+            share = limit_value(parse_quantity(above[-1]), RATIO, metric.name)
+            if not 0 < share < 1:
+                raise ValueError("a share of the time is above 0% and below 100%")
+        tolerance, said = Tolerance(absolute={RATIO: share}), f"{said} {' '.join(above)}"
+    limit = FromBaseline(tolerance, no=_KERNEL_SENTENCES[asked])
+    return Subject(metric), Requirement(Comparator.EQ, limit, said)
 
 
 def _selectors_first(words: list[_Word]) -> list[_Word]:

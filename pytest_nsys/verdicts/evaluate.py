@@ -212,7 +212,8 @@ def message_of(assertion: Assertion, judgement: Judgement) -> str:
             failed = sum(row.outcome is Outcome.FAILED for row in rows)
             limit = assertion.require.limit
             if isinstance(limit, FromBaseline) and limit.no is not None:
-                return f"{limit.no} kernels in {counted(failed, 'row')} (of {len(rows)})"
+                kernels = assertion.require.text.removeprefix("has no ")
+                return f"{kernels} in {counted(failed, 'row')} (of {len(rows)})"
             side = _SIDE.get(assertion.require.comparator, "off")
             if assertion.pipeline:
                 return _pipeline_message(assertion, rows, side)

@@ -22,7 +22,7 @@ from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.columns import take, total
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.numbers import format_value
+from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import Assertion, spec_for
 from pytest_nsys.gates.judgement import Judgement
@@ -74,7 +74,7 @@ class Red:
         if metric.unit is Unit.HASH and before is not None:
             return _on_lines(_departures(self.off, self.now.sequences(self.spec), before.sequences(self.spec)))
         if "kernel" in metric.dimensions and before is not None:
-            return _by_kernel(self.off)
+            return _by_kernel(self.off, metric.unit)
         if metric.sums:
             parts = METRICS[metric.sums]
             accepted = before.table(parts, self.spec) if before is not None else None
@@ -164,12 +164,16 @@ def _whole(value: Value | None) -> int:
     return value
 
 
-def _by_kernel(off: Sequence[JudgedRow]) -> Iterator[str]:
+def _by_kernel(off: Sequence[JudgedRow], unit: str) -> Iterator[str]:
     """The change of each kernel in all rows together."""
     for kernel, rows in grouped((row.labels["kernel"], row) for row in off).items():
         was, is_now = sum(Fraction(row.baseline or 0) for row in rows), sum(Fraction(row.value or 0) for row in rows)
         what = "new" if not was else "vanished" if not is_now else "changed"
-        yield f"{what}: {printable(str(kernel), 80)}, {was} → {is_now} launches ({_where(rows)})"
+        moved = (
+            f"{was} → {is_now} launches" if unit == Unit.COUNT else f"{percent(was)} → {percent(is_now)} of the time"
+        )
+        where = f" ({_where(rows)})" if len(rows[0].labels) > 1 else ""
+        yield f"{what}: {printable(str(kernel), 80)}, {moved}{where}"
 
 
 def _parts(off: Sequence[JudgedRow], now: Table, before: Table | None) -> Iterator[tuple[JudgedRow, str]]:

@@ -99,6 +99,12 @@ EXPECTED: dict[str, dict[object, Value]] = {
         (0, "stage4_f", "gelu"): 1,
         (0, "stage4_f", NCCL): 1,
     },
+    "kernel_share": {
+        "ncclDevKernel_AllReduce": Fraction(30, 240),
+        NCCL: Fraction(60 + 10 + 40 + 20, 240),
+        "gemm": Fraction(40, 240),
+        "gelu": Fraction(40, 240),
+    },
     "sequence": {
         (0, "none", 7): fingerprint(["ncclDevKernel_AllReduce"]),
         (0, "none", 32): fingerprint([NCCL]),

@@ -190,6 +190,31 @@ def test_each_sentence_looks_at_its_own_side_alone(project: Project) -> None:
     against(project, "- no vanished kernels", kernels("a"), kernels("a", "a", "new"), 0)
 
 
+def test_one_sentence_looks_at_both_sides(project: Project) -> None:
+    said = against(project, "- no new or vanished kernels", kernels("a"), kernels("b"), 1)
+    assert "failed: new or vanished kernels in 2 rows (of 10)" in said
+    against(project, "- no new or vanished kernels", kernels("a"), kernels("a", "a"), 0)
+
+
+def test_small_kernels_may_come_and_go(project: Project) -> None:
+    """Of the 3.62 ms that the kernels of rank 0 run in the window, each of these has 10 us; rank 1 has none of them."""
+    gate = "- no new or vanished kernels above {}%"
+    against(project, gate.format(1), kernels("a", "b"), kernels("a", "c"), 0)
+    said = against(project, gate.format("0.1"), kernels("a", "b"), kernels("a", "c"), 1)
+    assert "failed: new or vanished kernels above 0.1% in 2 rows (of 5)" in said
+    assert sorted(change(said)) == ["new: c, 0% → 0.276% of the time", "vanished: b, 0.276% → 0% of the time"]
+
+
+def test_a_kernel_that_one_capture_lacks_has_no_share_there(project: Project) -> None:
+    """So what autotuning picks in one of three captures is no row that the others lack."""
+    project.gate("- no new or vanished kernels above 1%")
+    project.trace("base.sqlite", edit=kernels("a"))
+    project.refresh("--nsys-trace=base.sqlite")
+    for name in ("one", "two", "three"):
+        project.trace(f"{name}.sqlite", edit=kernels(name))
+    project.pytest(*(f"--nsys-trace={name}.sqlite" for name in ("one", "two", "three")), code=0)
+
+
 def test_new_kernels_of_a_stage_are_selected_by_its_key(project: Project) -> None:
     gate = "- {id: one, assert: no new kernels, where: {stage: stage2_f}}\n- {id: all, assert: no new kernels}"
     project.gate(gate)
@@ -280,6 +305,15 @@ def test_another_trace_names_the_parts_by_itself(project: Project) -> None:
             "- {assert: no new kernels, tolerance: {rel: 5%}}",
             "3:39: 'has no new kernels' is exact: it takes no tolerance",
         ),
+        (
+            "- {assert: no new kernels above 2%, tolerance: {rel: 5%}}",
+            "3:48: 'has no new kernels above 2%' is exact: it takes no tolerance",
+        ),
+        ("- no stage2 new or vanished kernels", "3:6: 'no new or vanished kernels' takes no selector"),
+        ("- no new kernels above 2us", "3:18: kernel_share is a ratio: write 2%, not 2us"),
+        ("- no new kernels above 0%", "3:18: a share of the time is above 0% and below 100%"),
+        ("- no new kernels above 100%", "3:18: a share of the time is above 0% and below 100%"),
+        ("- no new kernels above", "3:18: 'above' is not a number"),
     ],
 )
 def test_mistake_is_told_at_its_line(entry: str, mistake: str) -> None:

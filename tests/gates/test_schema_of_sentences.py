@@ -145,7 +145,9 @@ WRITTEN = st.one_of(
         LIMITS,
     ),
     st.builds(
-        "no {} {}".format, st.sampled_from(SELECTORS), st.sampled_from([*NAMES, "new kernels", "vanished kernels"])
+        "no {} {}".format,
+        st.sampled_from(SELECTORS),
+        st.sampled_from([*NAMES, "new kernels", "vanished kernels", "new or vanished kernels above 2%"]),
     ),
 )
 

@@ -230,6 +230,7 @@ METRIC_CASES = {
     "syncs": Reds("no syncs", {"edit": synchronised}, {}),
     "sync_calls": Reds("sync_calls <= 1", {"edit": synchronised_twice}, {"edit": synchronised}),
     "kernel_launches": Reds("kernel_launches == 1", added(("gemm", 7, 5_000, 5_010)), {}),
+    "kernel_share": Reds("gemm kernel_share <= 44.5%", added(("gemm", 7, 5_000, 5_010)), {}),
     "barriers": Reds("no barriers", added(("ncclDevKernel_AllReduce", 7, 5_000, 5_010)), {}),
     "compute_on_comm_streams": Reds("no compute on comm streams", added(("gemm", 28, 5_000, 5_010)), {}),
     "pageable_copies": Reds("no pageable copies", {"edit": copied}, {}),
@@ -397,6 +398,9 @@ HELD = {  # against the baseline of the usual trace: 200 us, 80 %
     "sequence == baseline": Reds("sequence == baseline", added(("gemm", 7, 5_000, 5_010)), exposed(300)),
     "no new kernels": Reds("no new kernels", added(("gelu", 7, 5_000, 5_010)), added(("gemm", 7, 5_000, 5_010))),
     "no vanished kernels": Reds("no vanished kernels", rows({(1, "stage4_f"): None}), added(("gelu", 7, 5_000, 5_010))),
+    "no new or vanished kernels": Reds(
+        "no new or vanished kernels above 2%", added(("gelu", 7, 5_000, 5_074)), added(("gelu", 7, 5_000, 5_073))
+    ),
     "below baseline": Reds("exposed_ns below baseline", exposed(201), {}),
     "above baseline": Reds("overlap above baseline", exposed(201), {}),
     "at most baseline": Reds("exposed_ns at most baseline + 10%", exposed(221), exposed(220)),
