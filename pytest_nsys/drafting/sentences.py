@@ -1,6 +1,7 @@
 """Which assertions does a first gate file hold, with which limits, and why each? At most twelve, each on data.
 
-Structure is exact; a ratio is held by a constant; times, which differ from machine to machine, by the baseline.
+Structure is exact; a ratio is held by a constant; times, which differ from machine to machine, by the baseline. What
+would let a slower step pass stays whatever the number: step time, compute, exposed time, launches, syncs, the kernels.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 
-from pytest_nsys.analysis.metrics import METRICS
+from pytest_nsys.analysis.metrics import METRICS, Unit
 from pytest_nsys.analysis.table import NothingSelected
 from pytest_nsys.analysis.windows import RUN
 from pytest_nsys.core.conventions import NO_STAGE, UNKNOWN
@@ -38,8 +40,8 @@ MOST_STAGES = 4
 LEAST_PERCENT = 5
 """An overlap limit below it would hold nothing."""
 
-SHORTEST_SERIES = 8
-"""Anchors from which the steady half has periods enough for their median to say something."""
+BIG_PERCENT = 2
+"""Of the time of all kernels; autotuning picks others for smaller ones."""
 
 Entry = str | Mapping[str, str | Mapping[str, str]]
 
@@ -48,7 +50,7 @@ Entry = str | Mapping[str, str | Mapping[str, str]]
 class DraftSentence:
     """One entry under ``assertions:``: a sentence, or the keys of a mapping. ``group`` is the heading it stands below.
 
-    ``why`` are comment lines. Of too many the largest ``rank`` goes first.
+    ``why`` are comment lines. Of too many the largest ``rank`` goes first; KEPT never does.
     """
 
     entry: Entry
@@ -62,6 +64,7 @@ class DraftSentence:
         return self.entry if isinstance(self.entry, str) else str(self.entry["id"])
 
 
+KEPT, PER_STAGE = 0, 99
 STRUCTURE, HIDDEN, TIME = "Structure, exactly", "How well communication is hidden", "How long it takes"
 GROUPS = (STRUCTURE, HIDDEN, TIME)
 """In the order of the file."""
@@ -85,13 +88,14 @@ def draft_sentences(figures: Figures) -> list[DraftSentence]:
     if communicates:
         found += _streams(figures)
     found += _barriers(figures, communicates=communicates)
-    found += _launches(figures)
+    found += _launched(figures)
     found += _syncs(figures)
     if communicates:
         found += _overlaps(figures)
         found += _exposed(figures)
     found += _balance(figures)
     found += _times(figures)
+    found += _memory(figures)
     while len(found) > MOST:
         found.remove(max(found, key=lambda sentence: sentence.rank))
     return sorted(found, key=lambda sentence: GROUPS.index(sentence.group))
@@ -120,11 +124,11 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
             },
             (f"Measured on {_over_ranks(figures)}: {number}{named}. A different number means a different program.",),
             STRUCTURE,
-            1,
+            2,
         )
     else:
         why = f"Communication streams{named}: the ranks differ, so each is held to its own number."
-        yield DraftSentence("comm_streams == baseline", (why,), STRUCTURE, 1)
+        yield DraftSentence("comm_streams == baseline", (why,), STRUCTURE, 2)
     if not figures.captures.convention.purposes:
         return
     for purpose, what in (("mixed", "serves two purposes"), ("unknown", "is used for something without a name")):
@@ -132,7 +136,7 @@ def _streams(figures: Figures) -> Iterator[DraftSentence]:
             why = f"No communication stream {what}; one that does serialises what should run side by side."
             if purpose == "unknown":
                 why = f"No communication stream {what}: new communication shows here first."
-            yield DraftSentence(f"no {purpose} comm streams", (why,), STRUCTURE, 2 if purpose == "mixed" else 9)
+            yield DraftSentence(f"no {purpose} comm streams", (why,), STRUCTURE, 3 if purpose == "mixed" else 9)
 
 
 def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence]:
@@ -140,7 +144,7 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence
     if rows and not any(rows.values()):
         if communicates:
             why = "No communication runs on a compute stream now: there it would wait for that stream's compute."
-            yield DraftSentence("no barrier_ns", (why,), STRUCTURE, 3)
+            yield DraftSentence("no barrier_ns", (why,), STRUCTURE, 4)
         return
     if rows:
         shown = figures.largest("barrier_ns")
@@ -152,7 +156,7 @@ def _barriers(figures: Figures, *, communicates: bool) -> Iterator[DraftSentence
         if not communicates:
             every = "All communication runs on compute streams (barrier), so overlap has no rows;"
             reasons.insert(0, f"{every} a limit on barrier_ns holds its cost.")
-        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 3 if hidden else 0)
+        yield _held(figures, "barrier_ns", tuple(reasons), HIDDEN, 4 if hidden or communicates else KEPT)
         if hidden:
             yield from _overlaps_all(figures, limited=not communicates)
 
@@ -164,40 +168,56 @@ def _overlaps_all(figures: Figures, *, limited: bool) -> Iterator[DraftSentence]
     if rows := figures.rows("wall_exposed_all_ns"):
         most = figures.largest("wall_exposed_all_ns", rows)
         why = f"Communication without compute on any stream, barriers included; measured at most {most}."
-        yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, 0)
+        yield _held(figures, "wall_exposed_all_ns", (why,), HIDDEN, KEPT)
+
+
+def _launched(figures: Figures) -> Iterator[DraftSentence]:
+    """What is exact, so only under a mode that does not depend on when the GPU got to a kernel."""
+    if figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.whole_run:
+        yield from (*_launches(figures), *_kernels(figures))
+        return
+    own = Figures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
+    if not all(len(window) for window in own.windows):
+        return
+    also = "Counted by launch: at the edges of a window it is chance whether the GPU got to a kernel in time."
+    for name, sentences in (("launches", _launches(own)), ("kernels", _kernels(own))):
+        for each in sentences:
+            entry = {"id": name, "assert": each.title, "kernels": str(KernelsMode.LAUNCHED)}
+            yield replace(each, entry=entry, why=(*each.why, also))
 
 
 def _launches(figures: Figures) -> Iterator[DraftSentence]:
-    """Exact, so only under a mode that does not depend on when the GPU got to a kernel."""
-    own = figures
-    exact = figures.spec.kernels is KernelsMode.LAUNCHED or figures.spec.whole_run
-    if not exact:
-        own = Figures(figures.captures, replace(figures.spec, kernels=KernelsMode.LAUNCHED))
-        if not all(len(window) for window in own.windows):
-            return
-    each = own.each("launches")
+    each = figures.each("launches")
     if not each or any(len(set(captures)) > 1 for captures in each.values()):
         return
     staged = any(stage != NO_STAGE for _, stage in each)
     chosen = {labels: captures[0] for labels, captures in each.items() if (labels[1] != NO_STAGE) is staged}
     sentence = "launches == baseline" if staged else f"stage {NO_STAGE} launches == baseline"
     why = (f"One kernel more or fewer means that the program changed; measured {sum(chosen.values())} in all.",)
-    if exact:
-        yield DraftSentence(sentence, why, STRUCTURE, 5)
-        return
-    also = "Counted by launch: at the edges of a window it is chance whether the GPU got to a kernel in time."
-    entry = {"id": "launches", "assert": sentence, "kernels": str(KernelsMode.LAUNCHED)}
-    yield DraftSentence(entry, (*why, also), STRUCTURE, 5)
+    yield DraftSentence(sentence, why, STRUCTURE, KEPT)
+
+
+def _kernels(figures: Figures) -> Iterator[DraftSentence]:
+    """Those that have more of the time than any that only some captures ran."""
+    each = figures.each("kernel_share")
+    chance = [max(captures) for captures in each.values() if len(captures) < figures.count]
+    limit = max([BIG_PERCENT, *(ceil(100 * Fraction(share)) for share in chance)])
+    big = [(labels, value) for labels, value in figures.rows("kernel_share").items() if 100 * value > limit]
+    if big:
+        most = figures.largest("kernel_share", dict(big))
+        why = f"{len(big)} of {len(each)} kernels take more than {limit}% of the time of all, most {most}."
+        also = "What stands in for one of them may do other work; autotuning picks others for small ones."
+        yield DraftSentence(f"no new or vanished kernels above {limit}%", (why, also), STRUCTURE, KEPT)
 
 
 def _syncs(figures: Figures) -> Iterator[DraftSentence]:
     each = figures.each("syncs")
     if each and not any(any(captures) for captures in each.values()):
         why = "The CPU never waits for the GPU in the window (no synchronisation, no blocking copy): it stays ahead."
-        yield DraftSentence("no syncs", (why,), STRUCTURE, 6)
+        yield DraftSentence("no syncs", (why,), STRUCTURE, KEPT)
     elif each and all(len(set(captures)) == 1 for captures in each.values()):
         why = f"The CPU waits for the GPU: measured {figures.largest('syncs')}. No new wait may appear."
-        yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, 8)
+        yield DraftSentence("syncs <= baseline", (why,), STRUCTURE, KEPT)
 
 
 def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
@@ -226,7 +246,7 @@ def _overlaps(figures: Figures) -> Iterator[DraftSentence]:
                 "where": {"stage": name},
                 "require": f">= {limit}%",
             }
-        yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, 4)
+        yield DraftSentence(entry, _why_overlap(figures, "overlap", rows, limit), HIDDEN, PER_STAGE)
 
 
 def _wall_overlap(figures: Figures, metric: str = "wall_overlap") -> Iterator[DraftSentence]:
@@ -252,7 +272,8 @@ def _exposed(figures: Figures) -> Iterator[DraftSentence]:
         return
     whose = "each rank and stage" if metric == "exposed_ns" else "each rank"
     most = figures.largest(metric, rows)
-    yield _held(figures, metric, (f"Communication without compute, of {whose}; measured at most {most}.",), HIDDEN, 0)
+    why = f"Communication without compute, of {whose}; measured at most {most}."
+    yield _held(figures, metric, (why,), HIDDEN, KEPT)
 
 
 def _balance(figures: Figures) -> Iterator[DraftSentence]:
@@ -266,25 +287,32 @@ def _balance(figures: Figures) -> Iterator[DraftSentence]:
     limit = hundredths_above(max(ratios), points([ratios]))
     shown = f"{float(max(ratios)):.3f}"
     why = f"Max over min compute of the pipeline stages; measured {shown}. The slowest stage limits the step."
-    yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 3)
+    yield DraftSentence(f"balance of compute_ns across pp <= {float(limit):.2f}", (why,), TIME, 5)
 
 
 def _times(figures: Figures) -> Iterator[DraftSentence]:
-    anchors = min((len(window.anchors) for window in figures.windows), default=0)
-    if figures.spec.window != RUN and anchors >= SHORTEST_SERIES and figures.rows("period_ns"):
+    periods = figures.spec.window != RUN and bool(figures.rows("period_ns"))
+    if periods:
         rows = {labels: value for labels, value in figures.rows("period_ns").items() if labels[1] == "p50"}
         worst = figures.largest("period_ns", rows)
         why = (f"From one anchor to the next, the median of the steady half; measured at most {worst}.",)
-        yield _held(figures, "period_ns", why, TIME, 6, "p50 ")
+        yield _held(figures, "period_ns", why, TIME, KEPT, "p50 ")
     what = "The window, from end to end"
     if figures.spec.whole_run or figures.spec.kernels is KernelsMode.LAUNCHED:
         what = "From the first start to the last end of the window's kernels"
     why = (f"{what}; measured at most {figures.largest('window_ns')}.",)
-    yield _held(figures, "window_ns", why, TIME, 0)
+    yield _held(figures, "window_ns", why, TIME, 2 if periods else KEPT)
     drafted = [(metric.drafted, metric.name) for metric in METRICS.values() if metric.drafted is not None]
     for (what, rank), name in sorted(drafted, key=lambda each: each[0].rank):
         if figures.rows(name):
             yield _held(figures, name, (f"{what}; measured at most {figures.largest(name)}.",), TIME, rank)
+
+
+def _memory(figures: Figures) -> Iterator[DraftSentence]:
+    if figures.rows("peak_allocated_bytes"):
+        most = figures.largest("peak_allocated_bytes")
+        why = f"The most that was allocated on the GPU at a moment of the window; measured at most {most}."
+        yield _held(figures, "peak_allocated_bytes", (why,), TIME, 1)
 
 
 ROUGH = Fraction(10, 100)
@@ -293,13 +321,19 @@ ROUGH = Fraction(10, 100)
 def _held(
     figures: Figures, metric: str, why: tuple[str, ...], group: str, rank: int, quantile: str = ""
 ) -> DraftSentence:
-    """A time against its baseline, with the file's tolerance where that is wide enough."""
+    """A time, or memory, against its baseline, with the file's tolerance where that is wide enough and not too wide."""
     rows = [own for labels, own in figures.each(metric).items() if not quantile or labels[1] == quantile.strip()]
-    rough = METRICS[metric].rough
-    smallest = file_smallest_ns(figures) * (2 if rough else 1)
+    rough, is_time = METRICS[metric].rough, METRICS[metric].unit == Unit.NS
+    smallest = file_smallest_ns(figures) * (2 if rough else 1) if is_time else 0
     own = relative(rows, smallest, ROUGH if rough else GUESS)
     usual = file_tolerance(figures)
-    words = "tolerance" if own <= usual else f"max({int(100 * own)}%, {written_ns(smallest)})"
+    if metric == "compute_ns" and (least := smallest_ns(min(map(min, rows)))) < smallest:
+        own, smallest = relative(rows, least), least
+        words = f"max({int(100 * own)}%, {written_ns(smallest)})"
+    elif own <= usual:
+        words = "tolerance"
+    else:
+        words = f"max({int(100 * own)}%, {written_ns(smallest)})" if is_time else f"{int(100 * own)}%"
     if own > usual:
         basis = "It moved more over the captures" if figures.count > 1 else "Such a time moves more from run to run"
         why = (*why, f"{basis}: {int(100 * own)}%.")
