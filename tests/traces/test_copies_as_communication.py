@@ -297,7 +297,8 @@ COPIES = st.lists(
     max_size=6,
 )
 NOT_ALIKE = (
-    *("kernel_launches", "sequence", "pageable_copies", "device_busy_ns", "device_idle_ns", "comm_alone_ns"),
+    *("kernel_launches", "kernel_share", "sequence", "pageable_copies"),
+    *("device_busy_ns", "device_idle_ns", "comm_alone_ns"),
     *("family_ns", "family_launches", "total_kernel_ns", "step_minus_kernel_ns"),
     *("blocking_ns", "dependency_stalled_ns", "blocking_comm_ns", "blocking_comm_max_ns"),
 )
