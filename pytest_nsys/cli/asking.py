@@ -19,7 +19,7 @@ import click
 
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.core.errors import IncomparableError, UsageMistake, hint
-from pytest_nsys.core.file_names import SUFFIXES, Address
+from pytest_nsys.core.file_names import Address, named_as_gate
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
@@ -164,7 +164,7 @@ class Collected(NamedTuple):
 
 
 class Collecting(Asking):
-    """Remembers each gate file, be it good or not; a name that ends as the second suffix is a mistake of it."""
+    """Remembers each gate file, be it good or not; a name that was meant to be one's is a mistake of it."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -172,10 +172,10 @@ class Collecting(Asking):
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Nothing else is looked at: a test module may need a GPU to be imported."""
-        return None if collection_path.name.endswith(SUFFIXES) or collection_path.is_dir() else True
+        return None if named_as_gate(collection_path.name) or collection_path.is_dir() else True
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        if collector.path.name.endswith(SUFFIXES):
+        if named_as_gate(collector.path.name):
             self.paths.add(collector.path)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -15,16 +15,13 @@ from pytest_nsys.cli.asking import Collected, collected, folder_option
 from pytest_nsys.cli.group import Exit
 from pytest_nsys.cli.output import shown
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, UsageMistake
-from pytest_nsys.core.file_names import SUFFIXES, gate_files_below
+from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, misnamed, named_as_gate
 from pytest_nsys.core.words import counted, printable
 from pytest_nsys.gates.assertion import GateFile
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.gates.keys import SCHEMA, SCHEMA_TITLE
 from pytest_nsys.reports.tables import as_json
 from pytest_nsys.stored.baselines.upgrading import Upgrade, upgrades
-
-GATE_SUFFIX, MISNAMED = SUFFIXES
-NAMED = f"pytest takes gate files by their name: end it in {GATE_SUFFIX}"
 
 
 class Linted(NamedTuple):
@@ -84,7 +81,7 @@ def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[C
         path = Path(value)
         if not path.exists():
             raise UsageMistake(f"{value}: there is no such file or folder")
-        if path.is_file() and not value.endswith(SUFFIXES):
+        if path.is_file() and not named_as_gate(path.name):
             raise UsageMistake(f"{value}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
     found, said = collected(values, baseline_dir)
     if not found:
@@ -97,8 +94,8 @@ def _gate_files(values: Sequence[str], baseline_dir: str | None) -> tuple[list[C
 
 def _linted(one: Collected, *, upgrade: bool) -> Linted:
     path = shown(one.path)
-    if path.name.endswith(MISNAMED):
-        return Linted(path, None, [Mistake(str(path), NAMED, 1, 1)])
+    if why := misnamed(path.name):
+        return Linted(path, None, [Mistake(str(path), why, 1, 1)])
     try:
         gate = load_gate_file(one.path, display=path)
     except GateFileError as error:

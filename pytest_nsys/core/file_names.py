@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ BASELINE_SUFFIX = ".json"
 WINDOW_SUFFIX = ".window.json.gz"
 """Of the windows of an accepted run, which are kept beside its baseline."""
 
-SUFFIXES = (GATE_SUFFIX, ".nsys.yml")
-"""The ending of a gate file, and the one that is a mistake."""
+_MEANT = re.compile(r"(?P<stem>[^.#].*)\.nsys\.ya?ml(?P<more>.*)", re.IGNORECASE | re.DOTALL)
+_OF_OTHERS = re.compile(r"(?:.*~|\.(?:j2|jinja2?|tmpl|tpl|template|in))", re.DOTALL)
+"""Behind the name of a gate file: what an editor keeps, and what a gate file is made of."""
 
 CONFIGURATION = "[A-Za-z0-9][A-Za-z0-9._-]{0,59}"
 """How a configuration of a gate file's matrix is named: in node ids, in folders, and on the command line."""
@@ -25,7 +26,27 @@ NOT_SEARCHED = ("build", "dist", "node_modules", "venv", "_darcs", "CVS", "{arch
 """Folders, beside hidden ones and virtual environments, into which pytest does not look unless it is told to."""
 
 
-def gate_files_below(top: Path, suffixes: tuple[str, ...] = (GATE_SUFFIX,)) -> Iterator[Path]:
+def named_as_gate(name: str) -> bool:
+    """Whether a file is a gate file by its name, or was meant to be one."""
+    return name.endswith(GATE_SUFFIX) or misnamed(name) != ""
+
+
+def misnamed(name: str) -> str:
+    """What is wrong with the name of a file that was meant to be a gate file; empty where nothing is."""
+    if name.endswith(GATE_SUFFIX):
+        right = re.sub(r"[\[\]]+", "-", name.removesuffix(GATE_SUFFIX)).strip("-") + GATE_SUFFIX
+        return f"pytest takes '[' in a path for the parameters of a test: rename it to {right}" if "[" in name else ""
+    meant = _MEANT.fullmatch(name)
+    if meant is None or _OF_OTHERS.fullmatch(meant["more"]):
+        return ""
+    return (
+        f"pytest takes gate files by their name: end it in {GATE_SUFFIX}, as {meant['stem']}{GATE_SUFFIX}, or delete it"
+    )
+
+
+def gate_files_below(
+    top: Path, wanted: Callable[[str], bool] = lambda name: name.endswith(GATE_SUFFIX)
+) -> Iterator[Path]:
     """The gate files below a folder. Links are followed, but no folder is entered twice."""
     entered: set[str] = set()
     for folder, folders, names in os.walk(top, followlinks=True):
@@ -35,7 +56,7 @@ def gate_files_below(top: Path, suffixes: tuple[str, ...] = (GATE_SUFFIX,)) -> I
             continue
         entered.add(real)
         folders[:] = sorted(name for name in folders if _searched(folder, name))
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(suffixes))
+        yield from (Path(folder, name) for name in sorted(names) if wanted(name))
 
 
 def _searched(folder: str, name: str) -> bool:
@@ -53,7 +74,7 @@ class Address(NamedTuple):
     def of(cls, text: str) -> Address:
         """What a person typed; a name that is no gate file's has no brackets of ours."""
         match = _ADDRESS.fullmatch(text)
-        return cls(match["file"], match["name"]) if match and match["file"].endswith(SUFFIXES) else cls(text)
+        return cls(match["file"], match["name"]) if match and named_as_gate(match["file"]) else cls(text)
 
     @property
     def stem(self) -> str:

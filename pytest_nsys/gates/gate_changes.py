@@ -14,11 +14,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
-from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.file_names import named_as_gate
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.words import printable
 from pytest_nsys.gates.assertion import Assertion, GateFile
@@ -36,8 +36,6 @@ from pytest_nsys.gates.loosening_rules import (
 from pytest_nsys.tools.git import LINK, Entry, Snapshot
 
 FILE = "gate file"
-_NO_GATE_FILE = ".nsys.yml"
-"""What a gate file may be renamed to so that pytest refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ class _WorkTree:
 
     def _moved_to(self, path: Path) -> Path | None:
         """The new gate file that holds what this one held, or the most of its assertions; None: there is none."""
-        names = [name for name in self._listed if name.endswith((GATE_SUFFIX, _NO_GATE_FILE))]
+        names = [name for name in self._listed if named_as_gate(PurePosixPath(name).name)]
         new = sorted({self._then.top / name for name in names} - {*self._then.gate_files})
         new = [other for other in new if other.is_file()]
         entry = self._then.gate_files[path]

@@ -113,8 +113,12 @@ def pytest_nsys_after_options(config: pytest.Config, items: list[pytest.Item]) -
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Gate files are ``*.nsys.yaml``. One that ends in ``.nsys.yml`` is a mistake, or it would be green unseen."""
-    if not file_path.name.endswith((GATE_SUFFIX, ".nsys.yml")):
+    """Gate files are ``*.nsys.yaml``. A name that was meant to be one is a mistake, or it would be green unseen."""
+    if ".nsys." not in file_path.name.lower():
+        return None
+    from pytest_nsys.core.file_names import named_as_gate
+
+    if not named_as_gate(file_path.name):
         return None
     from pytest_nsys.plugin.items import GateFileNode
 

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.core.errors import BaselineError, GateFileError, Mistake, NothingMeasured, NoTraceGiven, NsysError
-from pytest_nsys.core.file_names import GATE_SUFFIX
+from pytest_nsys.core.file_names import misnamed
 from pytest_nsys.core.model import Step
 from pytest_nsys.core.words import counted
 from pytest_nsys.gates.assertion import Assertion, GateFile, spec_for
@@ -42,8 +42,8 @@ class GateFileNode(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each assertion. All mistakes of the file are one collection error."""
         shown = Path(session_of(self.config).shown(self.path))
-        if not self.path.name.endswith(GATE_SUFFIX):
-            raise self.CollectError(f"{shown}: pytest takes gate files by their name: end it in {GATE_SUFFIX}")
+        if why := misnamed(self.path.name):
+            raise self.CollectError(f"{shown}: {why}")
         try:
             whole = load_gate_file(self.path, display=shown)
             session_of(self.config).sources.names.update(whole.names)

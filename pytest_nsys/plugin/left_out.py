@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.file_names import GATE_SUFFIX, SUFFIXES, gate_files_below
+from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, named_as_gate
 from pytest_nsys.reports.session.digest import By, LeftOut
 
 SELECTED, BY_OPTION, DROPPED = "selected", "by option", "dropped"
@@ -141,6 +141,6 @@ def found_files(config: pytest.Config) -> Iterator[Path]:
     for argument in config.args:
         path = Path(os.path.abspath(config.invocation_params.dir / argument.partition("::")[0]))
         if path.is_dir():
-            yield from gate_files_below(path, SUFFIXES)
-        elif path.name.endswith(SUFFIXES):
+            yield from gate_files_below(path, named_as_gate)
+        elif named_as_gate(path.name):
             yield path

@@ -238,6 +238,16 @@ BROKEN: dict[str, tuple[dict[str, str], str, str, str]] = {
     "a missing trace": ({"traces": "absent.sqlite"}, "error", "4", "absent.sqlite"),
     "no such gate file": ({"gate_files": "no.nsys.yaml"}, "error", "", "no such gate file or folder: no.nsys.yaml"),
     "no gate file": ({"gate_files": "empty"}, "error", "", "no gate file (*.nsys.yaml) under empty"),
+    "nearly the name": (
+        {"gate_files": "nearly"},
+        "error",
+        "2",
+        "end it in .nsys.yaml, as gate.nsys.yaml, or delete it",
+    ),
+    "brackets": (
+        {"gate_files": "brackets"},
+        *("error", "", "gate-files: pytest takes '[' in a path for the parameters of a test: rename ./brackets/a[1]"),
+    ),
     "no such fail-on": (
         {"fail_on": "sometimes"},
         *("error", "", "fail-on: 'sometimes' is none of bad, never, inconclusive, improved, warned"),
@@ -254,6 +264,8 @@ def test_what_is_broken_is_red_whatever_fails(runner: Runner, case: str) -> None
     runner.project.gate("- overlp >= 60%", "mistake/gate.nsys.yaml")
     runner.project.gate(RED, "ending/strict.nsys.yml")
     runner.project.gate(GREEN, "ending/gate.nsys.yaml")
+    runner.project.gate(GREEN, "nearly/gate.nsys.YAML")
+    runner.project.gate(GREEN, "brackets/a[1].nsys.yaml")
     for folder in ("empty", "linked"):
         (runner.project.root / folder).mkdir()
     (runner.project.root / "linked/gone.nsys.yaml").symlink_to("absent.nsys.yaml")

@@ -48,9 +48,10 @@ def test_files_are_found_as_pytest_finds_them(project: Project) -> None:
     project.gate(GOOD, "perf/left_out.nsys.yaml")
     project.gate(GOOD, "perf/c.nsys.yml")
     (project.root / "perf/conftest.py").write_text("collect_ignore = ['left_out.nsys.yaml']\n")
+    right = "end it in .nsys.yaml, as c.nsys.yaml, or delete it"
     assert project.command("lint", "perf", code=2).splitlines() == [
         "perf/a.nsys.yaml: good, 2 assertions",
-        "perf/c.nsys.yml:1:1: pytest takes gate files by their name: end it in .nsys.yaml",
+        f"perf/c.nsys.yml:1:1: pytest takes gate files by their name: {right}",
         "warning: perf/left_out.nsys.yaml: pytest does not collect it, so nothing is judged by it",
     ]
 

@@ -175,9 +175,31 @@ def test_the_tolerance_of_a_balance_is_a_plain_number(project: Project) -> None:
     assert "2.1 (baseline + max(5%, 0.1))" in said
 
 
-def test_a_gate_file_under_the_other_ending_of_yaml_is_not_passed_over(project: Project) -> None:
+@pytest.mark.parametrize(
+    "ending", ["nsys.yml", "nsys.YAML", "Nsys.Yml", "nsys.yaml.bak", "nsys.yaml_off", "nsys.yaml.1"]
+)
+def test_a_gate_file_under_nearly_its_name_is_not_passed_over(project: Project, ending: str) -> None:
     project.gate("assertions: [compute_ns <= 1s]")
-    project.gate("assertions: [compute_ns <= 1ns]", "strict.nsys.yml")
+    project.gate("assertions: [compute_ns <= 1ns]", f"strict.{ending}")
     project.trace()
-    said = project.pytest("--nsys-trace=run.sqlite", code=2)
-    assert "strict.nsys.yml: pytest takes gate files by their name: end it in .nsys.yaml" in said
+    right = "end it in .nsys.yaml, as strict.nsys.yaml, or delete it"
+    for words in ((), (f"strict.{ending}",)):
+        said = project.pytest("--nsys-trace=run.sqlite", *words, code=2)
+        assert f"strict.{ending}: pytest takes gate files by their name: {right}" in said
+
+
+@pytest.mark.parametrize("name", [".gate.nsys.yaml.swp", "#gate.nsys.yaml#", "gate.nsys.yaml~", "gate.nsys.yaml.j2"])
+def test_what_an_editor_keeps_and_a_template_are_no_gate_files(project: Project, name: str) -> None:
+    project.gate("assertions: [compute_ns <= 1s]")
+    project.file(name, "no gate")
+    project.trace()
+    project.pytest("--nsys-trace=run.sqlite", code=0)
+
+
+def test_brackets_in_the_name_of_a_gate_file_are_a_mistake_where_it_is_found(project: Project) -> None:
+    """Nobody could name it, or one of its tests, to pytest, which the last failed need."""
+    project.gate("assertions: [compute_ns <= 1s]", "perf/a[1].nsys.yaml")
+    project.trace()
+    said = project.pytest("--nsys-trace=run.sqlite", "perf", code=2)
+    why = "pytest takes '[' in a path for the parameters of a test: rename it to a-1.nsys.yaml"
+    assert f"perf/a[1].nsys.yaml: {why}" in said

@@ -48,6 +48,12 @@ gate_files() { # each gate file that is meant, ended by NUL
                 printf 'no gate file (*.nsys.yaml) under %s\n' "$path" >&2
                 return 1
             fi
+            for path in "${found[@]}"; do
+                if [[ $path == *'['* ]]; then
+                    printf "pytest takes '[' in a path for the parameters of a test: rename %s\n" "$path" >&2
+                    return 1
+                fi
+            done
             printf '%s\0' "${found[@]}"
         elif [ -f "$path" ]; then
             printf '%s\0' "$(rooted "$path")"
@@ -59,9 +65,13 @@ gate_files() { # each gate file that is meant, ended by NUL
 }
 
 under() { # FOLDER: the gate files in it, but not in hidden folders or in virtual environments
-    # As pytest finds them: links are followed, one that leads nowhere is an error, and so is the other ending of YAML.
-    find -L "$1" -mindepth 1 -type d \( -name '.*' -o -name node_modules -o -exec test -e '{}/pyvenv.cfg' \; \) -prune \
-        -o -type f,l \( -name '*.nsys.yaml' -o -name '*.nsys.yml' \) -print0 | LC_ALL=C sort -z
+    # As pytest finds them: links are followed, one that leads nowhere is an error, and so is a name that is nearly one.
+    # A virtual environment that git holds is none: it would hide the gate files beside it.
+    local meant='\.nsys\.ya?ml'
+    LC_ALL=C find -L "$1" -mindepth 1 -regextype posix-extended -type d \( -name '.*' -o -name node_modules \
+        -o -exec test -e '{}/pyvenv.cfg' \; ! -exec git -C '{}' cat-file -e HEAD:./pyvenv.cfg \; \) -prune \
+        -o -type f,l \( -name '*.nsys.yaml' -o -iregex ".*/[^/.#][^/]*$meant[^/]*" \
+        ! -iregex ".*$meant([^/]*~|\.(j2|jinja2?|tmpl|tpl|template|in))" \) -print0 2>/dev/null | LC_ALL=C sort -z
 }
 
 rooted() { # PATH: the same path, never to be taken for an option
