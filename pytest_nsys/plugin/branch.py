@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from pytest_nsys.core.errors import BaselineError, GateFileError
+from pytest_nsys.core.file_names import is_passed_over
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.gate_file import load_gate_file
 from pytest_nsys.outcomes import GateFailed
+from pytest_nsys.plugin import base_ini, left_out
+from pytest_nsys.plugin.base_ini import snapshots_of
 from pytest_nsys.plugin.items import GateItem, JudgedItem
 from pytest_nsys.plugin.session import NsysSession, session_of
 from pytest_nsys.plugin.sources import plain
@@ -35,7 +38,7 @@ class Branch:
 
     def __init__(self, session: NsysSession, ref: str) -> None:
         self.session = session
-        self.snapshots = Snapshots(ref)
+        self.snapshots = snapshots_of(session.config, ref)
         self._known: dict[Path, tuple[GateChange, ...]] = {}
         self._changed: dict[Path, Sequence[FileChange]] = {}
 
@@ -105,6 +108,18 @@ class Branch:
         told = tuple(change for changes in found.values() for change in changes)
         return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
 
+    def gate_files_asked(self) -> Iterator[Path]:
+        """The gate files of the merge base that are still there, in or below what is to be judged. Where it cannot be
+        read :meth:`gate_changes` says so.
+        """
+        for asked in map(plain, base_ini.asked(self.session.config)):
+            with contextlib.suppress(BaselineError):
+                real = asked.resolve()
+                for path in self.snapshots.around(asked).gate_files:
+                    inside = path.relative_to(real).parts[:-1] if path.is_relative_to(real) else ("",)
+                    if path.is_file() and not any(name == "" or is_passed_over(name) for name in inside):
+                        yield path
+
     @property
     def refuses_gate_changes(self) -> bool:
         """Whether a branch that loosens its gate files is red. The stricter of option and ini key counts.
@@ -122,10 +137,8 @@ class GateChangesItem(JudgedItem):
     """What the branch does to the gate files of the merge base; it fails where they ask for less."""
 
     def runtest(self) -> None:
-        changes = looked_at(self.session)
-        if changes is not None and changes.bad:
-            lines = [f"{headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]
-            raise GateFailed("\n  ".join(lines))
+        if told := _refused(self.session, self.session.items):
+            raise GateFailed("\n  ".join(told))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """No line of any file: the item is about all of them."""
@@ -139,6 +152,18 @@ def looked_at(session: pytest.Session) -> GateChanges | None:
     return own.branch.gate_changes(files) if own.branch is not None else None
 
 
+def _refused(session: pytest.Session, items: Sequence[pytest.Item]) -> list[str]:
+    """Why the session is red whatever it judges: the first line says it, the others say each."""
+    changes, lines = looked_at(session), []
+    selection = session.config.pluginmanager.get_plugin(left_out.NAME)
+    gone = left_out.lines(selection.refused(items)) if selection is not None else []
+    if changes is not None and changes.bad:
+        lines += [f"{headline(changes)} (--nsys-gate-changes=fail)", *gate_change_lines(changes, at_most=SHOWN)]
+    if gone:
+        lines += ["the repository leaves out what is to be judged (--nsys-gate-changes=fail)", *gone[:SHOWN]]
+    return lines
+
+
 def guard(session: pytest.Session) -> None:
     """Put the item before all others, after everything that selects: nothing leaves it out.
 
@@ -147,8 +172,7 @@ def guard(session: pytest.Session) -> None:
     branch = session_of(session.config).branch
     if branch is None or not branch.refuses_gate_changes or session.config.getoption("collectonly"):
         return
-    changes = None if session.items else looked_at(session)
-    if session.items or (changes is not None and changes.bad):
+    if session.items or _refused(session, ()):
         item = GateChangesItem.from_parent(session, name=NAME, nodeid=f"nsys::{NAME}")
         item.add_marker("nsys")
         session.items.insert(0, item)

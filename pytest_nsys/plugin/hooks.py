@@ -7,6 +7,7 @@ a hook needs, when the hook needs it.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_nsys.plugin.settings import SETTINGS, check, given
+from pytest_nsys.plugin.settings import SETTINGS, TARGETS, check, given
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,7 +52,14 @@ def pytest_configure(config: pytest.Config) -> None:
         print_plainly(sys.stdout)  # pytest would escape a whole line for one sign
     with _usage_errors():
         found = check(config)
-        for module in dict.fromkeys(setting.module for setting in found if setting.module):
+        if given(config, "nsys_baseline_ref") or any(map(os.environ.get, TARGETS)):
+            from pytest_nsys.plugin.base_ini import enforce
+
+            enforce(config)
+        modules = dict.fromkeys(setting.module for setting in found if setting.module)
+        if given(config, "nsys_baseline_ref"):
+            modules["left_out"] = None
+        for module in modules:
             import_module(f"pytest_nsys.plugin.{module}").start(config)
 
 
@@ -210,6 +218,7 @@ def pytest_runtest_makereport(
 
             hand_over(item, call.excinfo.value, report)
     record = getattr(item, "record", None)
+    xfailed = hasattr(report, "wasxfail") and report.skipped and not getattr(item, "forced", "")
     if record is not None and item.path.name.endswith(GATE_SUFFIX):
         if report.when == "setup" and report.failed and call.excinfo is not None:
             from pytest_nsys.plugin.items import as_text  # an item of ours: it is loaded
@@ -217,14 +226,19 @@ def pytest_runtest_makereport(
             # What is wrong, and not the name of pytest's exception.
             report.longrepr = as_text(item, call.excinfo, str(call.excinfo.value))
         if report.when == "call" or report.failed:
-            report.nsys = {**record.plain(), "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+            report.nsys = {  # type: ignore[attr-defined]
+                **record.plain(),
+                "xfailed": xfailed,
+                "bad": item.bad,  # type: ignore[attr-defined]
+                "forced": item.forced,  # type: ignore[attr-defined]
+            }
         if report.when == "teardown":
             item.let_go()  # type: ignore[attr-defined]
     if (pictures := getattr(item, "pictures", None)) is not None and report.when == "call":
         report.nsys_pictures = pictures  # type: ignore[attr-defined]
     entry = getattr(item, "history", None)
     if entry is not None and (report.when == "call" or report.failed):
-        report.nsys_history = {**entry, "xfailed": hasattr(report, "wasxfail") and report.skipped}  # type: ignore[attr-defined]
+        report.nsys_history = {**entry, "xfailed": xfailed}  # type: ignore[attr-defined]
     return report
 
 
@@ -275,12 +289,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not judged and not not_run and not ref and not config.getoption("nsys_update_baselines"):
         return
     from pytest_nsys.plugin.not_run import count_once, not_run_files, terminal_lines
-    from pytest_nsys.reports.session.digest import keep
+    from pytest_nsys.reports.session.digest import keep, taken
     from pytest_nsys.reports.session.summary import count_line, summary_lines
 
     kept: dict[str, dict[str, Any]] = {}
     for report in judged:
-        keep(kept, report.nodeid, {**report.nsys, "good": not report.failed})
+        keep(kept, report.nodeid, taken(report.nsys, failed=report.failed))
     records = list(kept.values())
     if config.get_verbosity() < -1:
         lines = [count_line(records)] if records else []

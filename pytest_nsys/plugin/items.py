@@ -34,13 +34,19 @@ if TYPE_CHECKING:
     from pytest_nsys.reports.page.pictures import Pictures
 
 
+DECIDING = ("xfail", "skip", "skipif")
+"""Marks by which pytest takes a test otherwise than it ends."""
+
+
 class GateFileNode(pytest.File):
-    """A ``*.nsys.yaml`` file. ``mistakes`` are what is wrong with it, once it was collected."""
+    """A ``*.nsys.yaml`` file. Once it was collected, ``mistakes`` are what is wrong with it, ``made`` its items."""
 
     mistakes: Sequence[Mistake] = ()
+    made: Sequence[GateItem] = ()
 
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each assertion. All mistakes of the file are one collection error."""
+        self.made = made = []
         shown = Path(session_of(self.config).shown(self.path))
         if why := misnamed(self.path.name):
             raise self.CollectError(f"{shown}: {why}")
@@ -54,6 +60,7 @@ class GateFileNode(pytest.File):
                     own_id = f"{self.nodeid}::{name}"
                     item = GateItem.from_parent(self, name=name, nodeid=own_id, gate=gate, assertion=assertion)
                     item.mark()
+                    made.append(item)
                     yield item
         except GateFileError as error:
             self.mistakes = error.mistakes
@@ -97,6 +104,8 @@ class GateItem(JudgedItem):
         self.history: dict[str, Any] | None = None
         self.pictures: Pictures | None = None
         self.nothing_measured = False
+        self.bad = True
+        self._own_marks: list[pytest.Mark] = []
         self._context: GateContext | None = None
 
     @property
@@ -116,6 +125,13 @@ class GateItem(JudgedItem):
         updates = session_of(self.config).updates(self.assertion)
         if self.assertion.xfail is not None and not updates:  # what is written passes, which is no surprise
             self.add_marker(pytest.mark.xfail(reason=self.assertion.xfail, raises=GateFailed, strict=True))
+        self._own_marks = [*self.own_markers]
+
+    @property
+    def forced(self) -> str:
+        """Which marks that the gate file does not set decide what pytest makes of the verdict; empty: none."""
+        marks = (mark for mark in self.iter_markers() if mark.name in DECIDING)
+        return ", ".join(dict.fromkeys(m.name for m in marks if not any(m is own for own in self._own_marks)))
 
     def setup(self) -> None:
         """Open the trace and measure; nothing is decided here but that it can be judged."""
@@ -159,6 +175,7 @@ class GateItem(JudgedItem):
         traces = session_of(self.config).traces(self.gate)
         self.record = replace(record, traces=traces, configuration=self.gate.configuration, **known)
         self.user_properties.extend(record.properties())
+        self.bad = verdict is None or not verdict.good
         self._remember(record.outcome, record.message, verdict)
 
     def _remember(self, outcome: str, message: str, verdict: Verdict | None = None) -> None:

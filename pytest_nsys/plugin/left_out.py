@@ -1,4 +1,4 @@
-"""What was found and got no verdict: which assertions, which whole gate files, and who left them out?
+"""What was found and got no verdict, or not its own: which assertions, which whole gate files, and who left them out?
 
 pytest calls hooks that change the list of tests in the reverse order of their registration: those of conftest files,
 then those of ``plugin.py``, then its own, which obey ``-k``, ``-m`` and ``--deselect``. What a hook of ``plugin.py``
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -18,12 +19,26 @@ from typing import Any
 
 import pytest
 
-from pytest_nsys.core.file_names import GATE_SUFFIX, gate_files_below, named_as_gate
-from pytest_nsys.reports.session.digest import By, LeftOut
+from pytest_nsys.core.file_names import gate_files_below, named_as_gate
+from pytest_nsys.core.words import printable
+from pytest_nsys.plugin.base_ini import words_of
+from pytest_nsys.plugin.session import session_of
+from pytest_nsys.reports.session.digest import BROKEN_OFF, By, LeftOut, left_out_groups, left_out_words
 
-SELECTED, BY_OPTION, DROPPED = "selected", "by option", "dropped"
+NAME = "nsys-selection"
+SELECTED, TYPED, BY_OPTION, DROPPED = "selected", "typed", "by option", "dropped"
 OUTPUT = "nsys_selection"
 """The name under which an xdist worker hands over what became of the assertions."""
+
+ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
+HIDING = ("collect_ignore", "collect_ignore_glob", "pytest_ignore_collect", "pytest_collect_directory")
+"""What in a conftest.py can hide a file."""
+
+
+def start(config: pytest.Config) -> None:
+    """Have seen what gets no verdict, once in a session, unless it only collects."""
+    if not config.getoption("collectonly", default=False) and not config.pluginmanager.has_plugin(NAME):
+        config.pluginmanager.register(Selection(config), NAME)
 
 
 @dataclass(eq=False)
@@ -34,94 +49,207 @@ class Selection:
     fates: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """By node id: gate file, name, and what became of the assertion."""
 
-    _seen: list[set[str]] = field(default_factory=list)
+    found: tuple[LeftOut, ...] = ()
+    """Everything that was left out, by file and name, once the session ended."""
 
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        assertion = getattr(item, "assertion", None)
-        if assertion is not None and item.path.name.endswith(GATE_SUFFIX):
-            self.fates[item.nodeid] = (str(assertion.location.path), item.name, DROPPED)
+    _seen: list[set[str]] = field(default_factory=list)
+    _typed: set[str] = field(default_factory=set)
+    _judged: set[str] = field(default_factory=set)
+    _mistaken: set[str] = field(default_factory=set)
+    _why: dict[str, str] = field(default_factory=dict)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
-        """The mistakes of a gate file go with its report, also from an xdist worker."""
+        """The assertions of a gate file are seen where it makes them: another such hook may drop some. Its mistakes go
+        with the report, also from an xdist worker.
+        """
         report = yield
+        for item in getattr(collector, "made", ()):
+            self.fates[item.nodeid] = (str(item.assertion.location.path), item.name, DROPPED)
         report.nsys_mistakes = [list(mistake) for mistake in getattr(collector, "mistakes", ())]
         return report
 
-    def look(self, items: Iterable[pytest.Item]) -> None:
+    def look(self, items: Sequence[pytest.Item]) -> None:
         """Called before and after pytest's own options choose."""
+        if not self._seen:
+            typed = narrowing(words_of(self.config))
+            self._typed = {item.nodeid for item in items if item.nodeid in self.fates and leaves_out(typed, item)}
         self._seen.append({item.nodeid for item in items})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Nothing is dropped any more; a worker tells the controller."""
-        selected = {item.nodeid for item in session.items}
-        chosen = self._seen[0] - self._seen[-1] if self._seen else set()
-        for nodeid, (file, name, _) in self.fates.items():
-            fate = SELECTED if nodeid in selected else BY_OPTION if nodeid in chosen else DROPPED
-            self.fates[nodeid] = (file, name, fate)
+        self.finish(session.items)
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput[OUTPUT] = [[nodeid, *fate] for nodeid, fate in self.fates.items()]
 
-    def hear(self, output: Mapping[str, Any]) -> None:
-        """What a worker found; all of them find the same."""
-        self.fates |= {nodeid: (file, name, fate) for nodeid, file, name, fate in output.get(OUTPUT, ())}
+    def finish(self, items: Iterable[pytest.Item]) -> None:
+        """These are selected."""
+        selected = {item.nodeid for item in items}
+        chosen = self._seen[0] - self._seen[-1] if self._seen else set()
+        for nodeid, (file, name, _) in self.fates.items():
+            by = TYPED if nodeid in self._typed else BY_OPTION if nodeid in chosen else DROPPED
+            self.fates[nodeid] = (file, name, SELECTED if nodeid in selected else by)
 
-    def left_out(
-        self, judged: Collection[str], skipped: Mapping[str, str], mistaken: Collection[str], *, ended: bool
-    ) -> Iterator[LeftOut]:
-        """Everything that was found and got no verdict, by file and name.
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """What a worker of xdist found; all of them find the same."""
+        told: Mapping[str, Any] = getattr(node, "workeroutput", {})
+        self.fates |= {nodeid: (file, name, fate) for nodeid, file, name, fate in told.get(OUTPUT, ())}
 
-        ``judged`` and ``mistaken`` are node ids; ``skipped`` has reasons by node id. ``ended``: the session broke off,
-        or was told to stop at a failure.
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._mistaken.add(report.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Which assertions got a verdict, and which of those is not the one that pytest tells."""
+        record: Mapping[str, Any] | None = getattr(report, "nsys", None)
+        if record is not None and str(report.outcome) != "rerun":
+            self._judged.add(report.nodeid)
+            self._why.pop(report.nodeid, None)
+            if record["forced"]:
+                self._why[report.nodeid] = f"marked {record['forced']} by a conftest.py or a plugin"
+            elif record["bad"] and not report.failed and not record["xfailed"]:
+                why = f"its verdict is {record['outcome']}, and a conftest.py or a plugin says {report.outcome}"
+                self._why[report.nodeid] = why
+        elif hasattr(report, "nsys_not_run"):
+            self._judged.add(report.nodeid)
+        elif report.failed:
+            self._mistaken.add(report.nodeid)
+        elif report.skipped and isinstance(report.longrepr, tuple):
+            reason = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
+            self._why.setdefault(report.nodeid, f"skipped: {reason}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """What the repository left out is red where that is asked for."""
+        if hasattr(self.config, "workerinput") or self.config.getoption("nsys_update_baselines"):
+            return  # where baselines are written nothing is to have a verdict
+        failed = session.exitstatus != pytest.ExitCode.OK
+        ended = session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop))
+        self.found = tuple(self.left_out(self._judged - {*self._why}, ended=ended))
+        branch = session_of(self.config).branch
+        if branch is not None and branch.refuses_gate_changes and any(map(is_refused, self.found)) and not failed:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What was left out, but for what a person asked for."""
+        for line in lines(one for one in self.found if one.by is not By.ARGUMENTS):
+            terminalreporter.line(f"nsys: left out: {line}", yellow=True)
+
+    def left_out(self, judged: Iterable[str], *, ended: bool = False) -> Iterator[LeftOut]:
+        """Everything that was found and got no verdict, by file and name. ``judged`` are node ids; ``ended``: the
+        session broke off, or was told to stop at a failure.
         """
+        told = {*judged, *self._mistaken} - {*self._why}
         for nodeid, (file, name, fate) in sorted(self.fates.items(), key=lambda each: each[1]):
-            if nodeid not in judged and nodeid not in mistaken:
-                yield LeftOut(file, name, *self._why(fate, skipped.get(nodeid), ended))
-        here = self.config.invocation_params.dir
-        for path in sorted(set(found_files(self.config)) - self._known(mistaken)):
-            shown = str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
-            yield LeftOut(shown, "", *self._why_whole(path, ended))
+            if nodeid not in told:
+                yield LeftOut(file, name, *self._why_one(nodeid, fate, ended))
+        known = {_place(folder / file) for file in self._told_of() for folder in self._folders}
+        own, branch = session_of(self.config), session_of(self.config).branch
+        there = [*(branch.gate_files_asked() if branch is not None else ()), *found_files(self.config)]
+        for path, spelled in sorted({_place(each): each for each in there}.items()):
+            if path not in known:
+                yield LeftOut(own.shown(spelled), "", *self._why_whole(path, ended))
 
-    def _why(self, fate: str, skipped: str | None, ended: bool) -> tuple[By, str]:
+    def refused(self, items: Sequence[pytest.Item]) -> list[LeftOut]:
+        """What the repository leaves out, as far as it can be told before any of ``items`` runs."""
+        self.finish(items)
+        return [*filter(is_refused, self.left_out(item.nodeid for item in items))]
+
+    def _why_one(self, nodeid: str, fate: str, ended: bool) -> tuple[By, str]:
+        if fate == TYPED:
+            return By.ARGUMENTS, "deselected by the arguments"
         if fate == BY_OPTION and any(self._in_force.values()):
             by, whose = self._whose
             return by, f"deselected by {whose}"
+        if fate == DROPPED and (option := self._again):
+            return option
         if fate != SELECTED:
             return By.REPOSITORY, "dropped by a conftest.py or a plugin"
-        if skipped is not None:
-            return By.REPOSITORY, f"skipped: {skipped}"
+        if nodeid in self._why:
+            return By.REPOSITORY, self._why[nodeid]
         return (By.SESSION, "the session ended before it") if ended else (By.REPOSITORY, "not run")
 
     def _why_whole(self, path: Path, ended: bool) -> tuple[By, str]:
-        here, asked = self.config.invocation_params.dir, self._in_force
-        paths = [Path(os.path.abspath(here / each)) for each in asked["ignore"] or ()]
-        globs = [os.path.abspath(here / each) for each in asked["ignore_glob"] or ()]
-        if any(path.is_relative_to(each) for each in paths) or any(fnmatch(str(path), each) for each in globs):
+        asked = self._in_force
+        ignored = [_place(self._folders[0] / each) for each in asked["ignore"] or ()]
+        globs = [os.path.abspath(self._folders[0] / each) for each in asked["ignore_glob"] or ()]
+        if any(path.is_relative_to(each) for each in ignored) or any(fnmatch(str(path), each) for each in globs):
             by, whose = self._whose
             return by, f"ignored by {whose}"
         if ended:
             return By.SESSION, "the session ended before it"
-        return By.REPOSITORY, "not collected: collect_ignore, norecursedirs, a conftest.py or a plugin"
+        return self._again or (By.REPOSITORY, f"not collected: {self._hidden_by(path)}")
+
+    def _hidden_by(self, path: Path) -> str:
+        """What in the repository keeps pytest from a file."""
+        own = session_of(self.config)
+        asked = [_place(self._folders[0] / each.partition("::")[0]) for each in self.config.args]
+        above = [each for each in asked if path.is_relative_to(each)]
+        if not above:
+            said = "addopts names" if self.config.args_source is pytest.Config.ArgsSource.ARGS else "testpaths is"
+            return f"{said} {', '.join(self.config.args)}"
+        for folder in path.parents:
+            for name in (name for name in ENVIRONMENTS if (folder / name).is_file()):
+                return f"{own.shown(folder / name)} makes its folder a virtual environment"
+            for pattern in self.config.getini("norecursedirs"):
+                if folder not in above and fnmatch(str(folder) if os.sep in pattern else folder.name, pattern):
+                    return f"norecursedirs has {pattern}"
+            if folder in above:
+                break
+        for plugin in self.config.pluginmanager.get_plugins():
+            file = Path(getattr(plugin, "__file__", None) or os.devnull)
+            if file.name == "conftest.py" and path.is_relative_to(_place(file).parent):
+                for name in (name for name in HIDING if hasattr(plugin, name)):
+                    return f"{name} of {own.shown(_place(file))}"
+        return "a conftest.py or a plugin"
+
+    @property
+    def _again(self) -> tuple[By, str] | None:
+        """Whose wish it is that only what failed the last time runs."""
+        chosen = any(self.config.getoption(name, default=False) for name in ("lf", "stepwise"))
+        return (self._whose[0], f"left out by {self._whose[1]}") if chosen else None
+
+    @property
+    def _folders(self) -> tuple[Path, Path]:
+        return self.config.invocation_params.dir, self.config.rootpath
 
     @property
     def _in_force(self) -> dict[str, Any]:
-        return {name: self.config.getoption(name) for name in narrowing(())}
+        return {name: self.config.getoption(name, default=none) for name, none in narrowing(()).items()}
 
     @property
     def _whose(self) -> tuple[By, str]:
         """Whose options leave tests out: the arguments' where they alone say what is in force."""
-        if self._in_force == narrowing(list(map(str, self.config.invocation_params.args))):
+        if self._in_force == narrowing(words_of(self.config)):
             return By.ARGUMENTS, "the arguments"
         environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
         if narrowing(environment) != narrowing(()):
             return By.ENVIRONMENT, "PYTEST_ADDOPTS"
         return By.REPOSITORY, "addopts in the ini file"
 
-    def _known(self, mistaken: Collection[str]) -> set[Path]:
-        """The gate files of which pytest told anything."""
-        here, root = self.config.invocation_params.dir, self.config.rootpath
-        files = {file for file, _, _ in self.fates.values()} | {nodeid.partition("::")[0] for nodeid in mistaken}
-        return {Path(os.path.abspath(folder / file)) for file in files for folder in (here, root)}
+    def _told_of(self) -> Iterator[str]:
+        """The gate files of which pytest told anything, as they are shown or in node ids."""
+        yield from (file for file, _, _ in self.fates.values())
+        yield from (nodeid.partition("::")[0] for nodeid in (*self.fates, *self._mistaken))
+
+
+def is_refused(one: LeftOut) -> bool:
+    """Whether the repository left it out, and neither a person nor an early end."""
+    return one.by is By.REPOSITORY
+
+
+def lines(left_out: Iterable[LeftOut]) -> list[str]:
+    """What was left out, each file with its reason in a line: ``gate.nsys.yaml: 1 assertion, skipped: slow``."""
+    groups = left_out_groups(left_out).items()
+    return [printable(f"{file}: {left_out_words(group)}", 1000) for (file, _), group in groups]
+
+
+def _place(path: Path) -> Path:
+    """Where a file lies, whichever links lead to its folder; it may be a link itself."""
+    plain = Path(os.path.abspath(path))
+    return plain.parent.resolve() / plain.name
 
 
 def narrowing(words: Sequence[str]) -> dict[str, Any]:
@@ -131,13 +259,35 @@ def narrowing(words: Sequence[str]) -> dict[str, Any]:
     parser.add_argument("-m", dest="markexpr", default="")
     for name in ("deselect", "ignore", "ignore-glob"):
         parser.add_argument(f"--{name}", action="append")
+    parser.add_argument("--lf", "--last-failed", dest="lf", action="store_true")
+    parser.add_argument("--sw", "--stepwise", dest="stepwise", action="store_true")
     parser.add_argument("-x", "-v", "-q", "-s", "-l", dest="letters", action="count")  # they may stand in one word
     found = vars(parser.parse_known_args(list(words))[0])
     return {name: value for name, value in found.items() if name != "letters"}
 
 
+def leaves_out(options: Mapping[str, Any], item: pytest.Item) -> bool:
+    """Whether these options alone leave a test out, as far as names and marks without arguments say."""
+    marks, names = {mark.name for mark in item.iter_markers()}, [name.lower() for name in item.keywords]
+    return (
+        item.nodeid.startswith(tuple(options["deselect"] or ()))
+        or not _holds(options["markexpr"], marks.__contains__)
+        or not _holds(options["keyword"], lambda word: any(word.lower() in name for name in names))
+    )
+
+
+def _holds(expression: str, of: Any) -> bool:
+    """Whether an expression of ``-k`` or ``-m`` is true; also where nobody can say."""
+    words = re.findall(r"[()]|[^\s()]+", expression)
+    said = [word if word in ("(", ")", "and", "or", "not") else str(of(word)) for word in words]
+    try:
+        return not words or bool(eval(" ".join(said), {"__builtins__": {}}))  # of True, False, and, or, not
+    except (SyntaxError, TypeError):
+        return True
+
+
 def found_files(config: pytest.Config) -> Iterator[Path]:
-    """The gate files that stand in, or below, what pytest was to run, with the ending that is a mistake too."""
+    """The gate files that stand in, or below, what pytest was to run, with the names that are mistakes, too."""
     for argument in config.args:
         path = Path(os.path.abspath(config.invocation_params.dir / argument.partition("::")[0]))
         if path.is_dir():

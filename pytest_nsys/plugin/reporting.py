@@ -19,21 +19,17 @@ import pytest
 from pytest_nsys.core.errors import Mistake
 from pytest_nsys.core.file_names import GATE_SUFFIX
 from pytest_nsys.core.words import printable
-from pytest_nsys.plugin.left_out import Selection
+from pytest_nsys.plugin import left_out
 from pytest_nsys.plugin.not_run import not_run_files
 from pytest_nsys.plugin.session import session_of
 from pytest_nsys.plugin.settings import SETTINGS, Setting, path_of
 from pytest_nsys.plugin.sources import named_measurements, named_traces
 from pytest_nsys.reports.session.digest import (
-    BROKEN_OFF,
-    By,
     Digest,
-    LeftOut,
     keep,
-    left_out_groups,
-    left_out_words,
     name_of,
     ordered,
+    taken,
 )
 from pytest_nsys.reports.targets import check_target
 from pytest_nsys.tools.whole_file import append, write_whole
@@ -61,8 +57,7 @@ def start(config: pytest.Config) -> None:
     """
     if config.getoption("collectonly", default=False):
         return
-    selection = Selection(config)
-    config.pluginmanager.register(selection, "nsys-selection")
+    left_out.start(config)
     if hasattr(config, "workerinput"):
         return
     writers = [setting for setting in SETTINGS.values() if setting.writes]
@@ -71,7 +66,7 @@ def start(config: pytest.Config) -> None:
     for setting, path in targets:
         check_target(f"{setting.option}={config.getoption(setting.name)}", path, others)
         others.append((path, f"is the file of {setting.option} as well"))
-    config.pluginmanager.register(Reporting(config, targets, selection), "nsys-reporting")
+    config.pluginmanager.register(Reporting(config, targets), "nsys-reporting")
 
 
 def _read_and_written(config: pytest.Config) -> Iterator[tuple[Path, str]]:
@@ -120,7 +115,6 @@ class Reporting:
 
     config: pytest.Config
     targets: Sequence[tuple[Setting, Path]]
-    selection: Selection
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictures: dict[str, Pictures] = field(default_factory=dict)
     mistakes: dict[Mistake, None] = field(default_factory=dict)
@@ -128,14 +122,7 @@ class Reporting:
     not_written: list[str] = field(default_factory=list)
     full: str = ""
     annotations: list[str] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
     not_run: dict[str, pytest.TestReport] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker of xdist tells of the assertions that it collected."""
-        self.selection.hear(getattr(node, "workeroutput", {}))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the record of an assertion. A report that says that the test is run again (``rerun``) is no verdict."""
@@ -143,7 +130,7 @@ class Reporting:
         if record is not None and str(report.outcome) == "rerun":
             self._keep_pictures(report)
         elif record is not None:
-            kept = {**record, "good": not report.failed}
+            kept = taken(record, failed=report.failed)
             if report.failed and record["outcome"] == "passed":
                 kept["message"] = printable(report.longreprtext.strip().replace("\n", "; "), 2000)
             keep(self.records, report.nodeid, kept)
@@ -156,8 +143,6 @@ class Reporting:
             self.mistakes[Mistake(report.nodeid, _reason(report.longreprtext))] = None
         elif hasattr(report, "nsys_not_run"):
             self.not_run[report.nodeid] = report
-        elif report.skipped and isinstance(report.longrepr, tuple):
-            self.skipped[report.nodeid] = printable(report.longrepr[2].removeprefix("Skipped: "), 400)
 
     def _keep_pictures(self, report: pytest.TestReport) -> None:
         """Of a test that is run again the windows of the first time stay: each is handed over once."""
@@ -175,7 +160,6 @@ class Reporting:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the files, after all that can still change the exit status."""
-        self.left_out = self._left_out(session)
         digest = self.digest(int(session.exitstatus))
         for setting, path in self.targets:
             module, _, name = setting.writes.partition(":")
@@ -205,22 +189,12 @@ class Reporting:
             gate_changes=own.branch.gate_changes([*files, *(one.file for one in not_run)])
             if own.branch is not None
             else None,
-            left_out=self.left_out,
+            left_out=self.config.pluginmanager.get_plugin(left_out.NAME).found,  # type: ignore[union-attr]
             not_run=not_run,
             pictures={name_of(self.records[nodeid]): one for nodeid, one in sorted(self.pictures.items())},
             history=path_of(self.config, "nsys_history"),
             checkout=self.config.rootpath,
         )
-
-    def _left_out(self, session: pytest.Session) -> tuple[LeftOut, ...]:
-        """What was found and got no verdict; where baselines are written nothing is to have one."""
-        if self.config.getoption("nsys_update_baselines"):
-            return ()
-        failed = session.exitstatus != pytest.ExitCode.OK
-        ended = session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop))
-        mistaken = {mistake.file for mistake in self.mistakes}
-        told = {**self.records, **self.not_run}
-        return tuple(self.selection.left_out(told, self.skipped, mistaken, ended=ended))
 
     def _write(self, path: Path, text: str, write: Any) -> None:
         shown = session_of(self.config).shown(path)
@@ -266,9 +240,6 @@ class Reporting:
             terminalreporter.line(f"nsys: report {why}", red=True)
         if self.full:
             terminalreporter.line(f"nsys: report {self.full}", yellow=True)
-        for (file, _), group in left_out_groups(self.left_out).items():
-            if group[0].by is not By.ARGUMENTS:
-                terminalreporter.line(f"nsys: left out: {file}: {left_out_words(group)}", yellow=True)
         for line in self.annotations:
             terminalreporter.line(line)
 

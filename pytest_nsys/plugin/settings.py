@@ -13,6 +13,9 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 
+TARGETS = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
+"""Variables in which CI names the branch that a pull request is for."""
+
 UPDATE_MODES = ("moved", "all", "new-only", "accept-run", "ratchet", "calibrate")
 
 

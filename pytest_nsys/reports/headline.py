@@ -62,6 +62,8 @@ def of_session(digest: Digest) -> str:
         from pytest_nsys.reports.session.gate_changes import headline
 
         said.append(headline(digest.gate_changes))
+    elif digest.is_loosened:
+        said.append(digest.omission)
     if not said:
         said += [digest.ending] if digest.ending else []
         said += _good(digest.records)

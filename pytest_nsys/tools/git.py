@@ -192,12 +192,22 @@ class Snapshot:
         entry = self._tree.get(place)
         if entry is None or entry.mode == SUBMODULE:
             return None
-        if entry.mode != LINK:
-            return self._blob(entry)
-        question = os.fsencode(f"{self.commit}:{place}\n")
-        head, _, content = self._ask(["cat-file", "--batch", "--follow-symlinks"], question).partition(b"\n")
-        found = re.fullmatch(rb"\w+ blob (\d+)", head)
-        return content[: int(found[1])] if found is not None else None
+        return self._blob(entry) if entry.mode != LINK else self.contents([path])[0]
+
+    def contents(self, paths: Sequence[Path]) -> list[bytes | None]:
+        """What these files of any name held at the commit, through links; None where it has no such file.
+
+        Raises BaselineError.
+        """
+        asked = [os.fsencode(f"{self.commit}:{self.place(path)}\n") for path in paths]
+        answer, found = self._ask(["cat-file", "--batch", "--follow-symlinks"], b"".join(asked)), []
+        for _ in asked:
+            head, _, answer = answer.partition(b"\n")
+            said = re.fullmatch(rb"(?:\w+ (?P<kind>\w+)|dangling|loop|notdir|symlink) (?P<bytes>\d+)", head)
+            size = int(said["bytes"]) + 1 if said is not None else 0
+            found.append(answer[: size - 1] if said is not None and said["kind"] == b"blob" else None)
+            answer = answer[size:]
+        return found
 
     @kept
     def _blob(self, entry: Entry) -> bytes:

@@ -351,6 +351,60 @@ def test_what_a_conftest_drops_is_a_failure(runner: Runner, conftest: str) -> No
     assert KEPT_OUT in runner.log or "1 failed" in runner.log  # pytest may judge what it is given by name
 
 
+@pytest.mark.parametrize(
+    ("conftest", "why"),
+    [
+        ("def pytest_itemcollected(item): item.add_marker('xfail')", "marked xfail by a conftest.py or a plugin"),
+        (
+            "import pytest\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport(item):\n    report = yield\n"
+            "    report.outcome = 'passed'\n    return report",
+            "its verdict is failed, and a conftest.py or a plugin says passed",
+        ),
+    ],
+)
+def test_what_a_conftest_makes_green_is_a_failure(runner: Runner, conftest: str, why: str) -> None:
+    runner.project.gate(RED)
+    runner.project.file("conftest.py", conftest)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite", fail_on="never") == 1
+    assert runner.outputs["exit-code"] == "0"
+    assert f"gate.nsys.yaml: {'good' if 'xfail' in why else 'red'} ({why})" in runner.log
+
+
+def test_it_passes_only_what_all_of_a_report_says(runner: Runner) -> None:
+    """Verdict, whether all is good, and every assertion."""
+    runner.project.gate(GREEN)
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 0, runner.log
+    path = Path(runner.outputs["json"])
+    report = json.loads(path.read_text())
+    assertion = report["gate_files"][0]["assertions"][0]
+    for place, name, said in ((report, "verdict", "failed"), (report, "good", False), (assertion, "good", False)):
+        whole, place[name] = place[name], said
+        path.write_text(json.dumps(report))
+        assert runner.decide("bad") == runner.decide("never") == 1
+        assert "pytest ended with exit status 0, and the report says" in runner.log
+        place[name] = whole
+    path.write_text(json.dumps(report))
+    assert runner.decide("bad") == 0
+
+
+def test_a_virtual_environment_that_git_holds_is_none(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a pull request hides its gate files by an empty file."""
+    isolate(monkeypatch)
+    start(runner.project)
+    runner.project.gate(RED, "perf/gate.nsys.yaml")
+    runner.project.gate(GREEN, "other/gate.nsys.yaml")
+    runner.project.trace()
+    commit(runner.project.root)
+    git(runner.project.root, "switch", "-qc", "feature")
+    runner.project.file("perf/pyvenv.cfg", "")
+    commit(runner.project.root)
+    for ref in ("main", ""):
+        assert runner.run(traces="run.sqlite", baseline_ref=ref) == 1, runner.log
+        assert runner.outputs["verdict"] == "failed" or KEPT_OUT in runner.log
+
+
 def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
     runner.project.gate(RED)
     runner.project.trace()

@@ -110,27 +110,25 @@ def test_after_a_failure_that_ends_the_session(gates: Project) -> None:
     assert left_out(gates, "-x", code=1) == [("next", "session", "the session ended before it")]
 
 
-NOT_COLLECTED = "not collected: collect_ignore, norecursedirs, a conftest.py or a plugin"
+IGNORES = "def pytest_ignore_collect(collection_path):\n    return collection_path.name == 'perf' or None"
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "text", "why"),
     [
-        ("conftest.py", "collect_ignore = ['perf/other.nsys.yaml']"),
-        ("conftest.py", "collect_ignore_glob = ['perf/*']"),
-        (
-            "conftest.py",
-            "def pytest_ignore_collect(collection_path):\n    return collection_path.name == 'perf' or None",
-        ),
-        ("pytest.ini", "[pytest]\nnorecursedirs = perf\n"),
+        ("conftest.py", "collect_ignore = ['perf/other.nsys.yaml']", "collect_ignore of conftest.py"),
+        ("conftest.py", "collect_ignore_glob = ['perf/*']", "collect_ignore_glob of conftest.py"),
+        ("conftest.py", IGNORES, "pytest_ignore_collect of conftest.py"),
+        ("pytest.ini", "[pytest]\nnorecursedirs = perf\n", "norecursedirs has perf"),
+        ("pytest.ini", "[pytest]\nnorecursedirs = */p*f\n", "norecursedirs has */p*f"),
     ],
 )
-def test_a_file_that_the_repository_hides(gates: Project, file: str, text: str) -> None:
+def test_a_file_that_the_repository_hides(gates: Project, file: str, text: str, why: str) -> None:
     gates.gate(GATE, "perf/other.nsys.yaml")
     gates.file(file, text)
     found = report_of(gates, TRACE, code=0)
     assert found["left_out"] == [
-        {"file": "perf/other.nsys.yaml", "name": None, "by": "repository", "why": NOT_COLLECTED}
+        {"file": "perf/other.nsys.yaml", "name": None, "by": "repository", "why": f"not collected: {why}"}
     ]
     assert found["headline"] == "3 assertions: 3 passed; left out: 1 whole gate file"
 

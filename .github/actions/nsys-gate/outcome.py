@@ -9,6 +9,7 @@ import json
 import sys
 
 KNOWN = ("bad", "never", "inconclusive", "improved", "warned")
+GREEN = ("passed", "improved", "inconclusive")
 PARDONED = {"failed", "improved", "inconclusive", "incomparable", "no data"}
 """Verdicts that ``never`` lets pass: a verdict was reached. What cannot be judged at all is broken, not slow."""
 
@@ -53,6 +54,8 @@ def problem(words, status, report):
     if not assertions:
         return "nothing was judged"
     bad = [a for a in assertions if not a["good"]]
+    if status == "0" and (bad or not report["good"] or report["verdict"] not in GREEN):
+        return f"pytest ended with exit status 0, and the report says {report['verdict']}: {report['headline']}"
     if status == "1" and not bad:
         return f"pytest ended with exit status 1, and no assertion says why: {report['headline']}"
     if "never" in words:

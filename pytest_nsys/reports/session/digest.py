@@ -133,8 +133,9 @@ class Digest:
 
     @property
     def is_loosened(self) -> bool:
-        """Whether the session fails because the branch loosens its own gate."""
-        return self.gate_changes is not None and self.gate_changes.bad
+        """Whether the session fails as the branch loosens its own gate, or the repository keeps it from judging."""
+        kept = any(one.by is By.REPOSITORY for one in self.left_out)
+        return self.gate_changes is not None and (self.gate_changes.bad or (self.gate_changes.refused and kept))
 
     @property
     def good(self) -> bool:
@@ -245,6 +246,13 @@ def not_run_words(files: Sequence[NotRunFile], tests: int = 0) -> str:
     configurations = sum(bool(file.configuration) for file in files)
     numbers = {"gate file": len(files) - configurations, "configuration": configurations, "test": tests}
     return f"not run: {' and '.join(counted(n, noun) for noun, n in numbers.items() if n)}, no trace given"
+
+
+def taken(record: Plain, *, failed: bool) -> dict[str, Any]:
+    """The record of a test, with whether it is good: no report makes a bad verdict so, but where the gate file lets it
+    fail.
+    """
+    return {**record, "good": not failed and (record["xfailed"] or not record["bad"])}
 
 
 def keep(records: dict[str, dict[str, Any]], nodeid: str, record: dict[str, Any]) -> None:

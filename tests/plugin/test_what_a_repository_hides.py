@@ -1,0 +1,283 @@
+"""Is what a repository keeps from being judged named, and red where that is asked for, whatever a branch writes?"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.gates import Project
+from tests.support.git_project import commit, git, isolate, start
+from tests.support.reports import by_name, checked, report_of
+
+GATE = "- {id: exposed, assert: exposed_ns < 1 ms}\n- {id: overlap, assert: overlap >= 60%}"
+FILE = "perf/gate.nsys.yaml"
+REF, FAIL, RUN = "--nsys-baseline-ref=main", "--nsys-gate-changes=fail", "--nsys-trace=run.sqlite"
+ITEM = "nsys::gate changes"
+
+
+@pytest.fixture(autouse=True)
+def _isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate(monkeypatch)
+
+
+@pytest.fixture
+def branch(project: Project) -> Project:
+    """A repository with a gate file on main, which a good trace passes, and a branch that is checked out."""
+    return on_a_branch(project)
+
+
+def on_a_branch(project: Project, ini: str = "") -> Project:
+    start(project)
+    project.gate(GATE, FILE)
+    project.gate("- overlap >= 60%", "other/gate.nsys.yaml")
+    project.file("test_plain.py", "def test_plain(): pass\n")
+    project.file("pytest.ini", f"[pytest]\n{ini}")
+    project.trace()
+    commit(project.root)
+    git(project.root, "switch", "-qc", "feature")
+    return project
+
+
+def left_out(project: Project, *words: str, code: int) -> list[tuple[str, str | None, str, str]]:
+    return [(e["file"], e["name"], e["by"], e["why"]) for e in report_of(project, RUN, *words, code=code)["left_out"]]
+
+
+def ini(text: str) -> tuple[str, str]:
+    return "pytest.ini", f"[pytest]\n{text}\n"
+
+
+HIDDEN = {
+    "a virtual environment": (
+        ("perf/pyvenv.cfg", ""),
+        "not collected: perf/pyvenv.cfg makes its folder a virtual environment",
+    ),
+    "norecursedirs": (ini("norecursedirs = perf"), "not collected: norecursedirs has perf"),
+    "collect_ignore": (("conftest.py", "collect_ignore = ['perf']"), "not collected: collect_ignore of conftest.py"),
+    "testpaths": (ini("testpaths = other"), "not collected: testpaths is other"),
+    "addopts": (ini("addopts = other"), "not collected: addopts names other"),
+    "ignored": (ini("addopts = --ignore=perf"), "ignored by addopts in the ini file"),
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_a_gate_file_of_the_merge_base_that_pytest_passes_over(branch: Project, how: str) -> None:
+    file, why = HIDDEN[how]
+    branch.file(*file)
+    assert left_out(branch, REF, code=0) == [(FILE, None, "repository", why)]
+    line = f"{FILE}: the whole file, {why}"
+    assert f"nsys: left out: {line}" in branch.pytest(RUN, REF, code=0)
+    report = branch.root / "report.json"
+    said = branch.pytest(RUN, REF, FAIL, f"--nsys-json={report}", code=1)
+    assert f"FAILED {ITEM} - " in said
+    assert f"  {line}" in said
+    assert (checked(report)["verdict"], checked(report)["good"]) == ("failed", False)
+
+
+def test_also_where_nothing_else_is_collected(branch: Project) -> None:
+    branch.file("perf/pyvenv.cfg", "")
+    branch.file("other/pyvenv.cfg", "")
+    (branch.root / "test_plain.py").unlink()
+    branch.pytest(RUN, REF, code=5)
+    assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, FAIL, code=1)
+
+
+def test_paths_that_a_person_types_are_those_asked(branch: Project) -> None:
+    branch.file("perf/pyvenv.cfg", "")
+    assert left_out(branch, REF, FAIL, "other", code=0) == []
+    assert left_out(branch, REF, FAIL, "other/gate.nsys.yaml", "test_plain.py::test_plain", code=0) == []
+
+
+def test_testpaths_are_those_of_the_merge_base(project: Project) -> None:
+    branch = on_a_branch(project, "testpaths = perf test_plain.py\n")
+    assert left_out(branch, REF, FAIL, code=0) == []
+    branch.file(*ini("testpaths = test_plain.py"))
+    assert left_out(branch, REF, FAIL, code=1) == [
+        (FILE, None, "repository", "not collected: testpaths is test_plain.py")
+    ]
+
+
+def test_what_the_merge_base_passes_over_by_itself(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    branch.gate(GATE, "build/gate.nsys.yaml")
+    branch.gate(GATE, ".github/gate.nsys.yaml")
+    commit(branch.root)
+    git(branch.root, "switch", "-qc", "another")
+    assert left_out(branch, REF, FAIL, code=0) == []
+
+
+# -- what is chosen
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "nsys or a"), ("-k", "overlap or exposed")])
+def test_what_addopts_of_the_repository_leave_out_is_red(branch: Project, words: tuple[str, ...]) -> None:
+    option = "-m 'not b'" if words[:1] == ("-k",) else "-k 'not exposed'"
+    branch.gate(GATE.replace("id: exposed,", "id: exposed, marks: [b],"), FILE)
+    branch.file(*ini(f"addopts = {option}\nmarkers =\n  b: a mark"))
+    why = "deselected by addopts in the ini file"
+    assert (FILE, "exposed", "repository", why) in left_out(branch, REF, *words, code=0)
+    said = branch.pytest(RUN, REF, FAIL, *words, code=1)
+    assert f"  {FILE}: 1 assertion, {why}" in said
+
+
+@pytest.mark.parametrize("addopts", ["", "-m 'not slow'"])
+@pytest.mark.parametrize("words", [("-k", "not exposed"), ("-m", "not b"), ("--deselect", f"{FILE}::exposed")])
+def test_what_a_person_types_is_not(branch: Project, words: tuple[str, ...], addopts: str) -> None:
+    branch.gate(GATE.replace("id: exposed,", "id: exposed, marks: [b],"), FILE)
+    branch.file(*ini(f"addopts = {addopts}\nmarkers =\n  b: a mark\n  slow: another"))
+    found = left_out(branch, REF, FAIL, *words, code=1)  # for the mark, which may loosen
+    assert found == [(FILE, "exposed", "arguments", "deselected by the arguments")]
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "main")
+    assert left_out(branch, REF, FAIL, *words, code=0) == found
+
+
+def test_what_passed_the_last_time_may_be_left_out(branch: Project) -> None:
+    branch.trace(exposed_us=600)
+    cached = ("-p", "cacheprovider")
+    branch.pytest(RUN, REF, FAIL, *cached, code=1)
+    found = branch.pytest(RUN, REF, FAIL, "--lf", *cached, code=1)
+    assert ITEM not in found
+    branch.file(*ini("addopts = --lf"))
+    assert f"FAILED {ITEM}" in branch.pytest_in_a_process(RUN, REF, FAIL, code=1)
+
+
+def test_workers_tell_the_same(branch: Project) -> None:
+    pytest.importorskip("xdist")
+    branch.file("perf/pyvenv.cfg", "")
+    branch.gate(GATE, "other/gate.nsys.yaml")
+    said = branch.pytest_in_a_process(RUN, REF, FAIL, "-n2", "-k", "not exposed", code=1)
+    assert f"FAILED {ITEM} - " in said
+    assert "1 failed, 2 passed" in said  # what is typed is not told there
+    assert "other/gate.nsys.yaml" not in said.partition("FAILURES")[2].partition("= nsys gate")[0]
+    (branch.root / "perf/pyvenv.cfg").unlink()
+    branch.pytest_in_a_process(RUN, REF, FAIL, "-n2", "-k", "not exposed", code=0)
+
+
+def test_assertions_that_vanish_while_they_are_collected(branch: Project) -> None:
+    drops = "    report.result = [each for each in report.result if each.name != 'exposed']\n"
+    hook = "def pytest_make_collect_report(collector):\n    report = yield\n"
+    branch.file("conftest.py", f"import pytest\n@pytest.hookimpl(wrapper=True)\n{hook}{drops}    return report\n")
+    why = "dropped by a conftest.py or a plugin"
+    assert left_out(branch, REF, code=0) == [(FILE, "exposed", "repository", why)]
+    assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, FAIL, code=1)
+
+
+# -- outcomes
+
+MARKS = {
+    "items": "import pytest\ndef pytest_itemcollected(item): item.add_marker(pytest.mark.xfail)",
+    "the file": "import pytest\ndef pytest_collectstart(collector): collector.add_marker(pytest.mark.xfail)",
+    "at run time": "import pytest\ndef pytest_runtest_setup(item): item.add_marker(pytest.mark.xfail)",
+}
+RED = "- {id: red, assert: overlap >= 99%}\n- {id: known, assert: overlap >= 98%, xfail: known}"
+
+
+@pytest.mark.parametrize("how", MARKS)
+def test_marks_that_the_gate_file_does_not_set(branch: Project, how: str) -> None:
+    branch.gate(RED, "new/red.nsys.yaml")
+    branch.file("conftest.py", MARKS[how])
+    found = report_of(branch, RUN, REF, "new", code=0)
+    assert (found["verdict"], found["good"]) == ("failed", False)
+    assert {name: (one["state"], one["good"]) for name, one in by_name(found).items()} == dict.fromkeys(
+        ("red", "known"), ("failed", False)
+    )
+    why = "marked xfail by a conftest.py or a plugin"
+    assert [(one["name"], one["by"], one["why"]) for one in found["left_out"]] == [
+        ("known", "repository", why),
+        ("red", "repository", why),
+    ]
+    assert f"nsys: left out: new/red.nsys.yaml: 2 assertions, {why}" in branch.pytest(RUN, REF, FAIL, "new", code=1)
+
+
+def test_marks_of_the_gate_file_and_others_are_its_own(branch: Project) -> None:
+    branch.gate("- {id: known, assert: overlap >= 98%, xfail: known}", "new/red.nsys.yaml")
+    branch.file("conftest.py", "def pytest_itemcollected(item): item.add_marker('perf')")
+    branch.file(*ini("markers =\n  perf: a mark"))
+    found = report_of(branch, RUN, REF, FAIL, "new", code=0)
+    assert (found["left_out"], by_name(found)["known"]["state"]) == ([], "xfailed")
+
+
+REWRITES = {
+    "its report": "@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport(item):\n"
+    "    report = yield\n    report.outcome = 'passed'\n    return report",
+    "late": "@pytest.hookimpl(tryfirst=True)\ndef pytest_runtest_logreport(report):\n    report.outcome = 'passed'",
+    "the call": "@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_call(item):\n"
+    "    try:\n        yield\n    except Exception:\n        pass",
+}
+
+
+@pytest.mark.parametrize("how", REWRITES)
+def test_outcomes_that_are_rewritten(branch: Project, how: str) -> None:
+    branch.gate("- {id: red, assert: overlap >= 99%}", "new/red.nsys.yaml")
+    branch.file("conftest.py", f"import pytest\n{REWRITES[how]}")
+    found = report_of(branch, RUN, REF, "new", code=int(how == "late"))  # pytest has counted it by then
+    assert (found["verdict"], found["good"], by_name(found)["red"]["good"]) == ("failed", False, False)
+    why = "its verdict is failed, and a conftest.py or a plugin says passed"
+    assert [(one["name"], one["by"], one["why"]) for one in found["left_out"]] == [("red", "repository", why)]
+    assert f"nsys: left out: new/red.nsys.yaml: 1 assertion, {why}" in branch.pytest(RUN, REF, FAIL, "new", code=1)
+
+
+# -- the ini file
+
+
+@pytest.mark.parametrize("text", ["", "nsys_gate_changes = warn", "[other]"])
+def test_whether_a_change_is_red_is_said_by_the_merge_base(project: Project, text: str) -> None:
+    branch = on_a_branch(project, "nsys_gate_changes = fail\n")
+    branch.gate(GATE.replace("60%", "30%"), FILE)
+    branch.file(*ini(text))
+    for words in ((), ("--nsys-gate-changes=warn",), ("-o", "nsys_gate_changes=warn")):
+        assert f"FAILED {ITEM}" in branch.pytest(RUN, REF, *words, code=1)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pytest.toml", "[pytest]\nnsys_gate_changes = 'fail'\n"),
+        ("pyproject.toml", "[tool.pytest.ini_options]\nnsys_gate_changes = 'fail'\n"),
+        ("pyproject.toml", "[tool.pytest]\nnsys_gate_changes = 'fail'\n"),
+        ("tox.ini", "[pytest]\nnsys_gate_changes = fail\n"),
+        ("setup.cfg", "[tool:pytest]\nnsys_gate_changes = fail\n"),
+    ],
+)
+def test_in_whichever_file_it_stands(branch: Project, file: str, text: str) -> None:
+    """Also where the branch puts another one before it."""
+    git(branch.root, "switch", "-q", "main")
+    (branch.root / "pytest.ini").unlink()
+    branch.file(file, text)
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    branch.gate(GATE.replace("60%", "30%"), FILE)
+    branch.file("perf/pytest.ini", "")
+    assert f"FAILED perf/{ITEM}" in branch.pytest(RUN, REF, "perf", code=1)
+
+
+def test_an_ini_file_of_the_merge_base_that_cannot_be_read_says_nothing(branch: Project) -> None:
+    git(branch.root, "switch", "-q", "main")
+    branch.file("pytest.ini", "no section\n")
+    branch.file("pyproject.toml", "no toml")
+    commit(branch.root)
+    git(branch.root, "switch", "-qC", "feature")
+    branch.file(*ini(""))
+    (branch.root / "pyproject.toml").unlink()
+    branch.pytest(RUN, REF, FAIL, code=0)
+
+
+@pytest.mark.parametrize("text", ["nsys_baseline_ref = HEAD", "addopts = --nsys-baseline-ref=HEAD", ""])
+def test_the_ref_is_the_one_of_the_merge_base(project: Project, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Where CI says which branch the pull request is for, also if its own ini file names no ref any more."""
+    branch = on_a_branch(project, "nsys_gate_changes = fail\nnsys_baseline_ref = main\n")
+    git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+    branch.gate(GATE.replace("60%", "30%"), FILE)
+    branch.file(*ini(text))
+    commit(branch.root)
+    branch.pytest(RUN, code=0)
+    monkeypatch.setenv("GITHUB_BASE_REF", "main")
+    assert f"FAILED {ITEM}" in branch.pytest(RUN, code=1)
+    branch.pytest(RUN, "-o", "nsys_baseline_ref=", code=0)
+    monkeypatch.setenv("GITHUB_BASE_REF", "unknown")
+    branch.pytest(RUN, code=0)
+
+
+def test_what_is_typed_comes_before_the_ref_of_the_merge_base(project: Project) -> None:
+    branch = on_a_branch(project, "nsys_baseline_ref = nowhere\n")
+    assert "as of the merge base of main" in branch.pytest(RUN, REF, code=0)
+    assert "what this PR loosens cannot be told" in branch.pytest(RUN, code=0)
