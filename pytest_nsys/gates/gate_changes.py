@@ -70,11 +70,10 @@ def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChan
     """What the work tree asks otherwise than a commit did, by file. Raises BaselineError."""
     tree = _WorkTree(then, shown)
     try:
+        changed = {p: tree.changes(p) for p, entry in then.gate_files.items() if not _is_as_it_was(then, p, entry)}
+        changed |= {path: tree.submodule(path) for path in then.submodules if not path.exists()}
         return tuple(
-            replace(changed, file=shown(path), since=then.words)
-            for path, entry in then.gate_files.items()
-            if not _is_as_it_was(then, path, entry)
-            for changed in tree.changes(path)
+            replace(each, file=shown(path), since=then.words) for path, found in changed.items() for each in found
         )
     except OSError as error:
         raise BaselineError(f"{error.filename or then.top}: cannot be read: {error.strerror or error}") from error
@@ -110,6 +109,11 @@ class _WorkTree:
             yield _of_file(ChangeKind.LOOSENED, "judged", now)
             if moved is not None:
                 yield from self._compared(path, moved)
+
+    def submodule(self, path: Path) -> Iterator[GateChange]:
+        """What became of one that is not there: of its gate files nobody can tell any more."""
+        if self._listed.get(self._then.place(path)) is None:
+            yield GateChange(Change(ChangeKind.CHANGED, "submodule", "its gate files", GONE))
 
     def _compared(self, old: Path, new: Path) -> Iterator[GateChange]:
         try:

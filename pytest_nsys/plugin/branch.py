@@ -28,7 +28,6 @@ from pytest_nsys.reports.baselines import change_lines, plain_changes
 from pytest_nsys.reports.session.gate_changes import SHOWN, headline
 from pytest_nsys.reports.session.gate_changes import change_lines as gate_change_lines
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
-from pytest_nsys.stored.baselines.store import Snapshots
 from pytest_nsys.tools.git import Snapshot
 from pytest_nsys.verdicts.noise_changes import wider_noise
 
@@ -96,9 +95,11 @@ class Branch:
         asked = dict.fromkeys(plain(here / argument.partition("::")[0]) for argument in self.session.config.args)
         found: dict[Path, tuple[GateChange, ...]] = {}
         problems = []
-        for folder in {**folders, **asked}:
+        todo = [*{**folders, **asked}]
+        for folder in todo:
             try:
                 snapshot = self.snapshots.around(folder)
+                todo += [path for path in self._submodules(snapshot, asked) if path not in todo]
                 if snapshot.top not in self._known:
                     own = gate_changes(snapshot, self.session.shown)
                     self._known[snapshot.top] = (*own, *self._wider_noise(snapshot))
@@ -108,17 +109,28 @@ class Branch:
         told = tuple(change for changes in found.values() for change in changes)
         return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
 
+    def _submodules(self, snapshot: Snapshot, asked: Iterable[Path]) -> Iterator[Path]:
+        """Those that were there at the merge base, and are checked out, around or below what is asked."""
+        real = [path.resolve() for path in asked]
+        for path in snapshot.submodules:
+            near = any(path.is_relative_to(each) or each.is_relative_to(path) for each in real)
+            if near and (path / ".git").exists():
+                yield path
+
     def gate_files_asked(self) -> Iterator[Path]:
         """The gate files of the merge base that are still there, in or below what is to be judged. Where it cannot be
         read :meth:`gate_changes` says so.
         """
         for asked in map(plain, base_ini.asked(self.session.config)):
-            with contextlib.suppress(BaselineError):
-                real = asked.resolve()
-                for path in self.snapshots.around(asked).gate_files:
-                    inside = path.relative_to(real).parts[:-1] if path.is_relative_to(real) else ("",)
-                    if path.is_file() and not any(name == "" or is_passed_over(name) for name in inside):
-                        yield path
+            real, todo = asked.resolve(), [asked]
+            for folder in todo:
+                with contextlib.suppress(BaselineError):
+                    snapshot = self.snapshots.around(folder)
+                    todo += [path for path in self._submodules(snapshot, [asked]) if path not in todo]
+                    for path in snapshot.gate_files:
+                        inside = path.relative_to(real).parts[:-1] if path.is_relative_to(real) else ("",)
+                        if path.is_file() and not any(name == "" or is_passed_over(name) for name in inside):
+                            yield path
 
     @property
     def refuses_gate_changes(self) -> bool:

@@ -129,17 +129,21 @@ def repository_around(folder: Path) -> Path:
 
 @dataclass
 class Snapshot:
-    """The files of a repository at a commit. ``of_merge_base``: of ``ref`` and HEAD."""
+    """The files of a repository at a commit. ``of_merge_base``: of ``ref`` and HEAD. ``recorded``: these are of the
+    repository around this one, which has it as a submodule at that commit.
+    """
 
     top: Path
     commit: str
     ref: str
     of_merge_base: bool = True
+    recorded: bool = False
 
     @property
     def words(self) -> str:
         """The commit for people: ``1234abc (merge base of origin/main)``."""
         what = f"merge base of {self.ref}" if self.of_merge_base else self.ref
+        what = f"recorded at the {what}" if self.recorded else what
         return printable(f"{self.commit[:SHORT]} ({what})")
 
     @property
@@ -181,6 +185,12 @@ class Snapshot:
     def gate_files(self) -> dict[Path, Entry]:
         """Every gate file of the commit, sorted. Raises BaselineError."""
         found = sorted(place for place in self._tree if place.endswith(GATE_SUFFIX))
+        return {self.top / place: self._tree[place] for place in found}
+
+    @cached_property
+    def submodules(self) -> dict[Path, Entry]:
+        """Every submodule of the commit, sorted: its entry names the commit of its own that is recorded."""
+        found = sorted(place for place, entry in self._tree.items() if entry.mode == SUBMODULE)
         return {self.top / place: self._tree[place] for place in found}
 
     def gate_file(self, path: Path) -> bytes | None:
@@ -270,11 +280,28 @@ class Snapshot:
 def snapshot_of(folder: Path, ref: str, *, merge_base: bool = True) -> Snapshot:
     """The repository around a folder at the merge base of ``ref`` and HEAD, or at ``ref`` itself.
 
-    Raises BaselineError where there is no git, no repository, no such ref, or no merge base.
+    A submodule is the pull request's own: its merge base is that of the repository around it, and of it the commit that
+    is recorded there. Raises BaselineError where there is no git, no repository, no such ref, or no merge base.
     """
     top = repository_around(folder)
+    if merge_base and (outer := _line(_git(top, ["rev-parse", "--show-superproject-working-tree"]))):
+        return _recorded(snapshot_of(Path(outer), ref), top)
     commit = _commit(top, ref)
     return Snapshot(top, _merge_base(top, ref, commit) if merge_base else commit, ref, merge_base)
+
+
+def _recorded(outer: Snapshot, top: Path) -> Snapshot:
+    """A submodule as the repository around it records it; that one where there was no submodule."""
+    entry = outer.submodules.get(top)
+    if entry is None:
+        return outer
+    if _git(top, ["cat-file", "-e", f"{entry.name}^{{commit}}"]).returncode != 0:
+        fetch = shlex.join(["git", "-C", str(top), "fetch", "origin", entry.name])
+        raise BaselineError(
+            f"the submodule {top} has no commit {entry.name[:SHORT]}, which {outer.top} records at {outer.words}: "
+            f"fetch it: {printable(fetch, 1000)}"
+        )
+    return Snapshot(top, entry.name, outer.ref, recorded=True)
 
 
 def _commit(top: Path, ref: str) -> str:

@@ -234,7 +234,7 @@ def test_many_assertions_start_few_gits(branch: Project, monkeypatch: pytest.Mon
     log = watch_git(branch, monkeypatch)
     assert "126 passed" in branch.pytest(RUN, REF, code=0)
     started = log.read_text().splitlines()
-    assert len(started) <= 4 + 1 + 1 + 1 + 3, started
+    assert len(started) <= 5 + 1 + 1 + 1 + 1 + 3, started
     assert all("ls-tree" in s or "cat-file" in s or "rev-parse" in s or "merge-base" in s for s in started)
 
 
