@@ -30,6 +30,7 @@ from pytest_nsys.reports.session.gate_changes import change_lines as gate_change
 from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.tools.git import Snapshot
 from pytest_nsys.verdicts.noise_changes import wider_noise
+from pytest_nsys.verdicts.replaced import not_held
 
 
 class Branch:
@@ -102,12 +103,20 @@ class Branch:
                 todo += [path for path in self._submodules(snapshot, asked) if path not in todo]
                 if snapshot.top not in self._known:
                     own = gate_changes(snapshot, self.session.shown)
-                    self._known[snapshot.top] = (*own, *self._wider_noise(snapshot))
+                    self._known[snapshot.top] = (*own, *self._not_held(snapshot), *self._wider_noise(snapshot))
                 found[snapshot.top] = self._known[snapshot.top]
             except BaselineError as error:
                 problems += [self.session.told(str(error))] if folder in folders or not folders else []
         told = tuple(change for changes in found.values() for change in changes)
         return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
+
+    def _not_held(self, snapshot: Snapshot) -> Iterator[GateChange]:
+        """The configurations of the gate files that took the place of others and are their own judges."""
+        for path, entry in snapshot.gate_files.items() if self.session.snapshots is not None else ():
+            if path.is_file() and not entry.holds(path.read_bytes()):
+                with contextlib.suppress(BaselineError):  # said by the verdicts
+                    for change in not_held(path, self.session.store):
+                        yield GateChange(change, file=self.session.shown(path), since=snapshot.words)
 
     def _submodules(self, snapshot: Snapshot, asked: Iterable[Path]) -> Iterator[Path]:
         """Those that were there at the merge base, and are checked out, around or below what is asked."""

@@ -20,7 +20,7 @@ from pytest_nsys.analysis.metrics import METRICS, Metric
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, UsageMistake, naming
+from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import place_words
@@ -28,7 +28,6 @@ from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, reque
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
 from pytest_nsys.gates.comparability import shown as in_words
-from pytest_nsys.gates.gate_file import loads_gate_file
 from pytest_nsys.gates.judgement import NotComparable, Reference, RowKey, folded
 from pytest_nsys.gates.measured import settled
 from pytest_nsys.gates.verdict import Difference, Labels, Outcome
@@ -45,6 +44,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
+from pytest_nsys.verdicts.replaced import Before, gate_file_at, held_to
 
 
 def _another_kind(now: Metric, was: Metric | Series) -> tuple[Difference, ...]:
@@ -90,7 +90,15 @@ class StoredBaseline(ReferenceSource):
     prune: str = "pytest-nsys baseline prune"
 
     @cached_property
+    def _held_to(self) -> Before | None:
+        return held_to(self.gate, self.store, self.captures.key(self.gate.run).as_json())
+
+    @cached_property
     def _found(self) -> tuple[Path, Baseline] | NotComparable:
+        return self._of_key if self._held_to is None else replace(self, store=self._held_to.store)._of_key
+
+    @cached_property
+    def _of_key(self) -> tuple[Path, Baseline] | NotComparable:
         key = self.captures.key(self.gate.run)
         exact = self.store.load(key)
         if exact is not None:
@@ -210,12 +218,11 @@ class StoredBaseline(ReferenceSource):
         branch would be its own judge as soon as it touched the window.
         """
         assert self.store.base is not None
-        text = self.store.base.snapshot.gate_file(self.gate.path)
-        try:
-            before = loads_gate_file(text or b"", path=self.gate.path)
-        except GateFileError:  # of another version, perhaps: then nothing is taken for new
+        before = gate_file_at(self.store.base)
+        if before is None:  # of another version, perhaps: then nothing is taken for new
             return frozenset(METRICS)
-        own = (each for each in before.each if each.configuration == self.gate.configuration)
+        name = self.gate.configuration if self._held_to is None else self._held_to.gate.configuration
+        own = (each for each in before.each if each.configuration == name)
         return frozenset(a.metric for each in own for a in each.assertions if a.reads_stored)
 
     def _stored(self, metric: Metric, assertion: Assertion) -> Reference | NotComparable:

@@ -165,7 +165,7 @@ class Assertion(Shape):
     baseline: Annotated[str, doc("What was compared with: a file, or another trace; empty where nothing was.")]
     artifact: Annotated[str, doc("File with the window of a failed assertion (`--nsys-artifacts`); else empty.")]
     state: Annotated[str, one_of(*STATES), doc("The verdict, or why pytest takes it otherwise.")]
-    good: Annotated[bool, doc("Whether pytest takes the assertion as passed.")]
+    good: Annotated[bool, doc("Whether its verdict, and pytest, take it as passed.")]
     measured_as: Annotated[str, doc("Which of the file's windows.")]
     worst: Annotated[Worst, doc("The row that is nearest to failing, or fails worst, in words.")]
     differences: Annotated[list[Difference], doc("Circumstances that make the runs incomparable.")]

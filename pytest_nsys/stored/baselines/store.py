@@ -57,6 +57,11 @@ class BaselineStore:
         """What is read. Raises BaselineError."""
         return WorkTree() if self.base is None else self.base.files
 
+    def of(self, configuration: str) -> BaselineStore:
+        """The same of another configuration of the gate file's matrix, or of the file without one."""
+        address = Address(Address.of(self.gate).file, configuration)
+        return replace(self, folder=self.folder.with_name(_folder_name(address)), gate=str(address))
+
     @property
     def here(self) -> BaselineStore:
         """The same of the work tree, where baselines are written."""
@@ -187,7 +192,11 @@ def store_of(
     else:
         relative = gate_file.name
     address = Address(relative, configuration)
-    return BaselineStore(folder / address.stem.replace("/", "__"), str(address), base)
+    return BaselineStore(folder / _folder_name(address), str(address), base)
+
+
+def _folder_name(address: Address) -> str:
+    return address.stem.replace("/", "__")
 
 
 @dataclass
@@ -228,6 +237,13 @@ class MergeBase:
         """Those of the commit; of a gate file that is not there yet those of the work tree. Raises BaselineError."""
         known = self.snapshot.top / self.snapshot.place(self.gate) in self.snapshot.gate_files
         return self.snapshot if known else WorkTree()
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether the gate file is byte for byte the same. Raises BaselineError."""
+        with one_line(BaselineError, f"{self.gate}: cannot be read"):
+            entry = self.snapshot.gate_files.get(self.snapshot.top / self.snapshot.place(self.gate))
+            return entry is not None and entry.holds(self.gate.read_bytes())
 
     @property
     def note(self) -> str:
