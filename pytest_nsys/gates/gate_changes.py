@@ -71,7 +71,7 @@ def gate_changes(then: Snapshot, shown: Callable[[Path], str]) -> tuple[GateChan
     tree = _WorkTree(then, shown)
     try:
         changed = {p: tree.changes(p) for p, entry in then.gate_files.items() if not _is_as_it_was(then, p, entry)}
-        changed |= {path: tree.submodule(path) for path in then.submodules if not path.exists()}
+        changed |= {path: tree.submodule(path) for path in then.submodules if not (path / ".git").exists()}
         return tuple(
             replace(each, file=shown(path), since=then.words) for path, found in changed.items() for each in found
         )
@@ -111,7 +111,7 @@ class _WorkTree:
                 yield from self._compared(path, moved)
 
     def submodule(self, path: Path) -> Iterator[GateChange]:
-        """What became of one that is not there: of its gate files nobody can tell any more."""
+        """What became of one that is not there, or a folder now: of its gate files nobody can tell any more."""
         if self._listed.get(self._then.place(path)) is None:
             yield GateChange(Change(ChangeKind.CHANGED, "submodule", "its gate files", GONE))
 

@@ -25,6 +25,9 @@ REF, CHANGES = "nsys_baseline_ref", "nsys_gate_changes"
 FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 """Where pytest looks in each folder, in this order."""
 
+CHOOSING = ("--nsys-", "--co", "--setup-")
+"""How options begin that say what is judged and by what, or that nothing is."""
+
 ALONE = FILES[:4]
 """Those that are ini files also where they say nothing."""
 
@@ -41,12 +44,15 @@ class BaseIni(NamedTuple):
     def text(self, name: str) -> str:
         return str(self.said.get(name, "")).strip()
 
+    def words(self, name: str) -> list[str]:
+        value = self.said.get(name) or ()
+        return shlex.split(value) if isinstance(value, str) else [*map(str, value)]
+
     @property
     def paths(self) -> list[Path]:
         """The ``testpaths``, as pytest finds them."""
-        value = self.said.get("testpaths", ())
-        words = shlex.split(value) if isinstance(value, str) else value
-        found = (glob.glob(str(self.folder / word), recursive=True) or [str(self.folder / word)] for word in words)
+        entries = [str(self.folder / word) for word in self.words("testpaths")]
+        found = (glob.glob(entry, recursive=True) or [entry] for entry in entries)
         return [Path(os.path.abspath(path)) for paths in found for path in paths]
 
 
@@ -65,7 +71,7 @@ def enforce(config: pytest.Config) -> None:
         return
     typed = words_of(config)
     setattr(config.option, _TYPED, typed)
-    if config.getoption("nsys_update_baselines") or f"{REF}=" in typed:  # -o nsys_baseline_ref= turns it off once
+    if "--nsys-update-baselines" in typed or f"{REF}=" in typed:  # -o nsys_baseline_ref= turns it off once
         return
     ours = given(config, REF)
     if not any(word.startswith("--nsys-baseline-ref") for word in typed):
@@ -74,8 +80,18 @@ def enforce(config: pytest.Config) -> None:
         ours = next((ref for ref in said if ref), ours)
         if ours:
             setattr(config.option, REF, ours)
-    if ours and at_merge_base(config, ours).text(CHANGES) == "fail":
+    if not ours:
+        return
+    base = at_merge_base(config, ours)
+    if "fail" in (base.text(CHANGES), config.getini(CHANGES)):
         setattr(config.option, CHANGES, "fail")
+    if config.getoption(CHANGES) == "fail":
+        for word in config.getini("addopts"):
+            if word.startswith(CHOOSING) and word not in base.words("addopts"):
+                what = (
+                    "addopts of the merge base has it not, and under nsys_gate_changes = fail a branch does not add it"
+                )
+                raise pytest.UsageError(f"addopts in the ini file has {word}: {what}: type it")
 
 
 def asked(config: pytest.Config) -> list[Path]:

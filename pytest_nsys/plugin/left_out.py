@@ -128,7 +128,10 @@ class Selection:
         ended = session.exitstatus in BROKEN_OFF or (failed and bool(session.shouldfail or session.shouldstop))
         self.found = tuple(self.left_out(self._judged - {*self._why}, ended=ended))
         branch = session_of(self.config).branch
-        if branch is not None and branch.refuses_gate_changes and any(map(is_refused, self.found)) and not failed:
+        if branch is None or not branch.refuses_gate_changes or failed:
+            return
+        # Also what the item of gate changes says, which a conftest may have kept from it.
+        if any(map(is_refused, self.found)) or branch.gate_changes({file for file, _, _ in self.fates.values()}).bad:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)

@@ -405,6 +405,15 @@ def test_a_virtual_environment_that_git_holds_is_none(runner: Runner, monkeypatc
         assert runner.outputs["verdict"] == "failed" or KEPT_OUT in runner.log
 
 
+def test_no_file_of_the_repository_stands_for_a_program_of_the_action(runner: Runner) -> None:
+    runner.project.gate(RED)
+    for name in ("pytest", "pytest_nsys", "pip", "json"):
+        runner.project.file(f"{name}.py", "raise SystemExit(0)")
+    runner.project.trace()
+    assert runner.run(traces="run.sqlite") == 1
+    assert (runner.outputs["verdict"], runner.outputs["exit-code"]) == ("failed", "1")
+
+
 def test_what_the_arguments_of_the_workflow_leave_out_is_named(runner: Runner) -> None:
     runner.project.gate(RED)
     runner.project.trace()
@@ -499,8 +508,8 @@ def test_gate_files_are_found_and_nothing_else(runner: Runner) -> None:
 # -- installation
 
 STUB = """#!/usr/bin/env bash
-if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && exit
-elif [ "$1 $2" = "-m pip" ]; then printf '%s\\n' "$0" "$@" >"$STUB_LOG"; echo said by pip; exit "$STUB_PIP"
+if [ "$1 $2 $3" = "-P -m venv" ]; then mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && exit
+elif [ "$1 $2 $3" = "-P -m pip" ]; then printf '%s\\n' "$0" "$@" >"$STUB_LOG"; echo said by pip; exit "$STUB_PIP"
 fi
 exec "$STUB_PYTHON" "$@"
 """
@@ -518,7 +527,7 @@ def test_it_installs_the_package(runner: Runner, package: str, status: int) -> N
     assert runner.run(**given) == status, runner.log
     python, *words = log.read_text().splitlines()
     assert python.endswith("/venv/bin/python")
-    assert words[:3] == ["-m", "pip", "install"]
+    assert words[:4] == ["-P", "-m", "pip", "install"]
     assert words[-2] == "--"
     assert words[-1] == package or Path(words[-1]).resolve() == ROOT
     if status:

@@ -271,7 +271,9 @@ def test_the_ref_is_the_one_of_the_merge_base(project: Project, monkeypatch: pyt
     commit(branch.root)
     branch.pytest(RUN, code=0)
     monkeypatch.setenv("GITHUB_BASE_REF", "main")
-    assert f"FAILED {ITEM}" in branch.pytest(RUN, code=1)
+    refused = text.startswith("addopts")
+    red = "addopts of the merge base has it not" if refused else f"FAILED {ITEM}"
+    assert red in branch.pytest(RUN, code=4 if refused else 1)
     branch.pytest(RUN, "-o", "nsys_baseline_ref=", code=0)
     monkeypatch.setenv("GITHUB_BASE_REF", "unknown")
     branch.pytest(RUN, code=0)
@@ -281,3 +283,36 @@ def test_what_is_typed_comes_before_the_ref_of_the_merge_base(project: Project) 
     branch = on_a_branch(project, "nsys_baseline_ref = nowhere\n")
     assert "as of the merge base of main" in branch.pytest(RUN, REF, code=0)
     assert "what this PR loosens cannot be told" in branch.pytest(RUN, code=0)
+
+
+# -- what else a branch can write
+
+
+@pytest.mark.parametrize(
+    "conftest",
+    [
+        "def pytest_runtest_protocol(item): return True if item.name == 'gate changes' else None",
+        "import pytest\n@pytest.hookimpl(trylast=True)\ndef pytest_collection_finish(session): session.items.pop(0)",
+        "def pytest_runtest_setup(item): item.add_marker('xfail') if item.name == 'gate changes' else None",
+    ],
+)
+def test_the_item_of_gate_changes_cannot_be_kept_from_its_verdict(branch: Project, conftest: str) -> None:
+    branch.gate(GATE.replace("60%", "30%"), FILE)
+    branch.file("conftest.py", conftest)
+    branch.pytest(RUN, REF, FAIL, code=1)
+
+
+@pytest.mark.parametrize(
+    "addopts",
+    ["--collect-only", "--nsys-against=base.sqlite", "--nsys-update-baselines --nsys-reason=x"],
+)
+def test_options_that_a_branch_adds_to_addopts_are_refused(project: Project, addopts: str) -> None:
+    branch = on_a_branch(project, "nsys_gate_changes = fail\nnsys_baseline_ref = main\n")
+    branch.trace("base.sqlite", exposed_us=150)
+    branch.file(*ini(f"nsys_baseline_ref = main\naddopts = {addopts}"))
+    word = addopts.split()[0]
+    assert f"addopts in the ini file has {word}: addopts of the merge base has it not" in branch.pytest(RUN, code=4)
+    branch.pytest(RUN, *addopts.split(), "-o", "addopts=", code=0)
+    commit(branch.root)
+    git(branch.root, "branch", "-qf", "main")
+    branch.pytest(RUN, code=0)

@@ -119,3 +119,12 @@ def test_a_folder_that_becomes_a_submodule_is_held_to_the_folder(branch: Project
     branch.refresh(RUN)
     moved(branch)
     assert "1 of 4 rows above their limit" in branch.pytest(RUN, REF, code=1)
+
+
+def test_a_submodule_that_becomes_a_folder_is_told(branch: Project) -> None:
+    git(branch.root, "rm", "-q", "--cached", SUB)
+    (branch.root / "perf/.git").unlink()
+    branch.refresh(RUN)
+    commit(branch.root)
+    line = "this PR changes, and may loosen: perf submodule its gate files → gone"
+    assert line in branch.pytest(RUN, REF, FAIL, code=1)

@@ -78,10 +78,10 @@ rooted() { # PATH: the same path, never to be taken for an option
     case $1 in /* | ./* | .) printf '%s' "$1" ;; *) printf './%s' "$1" ;; esac
 }
 
-install() { # pytest-nsys in a virtual environment of its own; sets `python`
+install() { # pytest-nsys in a virtual environment of its own; sets `python`. With -P no file here stands for a module
     [ "${NSYS_INSTALL:-true}" = false ] && return
     local package=${NSYS_PACKAGE:-$here/../../..}
-    "$python" -m venv "$work/venv" && "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "$python" -P -m venv "$work/venv" && "$work/venv/bin/python" -P -m pip install --quiet --disable-pip-version-check \
         -- "$package" && python=$work/venv/bin/python
 }
 
@@ -133,7 +133,7 @@ run() {
     token=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
     printf '::stop-commands::%s\n' "$token"
     # The repository's own addopts are for its own tests, whose plugins are not installed here.
-    "$python" -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
+    "$python" -P -m pytest -o addopts= -p no:cacheprovider "--junitxml=$out/junit.xml" \
         "--nsys-json=$out/report.json" "--nsys-summary=$out/summary.md" "--nsys-html=$out/report.html" --nsys-annotate \
         "${words[@]}" "${more[@]}" "${files[@]}" 2>&1 | tee "$out/pytest.log" | sed -u "/$notes/d" || code=${PIPESTATUS[0]}
     printf '::%s::\n' "$token"
