@@ -44,6 +44,10 @@ class BaseIni(NamedTuple):
     def text(self, name: str) -> str:
         return str(self.said.get(name, "")).strip()
 
+    def lines(self, name: str) -> list[str]:
+        value = self.said.get(name) or ()
+        return [line.strip() for line in value.splitlines() if line.strip()] if isinstance(value, str) else [*value]
+
     def words(self, name: str) -> list[str]:
         value = self.said.get(name) or ()
         return shlex.split(value) if isinstance(value, str) else [*map(str, value)]

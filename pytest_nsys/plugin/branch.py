@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pytest_nsys.core.errors import BaselineError, GateFileError
 from pytest_nsys.core.file_names import is_passed_over
 from pytest_nsys.gates.gate_changes import GateChange, GateChanges, gate_changes
 from pytest_nsys.gates.gate_file import load_gate_file
+from pytest_nsys.gates.loosening_rules import NONE, Change, ChangeKind
 from pytest_nsys.outcomes import GateFailed
 from pytest_nsys.plugin import base_ini, left_out
 from pytest_nsys.plugin.base_ini import snapshots_of
@@ -31,6 +33,9 @@ from pytest_nsys.stored.baselines.changes import FileChange, file_changes
 from pytest_nsys.tools.git import Snapshot
 from pytest_nsys.verdicts.noise_changes import wider_noise
 from pytest_nsys.verdicts.replaced import not_held
+
+FROM_INI = ("nsys_trace", "nsys_measurements", "nsys_baseline_dir", "nsys_history")
+"""Keys of the ini file that say what is judged, and by what."""
 
 
 class Branch:
@@ -94,6 +99,7 @@ class Branch:
         here = self.session.here
         folders = dict.fromkeys(plain(here / file).parent for file in files)
         asked = dict.fromkeys(plain(here / argument.partition("::")[0]) for argument in self.session.config.args)
+        asked |= dict.fromkeys(self._asked)
         found: dict[Path, tuple[GateChange, ...]] = {}
         problems = []
         todo = [*{**folders, **asked}]
@@ -107,8 +113,28 @@ class Branch:
                 found[snapshot.top] = self._known[snapshot.top]
             except BaselineError as error:
                 problems += [self.session.told(str(error))] if folder in folders or not folders else []
-        told = tuple(change for changes in found.values() for change in changes)
+        told = tuple(change for changes in (*found.values(), self._ini_changes) for change in changes)
         return GateChanges(told, next(iter(problems), ""), self.refuses_gate_changes)
+
+    @cached_property
+    def _asked(self) -> list[Path]:
+        return [plain(path) for path in base_ini.asked(self.session.config)]
+
+    @cached_property
+    def _ini_changes(self) -> tuple[GateChange, ...]:
+        """The keys of the ini file that say what is judged, and by what, where nobody types it."""
+        config = self.session.config
+        base = base_ini.at_merge_base(config, self.snapshots.ref)
+        found = []
+        for name in (name for name in FROM_INI if base.lines(name) and not config.getoption(name)):
+            value = config.getini(name)
+            now = [value] if isinstance(value, str) else value
+            if (was := base.lines(name)) != now:
+                change = Change(ChangeKind.CHANGED, name, ", ".join(was), ", ".join(now) or NONE)
+                file = config.inipath or config.rootpath
+                since = self.snapshots.around(config.rootpath).words
+                found.append(GateChange(change, file=self.session.shown(file), since=since))
+        return tuple(found)
 
     def _not_held(self, snapshot: Snapshot) -> Iterator[GateChange]:
         """The configurations of the gate files that took the place of others and are their own judges."""
@@ -130,7 +156,7 @@ class Branch:
         """The gate files of the merge base that are still there, in or below what is to be judged. Where it cannot be
         read :meth:`gate_changes` says so.
         """
-        for asked in map(plain, base_ini.asked(self.session.config)):
+        for asked in self._asked:
             real, todo = asked.resolve(), [asked]
             for folder in todo:
                 with contextlib.suppress(BaselineError):

@@ -316,3 +316,15 @@ def test_options_that_a_branch_adds_to_addopts_are_refused(project: Project, add
     commit(branch.root)
     git(branch.root, "branch", "-qf", "main")
     branch.pytest(RUN, code=0)
+
+
+def test_what_the_ini_file_says_of_traces_and_baselines_is_told(project: Project) -> None:
+    """Where nobody types it: a branch may name a trace, or baselines, of its own."""
+    branch = on_a_branch(project, "nsys_trace =\n  run.sqlite\nnsys_baseline_dir = stored\n")
+    branch.pytest(REF, FAIL, code=0)
+    branch.trace("good.sqlite")
+    branch.file(*ini("nsys_trace = good.sqlite"))
+    said = branch.pytest(REF, FAIL, code=1)
+    assert "this PR changes, and may loosen: pytest.ini nsys_trace run.sqlite → good.sqlite" in said
+    assert "this PR changes, and may loosen: pytest.ini nsys_baseline_dir stored → none" in said
+    branch.pytest(RUN, "--nsys-baseline-dir=stored", REF, FAIL, code=0)
