@@ -262,7 +262,7 @@ def test_a_copy_of_no_stream_is_on_none(tmp_path: Path) -> None:
     assert transfers.streams[transfers.stream[0]].number == NO_STREAM
 
 
-EXPECTED = "budget_expected.json"
+EXPECTED = "budget_by_moment_expected.json"
 
 
 def _expected() -> Mapping[str, list[dict[str, object]]]:
