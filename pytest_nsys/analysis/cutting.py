@@ -8,7 +8,6 @@ together; what several of them hold is there once.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from pytest_nsys.analysis.common_clock import (
     common_clock,
     zeros_of,
 )
+from pytest_nsys.analysis.doubts import idle_periods
 from pytest_nsys.analysis.gaps import goes_on
 from pytest_nsys.analysis.rank_window import RankWindow
 from pytest_nsys.analysis.run import Run
@@ -87,8 +87,8 @@ class RankCut:
     """The windows of one rank, and ``span_ns`` around all that is shown of it.
 
     ``ranges`` touch the span of one of the views, ``anchors`` do not. ``calls``, ``copies``, ``waits`` of streams in
-    the whole run, ``memory`` and ``sm_clocks`` are None where the trace has no record of any. ``last_ns`` is when the
-    last kernel of the run ends, None where that is after the last anchor began.
+    the whole run, ``memory`` and ``sm_clocks`` are None where the trace has no record of any. ``idle`` are the periods
+    of anchors, anywhere in the run, that have no kernel.
     """
 
     rank: Rank
@@ -102,7 +102,7 @@ class RankCut:
     sm_clocks: Series | None
     facts: TraceFacts
     span_ns: Interval
-    last_ns: int | None = None
+    idle: Sequence[Interval] = ()
 
     @property
     def windows(self) -> list[RankWindow]:
@@ -292,23 +292,13 @@ def _levels(pieces: Sequence[RankCut]) -> Series:
 
 
 def _whole(run: Run, specs: Sequence[WindowSpec], named: tuple[str, ...], one: RankCut) -> RankCut:
-    """The same with what is told of the rest of the run: its anchors, the ranges that are named, its last kernel."""
+    """The same with what is told of the rest of the run: its anchors, which have no kernel, ranges that are named."""
     rank, shown = one.rank, set(one.ranges)
     patterns = dict.fromkeys([None, *(spec.anchor for spec in specs)])
     anchors = _once(run.anchors(rank, pattern) for pattern in patterns)
-    last = _last_ns(run.traces[rank.process.trace], rank.lane, anchors)
+    idle = _once(idle_periods(run.measured(spec)).get(rank.number, ()) for spec in specs)
     everywhere = _once([anchors, run.named(rank, named)]) if named else anchors
-    return replace(one, anchors=[each for each in everywhere if each not in shown], last_ns=last)
-
-
-def _last_ns(trace: Trace, lane: Lane, anchors: Sequence[Range]) -> int | None:
-    """When the last kernel of a lane ends, where that is not after the last anchor began: then anchors are empty."""
-    begins = max((anchor.start_ns for anchor in anchors), default=None)
-    if begins is None or lane in trace.work_after({lane: begins}):
-        return None
-    first = min(anchor.start_ns for anchor in anchors)
-    moments = range(first, begins + 1)
-    return moments[bisect_left(moments, True, key=lambda moment: lane not in trace.work_after({lane: moment}))]
+    return replace(one, anchors=[each for each in everywhere if each not in shown], idle=idle)
 
 
 def _memory(windows: Sequence[RankWindow]) -> Memory | None:

@@ -1,7 +1,8 @@
 """What makes the windows of a run doubtful: anchors that are other work, or communication that counts as compute?
 
-The window is found by counting anchors. Where the record of the kernels ends before that of the ranges, or where one
-rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of work.
+The window is found by counting anchors. Where the record of the kernels does not reach over that of the ranges, or
+where one rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of
+work.
 
 What kernels of a known communication library cover of other communication, while they count as compute, is told as
 hidden, and what they leave exposed themselves is told of nobody.
@@ -12,31 +13,33 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
-from pytest_nsys.analysis.run import WindowGroup
+from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
+from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
-from pytest_nsys.core.model import Range, Rank, Trace, Value
+from pytest_nsys.core.kept import kept
+from pytest_nsys.core.model import OPEN_END_NS, Interval, KernelsMode, Lane, Range, Trace, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 
 
 class Empty(NamedTuple):
-    """How many of a rank's anchors, the last ones, begin after its last kernel."""
+    """How many of a rank's anchors have no kernel."""
 
     rank: int
     anchors: int
     of: int
 
     def __str__(self) -> str:
-        begin = "begins" if self.anchors == 1 else "begin"
-        return f"rank {self.rank}: {self.anchors} of {counted(self.of, 'anchor')} {begin} after its last kernel"
+        have = "has" if self.anchors == 1 else "have"
+        return f"rank {self.rank}: {self.anchors} of {counted(self.of, 'anchor')} {have} no kernel"
 
 
 class Uneven(NamedTuple):
@@ -60,20 +63,55 @@ class Uneven(NamedTuple):
 
 
 def empty_anchors(group: WindowGroup) -> list[Empty]:
-    """The ranks whose kernels end before their anchors do; from a few rows where none does."""
+    """The ranks that have such anchors, wherever these lie."""
     found = []
-    for number, trace in enumerate(group.run.traces):
-        own = [track for rank in group.run.ranks_of(number) if (track := group.tracks.get(rank.number)) is not None]
-        anchored = [track for track in own if track.anchors]
-        busy = trace.work_after({track.rank.lane: track.anchors[-1].start_ns for track in anchored})
-        for rank, anchors in ((track.rank, track.anchors) for track in anchored if track.rank.lane not in busy):
-            with_work = bisect_left(anchors, True, key=partial(_idle_after, trace, rank))
-            found.append(Empty(rank.number, len(anchors) - with_work, len(anchors)))
+    for number, own in idle_periods(group).items():
+        starts, anchors = {start for start, _ in own}, group.tracks[number].anchors
+        found.append(Empty(number, sum(anchor.start_ns in starts for anchor in anchors), len(anchors)))
     return found
 
 
-def _idle_after(trace: Trace, rank: Rank, anchor: Range) -> bool:
-    return not trace.work_after({rank.lane: anchor.start_ns})
+@kept
+def idle_periods(group: WindowGroup) -> Mapping[int, Sequence[Interval]]:
+    """By rank the times from one anchor to the next in which none of its kernels runs; under kernels: launched, in
+    which none is launched either.
+    """
+    found: dict[int, Sequence[Interval]] = {}
+    for number, (trace, idle) in enumerate(zip(group.run.traces, _idle(group.run, group.spec.anchor), strict=True)):
+        if idle and group.spec.kernels is KernelsMode.LAUNCHED and not group.spec.whole_run:
+            idle = _without_launch(trace, idle)
+        found |= {rank.number: idle[rank.lane] for rank in group.run.ranks_of(number) if rank.lane in idle}
+    return {number: own for number, own in found.items() if number in group.tracks}
+
+
+@kept
+def _idle(run: Run, anchor: str | None) -> list[Mapping[Lane, Sequence[Interval]]]:
+    """By trace, whichever windows are measured."""
+    each = []
+    for number, trace in enumerate(run.traces):
+        anchors = {rank.lane: run.anchors(rank, anchor) for rank in run.ranks_of(number)}
+        each.append(trace.idle({lane: _periods(own) for lane, own in anchors.items() if own}))
+    return each
+
+
+def _periods(anchors: Sequence[Range]) -> list[Interval]:
+    starts = sorted({anchor.start_ns for anchor in anchors})
+    return list(pairwise([*starts, OPEN_END_NS]))
+
+
+def _without_launch(trace: Trace, idle: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+    try:
+        kernels = trace.kernels_launched({lane: (own[0][0], own[-1][1]) for lane, own in idle.items()})
+    except NothingMeasured:  # of a cut, which says what it was in its trace
+        return idle
+    launches = {lane: sorted(own) for lane, own in trace.launches(kernels).items()}
+    each = {lane: _between(launches.get(lane, ()), own) for lane, own in idle.items()}
+    return {lane: own for lane, own in each.items() if own}
+
+
+def _between(launches: Sequence[int], spans: Sequence[Interval]) -> list[Interval]:
+    """The spans in which there is none."""
+    return [(low, high) for low, high in spans if bisect_left(launches, low) == bisect_left(launches, high)]
 
 
 def uneven_anchors(group: WindowGroup) -> Uneven | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pytest_nsys.analysis.trace_kernels import LONGEST_NS, TraceKernels
 from pytest_nsys.core.columns import exceeds, take, where_not
 from pytest_nsys.core.conventions import Convention
-from pytest_nsys.core.model import Interval, Kernels, Lane, Trace
+from pytest_nsys.core.model import OPEN_END_NS, Interval, Kernels, Lane, Trace
 
 _SHORTEST_NS, _LONGER = 1_000_000, 8
 
@@ -28,8 +28,8 @@ def until_compute(trace: Trace, convention: Convention, ends: Mapping[Lane, int]
         read.update(ahead)
         step = TraceKernels(trace, convention, new)
         short = {lane: end for lane, (_, end) in ahead.items() if not _computes(step, lane) and end < LONGEST_NS}
-        more = trace.work_after(short) if short else ()
-        reach = {lane: reach[lane] * _LONGER for lane in short if lane in more}
+        nothing = trace.idle({lane: [(end, OPEN_END_NS)] for lane, end in short.items()}) if short else {}
+        reach = {lane: reach[lane] * _LONGER for lane in short if lane not in nothing}
     after = TraceKernels(trace, convention, found, on_gpu=read)
     if after.transfers is not None:
         after.transfers = {lane: _after(own, ends[lane]) for lane, own in after.transfers.items()}

@@ -86,7 +86,7 @@ def _anchor_notes(group: WindowGroup) -> Iterator[Note]:
         number, count = few[0]
         yield Note(f"rank {number} has {counted(count, 'anchor')}: the median of under {FEW_ANCHORS} says little", True)
     for empty in empty_anchors(group):
-        yield Note(f"{empty}: the record of its kernels ends before that of its ranges", True)
+        yield Note(f"{empty}: the record of its kernels does not reach over that of its ranges", True)
     if uneven := uneven_anchors(group):
         yield Note(f"{uneven}: windows that are found by their number are other pieces of work", uneven.alike)
     for number, found in deviations(group):

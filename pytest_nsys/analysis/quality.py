@@ -314,8 +314,8 @@ def _anchors(subject: Subject) -> Said | None:
 
 def _empty_anchors(subject: Subject) -> Said | None:
     found = max(empty_anchors(subject.group), key=lambda each: Fraction(each.anchors, each.of), default=None)
-    why = "the record of its kernels ends before that of its ranges, and any window may lack some"
-    remedy = "profile fewer steps, and look at what the profiler said when it stopped"
+    why = "the record of its kernels does not reach over that of its ranges, and any window may lack some"
+    remedy = "profile fewer steps, and look at what the profiler said"
     return found and (Fraction(found.anchors, found.of), str(found), why, remedy)
 
 

@@ -415,8 +415,8 @@ class Trace(Protocol):
         """Processes that ran kernels in the spans read so far, but in no lane that was asked for."""
         ...
 
-    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """The lanes on which a kernel ends after the moment."""
+    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        """Those of the spans of each lane, which stand by start, in which no kernel runs; at an edge none does."""
         ...
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:

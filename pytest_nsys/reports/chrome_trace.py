@@ -174,7 +174,7 @@ def _about(side: RunCut, one: RankCut, pid: int, base_ns: int, lanes: Sequence[t
             for view in one.views
         ],
         "session_ns": facts.sessions_ns.get(rank.process.global_pid, facts.session_ns),
-        "last_ns": one.last_ns,
+        "idle": one.idle,
         "anchors": [(r.start_ns, None if r.end_ns == OPEN_END_NS else r.end_ns, r.thread, r.name) for r in one.anchors],
     }
 

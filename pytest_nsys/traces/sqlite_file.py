@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import threading
 import urllib.parse
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from pytest_nsys.core.errors import TraceError, one_line
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.words import printable
+from pytest_nsys.traces.sqlite_conditions import FIRST, LAST
 
 MAGIC = b"SQLite format 3\x00"
 WRITERS = "what `nsys export --type=sqlite` or `rocprofv3 -f rocpd` wrote"
@@ -31,6 +33,9 @@ BUSY_TIMEOUT_S = 1.0
 CHUNK_ROWS = 20_000
 FEW = 8
 """Up to so many distinct rows it is cheaper to compare each row with all of them."""
+
+FEWEST_PLACES, PLACE_ROWS = 64, 128
+"""Rows of a table by which places are found, at least, and how far apart they are, at least."""
 
 ROW_IDS = ("rowid", "_rowid_", "oid")
 """What the number of a row is called, unless a column is called so."""
@@ -251,6 +256,18 @@ class SqliteFile:
             return self._last(table) if table in self.tables else 0
         except FAILURES as error:
             raise self._say(error) from error
+
+    def by_place(self, table: str, column: str, questions: int) -> Callable[[int, int], tuple[int, int]]:
+        """Between which row ids rows stand whose value is between two bounds, if the column rises with the ids. What
+        it costs to find places is worth it for so many questions.
+        """
+        row_id, last = self.row_id(table), self.about(table)
+        some = range(1, last + 1, max(last // max(4 * questions, FEWEST_PLACES), PLACE_ROWS))
+        sql = f'SELECT {column}, {row_id} FROM "{table}" WHERE {row_id} IN ({",".join(map(str, some))}) ORDER BY 2'
+        known = [row for row in self.rows(sql) if isinstance(row[0], int)] if row_id else []
+        values, rows = [value for value, _ in known], [FIRST, *(row for _, row in known), LAST]
+
+        return lambda low, high: (rows[bisect_left(values, low)], rows[bisect_right(values, high) + 1])
 
     def close(self) -> None:
         """Let the file go; reading on opens it again."""

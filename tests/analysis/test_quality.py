@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_nsys.analysis.doubts import empty_anchors
 from pytest_nsys.analysis.metrics import METRICS
 from pytest_nsys.analysis.quality import Request, tells_of_loss
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -108,6 +109,20 @@ def more_anchors(number: int, *, ranks: int, work: bool) -> Edit:
     return edit
 
 
+def lost(*chunks: int) -> Edit:
+    """No kernel of these chunks, on any rank."""
+
+    def edit(trace: TraceBuilder, _: list[Process]) -> None:
+        own = [range(20 * MS * chunk, 20 * MS * (chunk + 1)) for chunk in chunks]
+        trace._rows = [
+            (table, row)
+            for table, row in trace._rows
+            if "KIND_KERNEL" not in table or not any(row["start"] in span for span in own)
+        ]
+
+    return edit
+
+
 def clocked(*megahertz: float) -> Edit:
     """The clock of each rank's GPU, all the time."""
 
@@ -195,9 +210,25 @@ CASES: dict[str, Case] = {
     "kernels that end before the ranges do": (
         {"edit": more_anchors(4, ranks=2, work=False)},
         "",
-        "trace quality: rank 0: 4 of 9 anchors begin after its last kernel (bound: at most 20%): the record of its "
-        "kernels ends before that of its ranges, and any window may lack some; profile fewer steps, and look at what "
-        "the profiler said when it stopped, or write quality: {empty_anchors: 44.5%} in the gate file",
+        "trace quality: rank 0: 4 of 9 anchors have no kernel (bound: at most 20%): the record of its kernels does not "
+        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "profiler said, or write quality: {empty_anchors: 44.5%} in the gate file",
+        "compute_ns",
+    ),
+    "kernels that begin after the ranges do": (
+        {"edit": lost(0, 1), "chunks_ms": (15,) * 9},
+        "",
+        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 20%): the record of its kernels does not "
+        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "profiler said, or write quality: {empty_anchors: 22.3%} in the gate file",
+        "compute_ns",
+    ),
+    "kernels that are lost in the middle": (
+        {"edit": lost(2, 6), "chunks_ms": (15,) * 9},
+        "empty_anchors: 22%",
+        "trace quality: rank 0: 2 of 9 anchors have no kernel (bound: at most 22%): the record of its kernels does not "
+        "reach over that of its ranges, and any window may lack some; profile fewer steps, and look at what the "
+        "profiler said, or write quality: {empty_anchors: 22.3%} in the gate file",
         "compute_ns",
     ),
     "anchors of one rank alone": (
@@ -321,7 +352,8 @@ def test_kernels_at_impossible_times(tmp_path: Path, edit: Edit, said: str) -> N
 @pytest.mark.parametrize(
     ("edit", "label", "note"),
     [
-        (more_anchors(1, ranks=2, work=False), ALIKE, "rank 1: 1 of 6 anchors begins after its last kernel"),
+        (more_anchors(1, ranks=2, work=False), ALIKE, "rank 1: 1 of 6 anchors has no kernel"),
+        (lost(1), ALIKE, "rank 1: 1 of 5 anchors has no kernel"),
         (more_anchors(1, ranks=1, work=True), ALIKE, "rank 1 has 5 anchors, rank 0 has 6"),
         # ranks of two places in a pipeline may have other numbers of anchors
         (more_anchors(2, ranks=1, work=True), LABEL.replace("/4", "/2"), "rank 1 has 5 anchors, rank 0 has 7"),
@@ -396,6 +428,25 @@ def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None
     (line,) = doubts(path, "compute_ns", kernels=KernelsMode.LAUNCHED)
     assert "11.1% of 9 kernels have no launch row (bound: at most 10%): with kernels: launched they are left" in line
     assert doubts(path, "launches", convention=replace(BUILT_IN["generic"], anchor=PITHTRAIN.anchor)) == []
+
+
+@pytest.mark.parametrize(("behind_ms", "said"), [(12, []), (200, ["rank 0: 8 of 9 anchors have no kernel"])])
+def test_a_gpu_that_runs_far_behind_leaves_no_anchor_empty_of_launches(
+    tmp_path: Path, behind_ms: int, said: list[str]
+) -> None:
+    """Nine steps of 10 ms are launched, and then they run; or all launches stand behind the last anchor."""
+    process = TraceBuilder().process()
+    for step in range(9):
+        begin = 10 * MS * step
+        process.range(ANCHOR.format(step), begin, begin + 9 * MS)
+        start = begin + (behind_ms + 90) * MS
+        process.kernel("gemm", start, start + MS, stream=7, launch_ns=begin + MS + (behind_ms - 12) * MS)
+    path = process.trace.write(tmp_path / "run.sqlite")
+    with captures(path, convention=PITHTRAIN) as run:
+        group = run.runs[0].measured(run.spec("median", None, KernelsMode.LAUNCHED))
+        assert [str(each) for each in empty_anchors(group)] == said
+        contained = run.runs[0].measured(run.spec("median", None, KernelsMode.CONTAINED))
+        assert [each.anchors for each in empty_anchors(contained)] == [8]
 
 
 def test_a_gate_judges_no_bad_trace(project: Project) -> None:

@@ -14,6 +14,7 @@ from pytest_nsys.analysis.doubts import empty_anchors
 from pytest_nsys.analysis.run import Run
 from pytest_nsys.analysis.windows import WindowSpec
 from pytest_nsys.core.conventions import BUILT_IN
+from pytest_nsys.core.model import OPEN_END_NS
 from pytest_nsys.samples.builder import TraceBuilder
 from pytest_nsys.traces.nsys.sqlite import NsysSqlite
 from pytest_nsys.traces.sqlite_columns import WAY
@@ -23,8 +24,8 @@ from tests.support.gates import ANCHOR, MS, Project
 
 TABLE = re.compile(r'FROM "?(CUPTI_ACTIVITY_KIND_(?:KERNEL|RUNTIME|MEMCPY|SYNCHRONIZATION|CUDA_EVENT)|NVTX_EVENTS)')
 
-AT_ONCE = re.compile(r"^SELECT 1 |max\(rowid\)|WHERE rowid IN|LIMIT 0$")
-"""What asks for a row, for the last or for none: at once, however large the table is."""
+AT_ONCE = re.compile(r"^SELECT 1 |max\(rowid\)|WHERE rowid IN|BETWEEN \S+ AND \S+ AND end >|LIMIT 0$")
+"""What asks for a row, for the last, for one of some or for none: at once, however large the table is."""
 
 Passes = Callable[[], Counter[str]]
 
@@ -100,9 +101,7 @@ def test_a_gate_on_the_budget_of_one_window_reads_on_to_the_next_compute(project
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_more_processes_than_sqlite_may_nest_comparisons(
-    tmp_path: Path, passes: Passes, monkeypatch: pytest.MonkeyPatch, labelled: bool
-) -> None:
+def test_more_processes_than_sqlite_may_nest_comparisons(tmp_path: Path, passes: Passes, labelled: bool) -> None:
     count = 1_200  # an expression of SQLite may be 1 000 deep
     trace = TraceBuilder()
     for number in range(count):
@@ -121,8 +120,7 @@ def test_more_processes_than_sqlite_may_nest_comparisons(
         assert list(window.kernels.start_ns) == [MS + number + 20]
         assert list(window.track.launch_ns) == [MS + number + 10]
         assert window.by_stage == {}
-    monkeypatch.delattr(NsysSqlite, "_works_after")  # one lane after the other
     assert empty_anchors(group) == []
-    late = {rank.lane: MS + rank.number + 30 - rank.number % 2 for rank in run.ranks}
-    assert run.traces[0].work_after(late) == {rank.lane for rank in run.ranks if rank.number % 2}
+    late = {rank.lane: [(MS + rank.number + 30 - rank.number % 2, OPEN_END_NS)] for rank in run.ranks}
+    assert {*run.traces[0].idle(late)} == {rank.lane for rank in run.ranks if not rank.number % 2}
     assert max(passes().values()) <= 16

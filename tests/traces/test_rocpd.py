@@ -129,7 +129,7 @@ def test_two_processes_in_one_capture(tmp_path: Path) -> None:
         assert rows(path, "exposed_ns", kernels=kernels) == {(0, "stage2_f"): MS, (1, "stage2_f"): MS}
     with read(path) as opened:
         first, second = opened.lanes()
-        assert opened.work_after({first: 54 * MS, second: 54 * MS}) == {first}
+        assert [*opened.idle({lane: [(54 * MS, 55 * MS)] for lane in (first, second)})] == [second]
         assert opened.common_range_names(second.global_pid)[0] == ("layer00.stage2_f", 5)
         around = opened.ranges_around({first.global_pid: (0, 15), second.global_pid: (30 * MS, 31 * MS)})
         assert [len(around[lane.global_pid]) for lane in (first, second)] == [1, 2]

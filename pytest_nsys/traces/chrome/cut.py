@@ -39,7 +39,7 @@ from pytest_nsys.traces.chrome.json_stream import EventStream
 CUT = "pytestNsysCut"
 """The first member of the file, which says what was cut."""
 MARK = re.compile(rb'\A\s*\{\s*"' + CUT.encode() + rb'"\s*:')
-FORMAT = 3
+FORMAT = 4
 BASE, HEAD = "base", "head"
 AGAIN = "cut it again from its trace"
 
@@ -152,10 +152,11 @@ class CutTrace:
         """None: every process is a rank."""
         return frozenset()
 
-    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """All of them, but where the last kernel of the run is known: a cut keeps those of its windows alone."""
-        last = {lane: self._ranks[lane.global_pid].about.last_ns for lane in moments}
-        return {lane for lane, moment in moments.items() if (end := last[lane]) is None or end > moment}
+    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        """Those of the spans that were idle in the trace: a cut keeps the kernels of its windows alone."""
+        known = {lane: {*self._ranks[lane.global_pid].about.idle} for lane in spans}
+        found = {lane: [span for span in own if span in known[lane]] for lane, own in spans.items()}
+        return {lane: own for lane, own in found.items() if own}
 
     def ranges(self, patterns: Sequence[str]) -> Mapping[int, Sequence[Range]]:
         """The anchors and setup labels of the run.

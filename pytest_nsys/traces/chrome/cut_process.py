@@ -155,7 +155,7 @@ class AboutRank(msgspec.Struct, frozen=True):
     zero_ns: int | None
     tie: Tie | None
     session_ns: int | None
-    last_ns: int | None
+    idle: list[Interval]
 
 
 class About(msgspec.Struct, frozen=True):

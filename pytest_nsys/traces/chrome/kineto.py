@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,6 @@ from pytest_nsys.core.conventions import COMMUNICATION_PREFIX, like
 from pytest_nsys.core.families import known_communication
 from pytest_nsys.core.model import (
     NO_LAUNCH,
-    OPEN_END_NS,
     Api,
     Collective,
     Copy,
@@ -55,6 +54,7 @@ from pytest_nsys.traces.chrome.kineto_kernels import read_as_kernels
 from pytest_nsys.traces.chrome.kineto_memory import TO_SEE_MEMORY, read_memory
 from pytest_nsys.traces.chrome.kineto_waits import stream_waits
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, merged, told_apart, touching_span
+from pytest_nsys.traces.idle_spans import idle
 
 OTHERS = {**NAMES, **TRANSFERS}
 """The names of what is asked for as kernels are, and is none."""
@@ -238,9 +238,13 @@ class Kineto:
         """The kernels of each lane that touch its span; None: all of them."""
         return self._chosen(spans, self._content.touching)
 
-    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """The lanes on which a kernel ends after the moment."""
-        return set(self.kernels({lane: (moment + 1, OPEN_END_NS) for lane, moment in moments.items()}))
+    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        """Those of the spans of each lane in which no kernel runs."""
+
+        def times(around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
+            return {lane: zip(k.start_ns, k.end_ns, strict=True) for lane, k in self.kernels({**around}).items()}
+
+        return idle(spans, lambda *_: (), times)
 
     def kernels_launched(self, spans: Mapping[Lane, Interval]) -> Mapping[Lane, Kernels]:
         """The kernels of each lane that have a launch row starting in its span, edges included."""

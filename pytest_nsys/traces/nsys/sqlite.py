@@ -36,6 +36,7 @@ from pytest_nsys.core.model import (
 from pytest_nsys.core.operations import LaunchCalls, StreamWait
 from pytest_nsys.core.series import Series
 from pytest_nsys.traces.copies_as_kernels import together, told_apart
+from pytest_nsys.traces.idle_spans import idle
 from pytest_nsys.traces.messages import diagnostics
 from pytest_nsys.traces.nsys.collectives import TO_SEE_SIZES, read_collectives
 from pytest_nsys.traces.nsys.columns import check_process, read_kernels
@@ -61,9 +62,6 @@ from pytest_nsys.traces.sqlite_columns import slower
 from pytest_nsys.traces.sqlite_conditions import NO_TEXT, any_name, listed, one_of, touches, within
 from pytest_nsys.traces.sqlite_file import SqliteFile, SqlRow
 from pytest_nsys.traces.sqlite_values import check_text, check_whole, damage, read_texts, texts_of
-
-FEW_LANES = 16
-"""Up to so many lanes are looked for one by one from the end of the table."""
 
 
 class NsysSqlite:
@@ -317,30 +315,34 @@ class NsysSqlite:
             for lane, kernels in found.items()
         }
 
-    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """The lanes on which a kernel ends after the moment: of a few it is looked for from the last row on, where it
-        mostly is, of many by one pass.
-        """
-        if len(moments) <= FEW_LANES or KERNEL not in self._file.tables:
-            return {lane for lane, moment in moments.items() if self._works_after(lane, moment)}
-        latest: dict[Lane, int] = {}
-        with self._damage(KERNEL):
-            for pid, device, end in self._file.rows(
-                f"SELECT globalPid, deviceId, max(end) FROM {KERNEL} GROUP BY 1, 2"
-            ):
-                check_process(pid, device)
-                check_whole(device, end)
-                for lane in (Lane(pid, device), Lane(pid, None)):
-                    latest[lane] = max(end, latest.get(lane, end))
-        return {lane for lane, moment in moments.items() if lane in latest and latest[lane] > moment}
-
-    def _works_after(self, lane: Lane, moment: int) -> bool:
+    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        """Those of the spans of each lane in which no kernel runs."""
         if KERNEL not in self._file.tables:
-            return False
-        device = "" if lane.device is None else f" AND deviceId = {lane.device}"
-        where = f"globalPid = {lane.global_pid}{device} AND end > {moment}"
-        from_last = f"ORDER BY {row_id} DESC" if (row_id := self._file.row_id(KERNEL)) else ""
-        return bool(self._file.rows(f"SELECT 1 FROM {KERNEL} WHERE {where} {from_last} LIMIT 1"))
+            return spans
+        places = self._file.by_place(KERNEL, "start", sum(map(len, spans.values())))
+
+        place = f"{self._file.row_id(KERNEL) or 0} BETWEEN ? AND ?"
+
+        def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
+            own = f"{place} AND end > ? AND start < ? AND globalPid IN ({listed(lane.global_pid for lane in lanes)})"
+            if len(lanes) == 1 and lanes[0].device is not None:
+                own += f" AND deviceId = {lanes[0].device}"
+            sql = f"SELECT DISTINCT globalPid, deviceId FROM {KERNEL} WHERE {own} LIMIT {len(lanes)}"
+            found = self._file.rows(sql, (*places(*span), *span))
+            return {Lane(pid, own) for pid, device in found for own in (device, None)}
+
+        return idle(spans, busy, self._times)
+
+    def _times(self, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
+        found: dict[Lane, list[Interval]] = defaultdict(list)
+        hull = touches((min(around.values())[0], max(high for _, high in around.values())))
+        with self._damage(KERNEL):
+            for pid, device, start, end in self._file.scan("globalPid, deviceId, start, end", KERNEL, hull):
+                check_process(pid, device)
+                check_whole(device, start, end)
+                for lane in (Lane(pid, device), Lane(pid, None)):
+                    found[lane].append((start, end))
+        return found
 
     def _kernels(self, conditions: Mapping[Lane, str], hull: str, *, whole: bool) -> dict[Lane, Kernels]:
         """The kernels that pass ``hull``, which is cheap and looked at first, and the condition of their lane."""

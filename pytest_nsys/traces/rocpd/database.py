@@ -12,11 +12,11 @@ GPUs of its machine (``type_index``).
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,6 +42,7 @@ from pytest_nsys.core.ranges import Ranges
 from pytest_nsys.traces.allocations import levels
 from pytest_nsys.traces.call_table import EMPTY
 from pytest_nsys.traces.copies_as_kernels import COPY_ID, NAMES, TRANSFERS, told_apart, touching_span
+from pytest_nsys.traces.idle_spans import idle
 from pytest_nsys.traces.rocpd.calls import api_calls, graph_launches, read_calls, stacks_started
 from pytest_nsys.traces.rocpd.copies import copy_row, kind_of_copies, with_a_gpu
 from pytest_nsys.traces.rocpd.memory import TO_SEE_MEMORY, allocations
@@ -221,20 +222,36 @@ class Rocpd:
             graph_node=columns.equal(of_graphs, 1),
         )
 
-    def work_after(self, moments: Mapping[Lane, int]) -> Set[Lane]:
-        """The lanes on which a kernel ends after the moment; it is looked for from the last row on."""
-        found: set[Lane] = set()
-        for part in self._parts:
-            table = part.table("kernel_dispatch")
-            for lane, moment in _of_part(part, moments).items():
-                where = f"pid IN ({listed(part.rows_of(lane.global_pid))}) AND end > {moment}"
-                if lane.device is not None:
-                    where += (
-                        f" AND agent_id IN ({listed(n for n, a in part.agents.items() if a.device == lane.device)})"
-                    )
-                from_last = f"ORDER BY {row_id} DESC" if (row_id := self._file.row_id(table)) else ""
-                if self._file.rows(f'SELECT 1 FROM "{table}" WHERE {where} {from_last} LIMIT 1'):
-                    found.add(lane)
+    def idle(self, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        """Those of the spans of each lane in which no kernel runs."""
+        return {lane: own for part in self._parts for lane, own in self._idle(part, _of_part(part, spans)).items()}
+
+    def _idle(self, part: Part, spans: Mapping[Lane, Sequence[Interval]]) -> Mapping[Lane, Sequence[Interval]]:
+        table = part.table("kernel_dispatch")
+        places = self._file.by_place(table, "start", sum(map(len, spans.values())))
+
+        place = f"{self._file.row_id(table) or 0} BETWEEN ? AND ?"
+
+        def busy(lanes: Sequence[Lane], span: Interval) -> set[Lane]:
+            rows = [row for lane in lanes for row in part.rows_of(lane.global_pid)]
+            devices = {lane.device for lane in lanes}
+            where = f"{place} AND end > ? AND start < ? AND pid IN ({listed(rows)})"
+            if None not in devices:
+                where += f" AND agent_id IN ({listed(n for n, a in part.agents.items() if a.device in devices)})"
+            sql = f'SELECT DISTINCT pid, agent_id FROM "{table}" WHERE {where} LIMIT {len(rows)}'
+            found = self._file.rows(sql, (*places(*span), *span))
+            return {Lane(part.process(pid), device) for pid, agent in found for device in (part.device(agent), None)}
+
+        return idle(spans, busy, partial(self._times, part))
+
+    def _times(self, part: Part, around: Mapping[Lane, Interval]) -> Mapping[Lane, Iterable[Interval]]:
+        found: dict[Lane, list[Interval]] = defaultdict(list)
+        table, hull = part.table("kernel_dispatch"), _hull(around)
+        with self._damage(part, "kernel_dispatch"):
+            for pid, agent, start, end in self._file.scan("pid, agent_id, start, end", table, hull):
+                check_whole(pid, agent, start, end)
+                for device in (part.device(agent), None):
+                    found[Lane(part.process(pid), device)].append((start, end))
         return found
 
     # -- launches and other calls
