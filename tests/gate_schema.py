@@ -203,6 +203,7 @@ WORDS: Mapping[str, str] = {
     **dict.fromkeys(("count_or_off", "least_or_off"), "whole number or `off`"),
     **dict.fromkeys(("share_or_off", "overhead_or_off"), "share (`10%`) or `off`"),
     "clock_or_off": "clock (`1500MHz`) or `off`",
+    "time_or_off": "time (`10s`) or `off`",
     "number_or_off": "number or `off`",
     "day": "date",
     "link": "http(s) address",
@@ -218,6 +219,8 @@ TEXT: Mapping[str, Any] = {
     "patternErrorMessage": _EMPTY,
 }
 """Anything written as one word or more: true is text, too. Were it a type, editors would offer it everywhere."""
+
+TIMES = _text(r"[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s)")
 
 SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "version": {"enum": [1, "1"]},
@@ -278,13 +281,14 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "size": _whole(1),
     "runs": _whole(1, "[0-9]{0,3}", maximum=MAX_RUNS),
     "moment": _whole(0),
-    "time": _text(r"[0-9]+(\.[0-9]+)?\s*(ns|us|µs|μs|ms|s)"),
+    "time": TIMES,
     "bandwidth": _text(r"[0-9]+(\.[0-9]+)?\s*GB/s"),
     "count_or_off": _or_off(_of("number")),
     "least_or_off": _or_off(_of("size")),
     "overhead_or_off": _or_off(_text(r"[0-9]+(\.[0-9]+)?\s*%")),
     "clock_or_off": _or_off(_text(r"[0-9]+(\.[0-9]+)?\s*MHz")),
     "share_or_off": _or_off(_text(r"(100(\.0*)?|[0-9]{1,2}(\.[0-9]+)?)\s*%")),
+    "time_or_off": _or_off(TIMES),
     "number_or_off": _or_off({"type": "number", "minimum": 0}, _text(r"[0-9]+(\.[0-9]+)?")),
     "day": _text("[0-9]{4}-[0-9]{2}-[0-9]{2}", format="date"),
     "link": _text(r"https?://\S+"),

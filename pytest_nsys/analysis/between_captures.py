@@ -1,7 +1,7 @@
 """Are several captures good samples together? Two of them may be one, and one may lie far from the others.
 
-Two captures are one in other bytes after a copy through VACUUM, or where a report is exported twice. No two runs of a
-program take the same time to the nanosecond. Equal counts say nothing: good runs have them.
+Two captures, or two files of one, are one in other bytes after a copy through VACUUM, or where a report is exported
+twice. No two runs of a program take the same time to the nanosecond. Equal counts say nothing: good runs have them.
 
 Of three or more, their median hides one that is far off: more than a tenth from the median of the others, and several
 times what those differ by among themselves. That is pooled over the rows of a metric, for two captures alone agree by
@@ -17,8 +17,11 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.rank_track import RankTrack
+from pytest_nsys.analysis.run import WindowGroup
 from pytest_nsys.analysis.table import Table
 from pytest_nsys.analysis.windows import WindowSpec
+from pytest_nsys.core.columns import minus, total
 from pytest_nsys.core.errors import NsysError
 from pytest_nsys.core.exact import distance, mean, median
 from pytest_nsys.core.model import Label, Value
@@ -83,7 +86,7 @@ def _far(capture: Rows, others: Sequence[Rows]) -> Iterator[tuple[Fraction, int]
 
 
 ENOUGH = 8
-"""Rows of time that are not 0: fewer may agree by chance, as two steps of one kernel do."""
+"""Rows of time that are not 0, or kernels: fewer may agree by chance, as two steps of one kernel do."""
 
 USUAL = ("window_ns", "busy_ns", "idle_ns", "compute_ns", "gpu_gap_ns", "period_ns")
 """Looked at beside what is asked, for a gate may ask for ratios alone: read off kernels and anchors that are there."""
@@ -106,6 +109,40 @@ def times_of(each: Callable[[Metric, WindowSpec], Sequence[Table]], asked: Itera
             for own, table in zip(found, each(metric, spec), strict=False):
                 own.update({(metric.name, spec, labels): value for labels, value in table.rows if value})
     return list(found)
+
+
+def twins(group: WindowGroup) -> tuple[RankTrack, RankTrack] | None:
+    """The first two ranks on two clocks whose kernels are equal, wherever these stand: around the windows, and of few
+    kernels in the whole run.
+    """
+    known: dict[tuple[int, int], list[RankTrack]] = {}
+    for track in group.tracks.values():
+        kernels = track.kernels
+        alike = known.setdefault((len(kernels), total(minus(kernels.end_ns, kernels.start_ns))), [])
+        for other in alike if len(kernels) else ():
+            pair = other, track
+            if track.rank.process.clock == other.rank.process.clock or not _equal(*pair):
+                continue
+            if len(kernels) < ENOUGH:
+                pair = _in_whole_run(group, pair)
+            if len(pair[0].kernels) >= ENOUGH and _equal(*pair):
+                return pair
+        alike.append(track)
+    return None
+
+
+def _in_whole_run(group: WindowGroup, pair: tuple[RankTrack, RankTrack]) -> tuple[RankTrack, RankTrack]:
+    with contextlib.suppress(NsysError):  # a cut has no more of it
+        one, other = (group.run.whole().tracks[track.rank.number] for track in pair)
+        return one, other
+    return pair
+
+
+def _equal(one: RankTrack, other: RankTrack) -> bool:
+    here, there = one.kernels, other.kernels
+    ahead = there.start_ns[0] - here.start_ns[0]
+    pairs = ((here.start_ns, there.start_ns), (here.end_ns, there.end_ns))
+    return len(here) == len(there) and all(b - a == ahead for two in pairs for a, b in zip(*two, strict=True))
 
 
 def how_same(one: Times, other: Times) -> str:

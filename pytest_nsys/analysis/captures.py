@@ -14,7 +14,7 @@ from itertools import combinations, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of
+from pytest_nsys.analysis.between_captures import FEWEST, how_same, looked_at, outlying, times_of, twins
 from pytest_nsys.analysis.circumstances import Facts, Key, facts_of, key_of, profilers_of
 from pytest_nsys.analysis.metrics import MEASURED, METRICS, Better, Metric, Of, Scope, Unit, measured
 from pytest_nsys.analysis.preflight import notes_on
@@ -28,7 +28,7 @@ from pytest_nsys.core.errors import GOES_ON, NoRows, NothingMeasured, TraceError
 from pytest_nsys.core.exact import median
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import KernelsMode, Label, Note, Row, Span, Unseen, Value
-from pytest_nsys.core.words import from_here
+from pytest_nsys.core.words import counted, from_here
 
 _SECOND_NS = 1_000_000_000
 
@@ -92,8 +92,17 @@ class Captures:
 
     @kept
     def refuse_twins(self, spec: WindowSpec) -> None:
-        """Raises UsageMistake where two captures are one, in other bytes: its values would scatter by nothing."""
-        if len(self.runs) == 1 or spec.outside:
+        """Raises UsageMistake where two captures, or two ranks of one, are one in other bytes: its values would scatter
+        by nothing.
+        """
+        if spec.outside:
+            return
+        for run in self.runs:
+            if found := twins(run.measured(spec)):
+                paths = " and ".join(str(track.rank.trace) for track in found)
+                how = f"{counted(len(found[0].kernels), 'kernel')} are equal to the nanosecond"
+                raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one rank")
+        if len(self.runs) == 1:
             return
         times = times_of(self.each, looked_at([], [spec]), len(self.runs))
         for (n, one), (m, other) in combinations(enumerate(times), 2):

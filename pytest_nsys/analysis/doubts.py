@@ -1,4 +1,5 @@
-"""What makes the windows of a run doubtful: anchors that are other work, or communication that counts as compute?
+"""What makes the windows of a run doubtful: files of other runs, anchors that are other work, or communication that
+counts as compute?
 
 The window is found by counting anchors. Where the record of the kernels does not reach over that of the ranges, or
 where one rank has fewer anchors than the ranks beside it, the one in the middle may be whole and be another piece of
@@ -16,8 +17,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
+from pytest_nsys.analysis.common_clock import zeros_of
+from pytest_nsys.analysis.rank_track import RankTrack
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.core.columns import total
 from pytest_nsys.core.conventions import BUILT_IN, Convention
@@ -25,7 +29,7 @@ from pytest_nsys.core.errors import NothingMeasured
 from pytest_nsys.core.families import KnownLibrary, qualified_name
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
-from pytest_nsys.core.model import OPEN_END_NS, Interval, KernelsMode, Lane, Range, Trace, Value
+from pytest_nsys.core.model import OPEN_END_NS, SINCE_1970, Interval, KernelsMode, Lane, Range, Trace, Value
 from pytest_nsys.core.numbers import format_value, percent
 from pytest_nsys.core.words import counted, printable
 
@@ -127,6 +131,41 @@ def uneven_anchors(group: WindowGroup) -> Uneven | None:
         return worst
     among_all = Uneven(min(counts), max(counts), alike=False) if counts else None
     return among_all if among_all is not None and among_all.apart else None
+
+
+class Apart(NamedTuple):
+    """A file ends ``gap_ns`` before the next one begins."""
+
+    earlier: Path
+    later: Path
+    gap_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.earlier} ends {format_value(self.gap_ns)} before {self.later} begins"
+
+
+def apart(group: WindowGroup) -> Apart | None:
+    """The longest time between files of a run, as far as their clocks are absolute; None where all overlap."""
+    zeros = zeros_of(group.run)
+    each = [(track.rank.process.clock, track) for track in group.tracks.values() if track.rank.process.clock in zeros]
+    spans = sorted((*_moments(group.run, track, zeros[clock]), track.rank.trace) for clock, track in each)
+    found: list[Apart] = []
+    for number, (begins, _, later) in enumerate(spans[1:], 1):
+        ends, earlier = max((end, path) for _, end, path in spans[:number])
+        found += [Apart(earlier, later, begins - ends)] if begins > ends else []
+    return max(found, key=lambda each: each.gap_ns, default=None)
+
+
+def _moments(run: Run, track: RankTrack, zero_ns: int) -> Interval:
+    """When the profiler was on at least, in ns since 1970: its session, the anchors and the kernels around windows."""
+    process, facts = track.rank.process, run.facts[track.rank.process.trace]
+    times = [t for anchor in track.anchors for t in (anchor.start_ns, anchor.end_ns)]
+    times += [*track.kernels.start_ns[:1], *track.kernels.end_ns[-1:]]
+    low, high = min(times, default=0), max(times, default=0)
+    if low in SINCE_1970:  # an export can shift all times to UTC
+        return low, high
+    session_ns = facts.sessions_ns.get(process.global_pid, facts.session_ns) or 0
+    return zero_ns + (min(low, 0) if session_ns else low), zero_ns + max(high, session_ns)
 
 
 SHOWN = 3

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import NamedTuple
 
-from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted, uneven_anchors
+from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
 from pytest_nsys.analysis.gpu_state import sm_clock_mhz
 from pytest_nsys.analysis.metrics import Metric
 from pytest_nsys.analysis.ranks import absent_ranks, clocks
@@ -25,7 +25,7 @@ from pytest_nsys.core.conventions import NO_STAGE
 from pytest_nsys.core.errors import NoRows, TraceError
 from pytest_nsys.core.model import KernelsMode, Value
 from pytest_nsys.core.numbers import format_value, share_of
-from pytest_nsys.core.units import MEGAHERTZ
+from pytest_nsys.core.units import MEGAHERTZ, TIME
 from pytest_nsys.core.words import are, counted, printable
 
 FEW_ANCHORS = 5
@@ -60,6 +60,7 @@ class Bounds:
     anchors: int | None = FEW_ANCHORS
     empty_anchors: Fraction | None = Fraction(1, 5)
     uneven_anchors: int | None = 1
+    apart: Fraction | None = Fraction(0)
     typicality: Fraction | None = None
     clocks: int | None = None
     profiler_overhead: Fraction | None = None
@@ -80,9 +81,14 @@ class Request(NamedTuple):
     bounds: Bounds = Bounds()
 
 
+_TENTHS: Mapping[str, Fraction] = {"%": Fraction(1000), TIME: Fraction(10, 10**9)}
+_WRITTEN = {"%": "%", MEGAHERTZ: MEGAHERTZ, TIME: "s"}
+"""Of a bound by its unit: how many tenths of what is written it has, and the unit that is written."""
+
+
 class Fact(NamedTuple):
-    """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction), ``1`` or
-    ``MHz``. ``value`` is None where it is unknown, which is worse than any bound.
+    """One measured fact. ``check`` is the key of its bound; ``unit`` is ``count``, ``%`` (a plain fraction), ``1``,
+    ``MHz`` or ``ns``, of which a gate file has seconds. ``value`` is None where it is unknown: worse than any bound.
 
     ``words`` say the value, ``why`` why it matters, ``remedy`` what to do about it.
     """
@@ -114,10 +120,10 @@ class Fact(NamedTuple):
 
     def written(self, value: Value) -> str:
         """A bound as a gate file has it; a fraction is rounded so that it lets the value through."""
-        scaled = Fraction(value) * (1000 if self.unit == "%" else 10)
+        scaled = Fraction(value) * _TENTHS.get(self.unit, 10)
         tenths = floor(scaled) if self.check in AT_LEAST else ceil(scaled)
         number = str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
-        return number + (self.unit if self.unit in ("%", MEGAHERTZ) else "")
+        return number + _WRITTEN.get(self.unit, "")
 
 
 class Subject(NamedTuple):
@@ -328,6 +334,12 @@ def _uneven_anchors(subject: Subject) -> Said | None:
     return found.apart, str(found), "so their windows are other pieces of work", "profile the same steps on all ranks"
 
 
+def _apart(subject: Subject) -> Said | None:
+    found = apart(subject.group)
+    why = "files of one run overlap in time, and one of these is of another run"
+    return found and (found.gap_ns, str(found), why, "give the files that were written together")
+
+
 def _typicality(subject: Subject) -> Said | None:
     found = max(deviations(subject.group), key=lambda item: item[1].in_spreads, default=None)
     if found is None:
@@ -392,6 +404,7 @@ CHECKS: Mapping[str, Check] = {
     "anchors": Check(_anchors),
     "empty_anchors": Check(_empty_anchors, "%", of_ranges=False),
     "uneven_anchors": Check(_uneven_anchors),
+    "apart": Check(_apart, TIME),
     "typicality": Check(_typicality, "1"),
     "clocks": Check(_clocks),
     "profiler_overhead": Check(_profiler_overhead, "%"),

@@ -410,6 +410,7 @@ KINDS: Mapping[str, Read | None] = {
     "share_or_off": _bound(_share, "a share, as in 10%"),
     "overhead_or_off": _bound(lambda text: _share(text, None), "a share of the step, as in 10%"),
     "clock_or_off": _bound(lambda text: _amount(text, (MEGAHERTZ,)), "a clock, as in 1500MHz"),
+    "time_or_off": _bound(_time, "a time, as in 10s"),
     "number_or_off": _bound(_number, "a number of MAD, as in 5"),
     "assertions": None,
     "waivers": None,

@@ -56,7 +56,7 @@ def write_data_parallel(folder: Path, shape: DataParallelShape) -> Path:
             at, end_us = shape.clock_us(rank) + shape.step_us * step, shape.late_end_us(rank, step)
             trace.range(f"ProfilerStep#{step}", at * NS_PER_US, (at + shape.step_us - 1) * NS_PER_US)
             _kernel(trace, "ncclDevKernel_AllGather_RING_LL", at, (500, 1_500 + end_us), gather)
-            _kernel(trace, "gemm", at, (1_000, 14_000 + late_us), {})
+            _kernel(trace, "gemm", at, (1_000, 14_000 + late_us), {}, rank)
             _kernel(
                 trace,
                 "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
@@ -68,8 +68,10 @@ def write_data_parallel(folder: Path, shape: DataParallelShape) -> Path:
     return folder
 
 
-def _kernel(trace: KinetoBuilder, name: str, at_us: int, span_us: tuple[int, int], record: dict[str, Any]) -> None:
-    start, end = ((at_us + t) * NS_PER_US for t in span_us)
+def _kernel(
+    trace: KinetoBuilder, name: str, at_us: int, span_us: tuple[int, int], record: dict[str, Any], late_ns: int = 0
+) -> None:
+    start, end = ((at_us + t) * NS_PER_US + late_ns for t in span_us)
     trace.kernel(name, start, end, stream=28 if record else 7, launch_ns=(at_us + 100) * NS_PER_US, **record)
 
 

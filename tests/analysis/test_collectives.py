@@ -826,7 +826,7 @@ def four_ranks(project: Project, name: str, late_us: int) -> None:
         for k in range(5):
             begin = 10_000_000 * k + 3_600 * 10**9 * rank
             trace.range(f"ProfilerStep#{k}", begin, begin + 9_000_000)
-            trace.kernel("gemm", begin + 100_000, begin + 600_000 + 1_000 * own, stream=7, launch_ns=begin)
+            trace.kernel("gemm", begin + 100_000 + rank, begin + 600_000 + 1_000 * own, stream=7, launch_ns=begin)
             start, end = begin + 700_000 + 1_000 * own, begin + 1_000_000 + 1_000 * late_us
             args = recorded("allreduce", 250_000, ranks=(0, 1, 2, 3))
             trace.kernel(ALL_REDUCE, start, end, stream=28, launch_ns=begin, **args)

@@ -439,6 +439,7 @@ def test_communication_on_compute_streams_is_said_to_be_barriers(project: Projec
     project.trace(edit=barriers)
     said = project.pytest("--nsys-trace=run.sqlite", code=0)
     assert "rank 0 stream 7 has 1 communication kernel among 2 compute kernels: these are barriers" in said
+    project.gate("quality: {empty_anchors: off}\nassertions:\n- no compute on comm streams\n- barriers == 1")
     project.trace(stages=(), edit=only_barriers)
     said = project.pytest("--nsys-trace=run.sqlite", code=1)
     assert "no stream mostly communicates; communication on compute streams is counted by 'barriers'" in said

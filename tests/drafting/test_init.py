@@ -329,7 +329,7 @@ def _kineto(path: Path, rank: int = 0, count: int = 6) -> Path:
     for k in range(count):
         at = 10 * MS * k + 1_000
         trace.range(f"ProfilerStep#{k}", at, at + 9 * MS)
-        trace.kernel("gemm", at + MS, at + 5 * MS, launch_ns=at + 1_000)
+        trace.kernel("gemm", at + MS, at + 5 * MS + rank, launch_ns=at + 1_000)
         trace.kernel("ncclDevKernel_AllReduce", at + 4 * MS, at + 6 * MS, stream=20, launch_ns=at + 2_000)
     return trace.write(path)
 

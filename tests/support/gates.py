@@ -81,7 +81,7 @@ def write_trace(
             late = own % 1_000 if k and k == len(chunks_ms) - 1 else 0
             process.range(ANCHOR.format(k), begin + late, begin + late + length_ms * MS)
             for i, stage in enumerate(stages):
-                at = begin + MS + 4 * MS * i
+                at = begin + MS + 4 * MS * i + late
                 exposed = exposed_us if isinstance(exposed_us, int) else exposed_us.get((rank, stage), 200)
                 process.range(f"layer00.{stage}", at, at + 2 * MS)
                 if exposed is None:

@@ -104,7 +104,7 @@ class CutTrace:
             on_gpus=about.on_gpus,
             sessions_ns={pid: s for pid, r in self._ranks.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},
-            zeros_ns={p.clock: p.zero_ns for p in told if p.zero_ns is not None and p.zero_ns in SINCE_1970},
+            zeros_ns={p.clock: zero for p in told if (zero := p.zero_ns or 0) in SINCE_1970 or p.zero_ns == 0},
             to_see_kernels=AGAIN,
             to_see_ranges=AGAIN,
             to_see_sizes=sizes,
