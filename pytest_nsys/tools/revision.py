@@ -36,11 +36,13 @@ def commit_of(folder: Path) -> str | None:
 
 def heads_of(folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The commits that a program which is measured here may be at: what is checked out, and of a request that CI has
-    merged for a try its last commit. Empty where git does not say.
+    merged for a try its last commit, which the commit names also where no history was fetched. Empty where git does not
+    say.
     """
     head = commit_of(folder)
-    merged = _git(folder, "rev-parse", "--verify", "-q", "HEAD^2") if head and _proposed(environment) else None
-    return tuple(commit for commit in (head, merged) if commit)
+    raw = _git(folder, "cat-file", "commit", "HEAD") if head and _proposed(environment) else None
+    parents = re.findall("^parent ([0-9a-f]+)$", (raw or "").partition("\n\n")[0], re.MULTILINE)
+    return tuple(commit for commit in (head, *parents[1:2]) if commit)
 
 
 def revision_of(folder: Path, environment: Mapping[str, str] = os.environ) -> Revision:

@@ -18,7 +18,22 @@ from typing import Any, NamedTuple
 from pytest_nsys.core.errors import GOES_ON, TraceError, UsageMistake, hint, one_line
 from pytest_nsys.core.exact import exact
 from pytest_nsys.core.model import Label, Value
-from pytest_nsys.core.units import BARE, COUNT, HASH, MEMORY, MICRO, POINTS, SIZE, UNIT, WRITTEN_UNITS, Quantity
+from pytest_nsys.core.units import (
+    BARE,
+    COMPUTE_RATE,
+    COUNT,
+    HASH,
+    MEMORY,
+    MICRO,
+    POINTS,
+    RATES,
+    SIZE,
+    TIME,
+    UNIT,
+    WRITTEN_UNITS,
+    Quantity,
+    decimal,
+)
 from pytest_nsys.core.words import printable
 
 MAX_BYTES = 16 << 20
@@ -37,6 +52,7 @@ RESERVED = ("metric", "value", "unit")
 """What a label cannot be called: a row has these beside its labels."""
 
 _LABEL = re.compile(r"[^\W\d]\w{0,59}")
+_PER_TIME = re.compile(r"/(?:[num]?s|min|h)\Z")
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,40}")
 
 
@@ -176,7 +192,11 @@ def _measurement(entry: Mapping[str, Any], place: str) -> Measurement:
         raise _Mistake(f'"metric" is the name of what was measured, not {_shown(name)}')
     if "value" not in entry:
         raise _Mistake('"value" is missing')
-    unit, value = _in_unit(_value(entry["value"]), written := _unit(entry.get("unit")))
+    said, written = _value(entry["value"]), _unit(entry.get("unit"))
+    unit, value = _in_unit(said, written)
+    if _impossible(said, unit):
+        what = f"{decimal(said, 18)} {written}"
+        raise _Mistake(f"a measured {what} is impossible: write what was measured, or leave the entry out")
     better = entry.get("better")
     if better is not None and better not in BETTER:
         raise _Mistake(f'"better" is lower or higher, not {_shown(better)}')
@@ -220,6 +240,13 @@ def _in_unit(value: Value, written: str) -> tuple[str, Value]:
     amounts = Quantity(Fraction(value), written, "").amounts
     unit = (MEMORY if written.endswith("iB") else SIZE) if SIZE in amounts else next(iter(amounts))
     return unit, exact(amounts[unit])
+
+
+def _impossible(value: Value, unit: str) -> bool:
+    """Less than nothing, or no time and no rate, which nobody measured; of other units nobody knows."""
+    if unit in (COUNT, SIZE, MEMORY):
+        return value < 0
+    return value <= 0 and (unit in (TIME, COMPUTE_RATE, *RATES) or _PER_TIME.search(unit) is not None)
 
 
 def _labels(labels: object) -> dict[str, Label]:

@@ -162,6 +162,39 @@ def test_a_link_out_of_the_folder_is_not_written(project: Project) -> None:
     assert list(outside.iterdir()) == []
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["folder", "repository"])
+def test_a_link_out_of_the_repository_is_not_written(project: Project, own: bool) -> None:
+    """Neither by a refresh nor by what prunes; inside of the repository, and where there is none, it may lead."""
+    project.gate(GATE, "repository/gate.nsys.yaml")
+    project.trace()
+    outside = project.root / "outside"
+    outside.mkdir()
+    baselines = project.root / "repository" / "baselines"
+    baselines.symlink_to(outside)
+    project.refresh("repository", "--nsys-trace=run.sqlite")
+    (written,) = outside.rglob("*.json")
+    before = written.read_bytes()
+    (project.root / "repository" / ".git").mkdir()
+    if own:
+        (outside / ".git").mkdir()
+    project.trace(exposed_us=900)
+    said = project.refresh("repository", "--nsys-trace=run.sqlite", code=1)
+    assert f"a link leads out of the repository {project.root / 'repository'}, to {outside}" in " ".join(said.split())
+    project.gate("- overlap >= 1%", "repository/gate.nsys.yaml")
+    assert "a link leads out" in project.command("baseline", "prune", "repository/gate.nsys.yaml", code=2)
+    (project.root / "repository" / "gate.nsys.yaml").rename(project.root / "repository" / "other.nsys.yaml")
+    prune = ("baseline", "prune", "--orphans", "repository/other.nsys.yaml")
+    assert "a link leads out" in project.command(*prune, code=2)
+    assert written.read_bytes() == before
+    inside = project.root / "repository" / "accepted"
+    inside.mkdir()
+    baselines.unlink()
+    baselines.symlink_to(inside)
+    project.gate(GATE, "repository/gate.nsys.yaml")
+    project.refresh("repository/gate.nsys.yaml", "--nsys-trace=run.sqlite")
+    assert [*inside.rglob("*.json")]
+
+
 def test_a_stranger_cannot_name_a_file_outside_of_the_folder(project: Project) -> None:
     """The name is the gate file's path, and its slashes are none in a name."""
     project.gate(GATE, "a/b../gate.nsys.yaml")

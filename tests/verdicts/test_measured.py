@@ -10,7 +10,7 @@ import pytest
 from pytest_nsys import compare, judge, open_run
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NothingMeasured
 from tests.support.gates import Project
-from tests.support.git_project import commit, isolate, start
+from tests.support.git_project import commit, git, isolate, start
 
 
 def entry(
@@ -296,7 +296,7 @@ OVERHEAD = "measurements: m.json\nworkload: {{steps: 1{0}}}\nassertions:\n- prof
             "measure step_time (--nsys-measurements)",
         ),
         ([entry("step_time", 12)], "", "step_time is not a step time (unit 1, neither side better, labels none)"),
-        ([entry("step_time", 0, "ms")], "", "step_time is not a step time"),
+        ([entry("step_time", 0, "ms")], "", "entry 1 (step_time): a measured 0 ms is impossible"),
         ([entry("step_time", 12, "ms", phase="decode")], "", "labels phase): write one in ms or s, or one per rank"),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_measured_step_time_is_what_the_profiled_one_is_held_against(
     if said == "passed":
         assert found == said
     else:
-        assert found in ("failed", "no data")
+        assert found in ("failed", "no data", "error")
         assert said in printed
 
 
@@ -335,6 +335,33 @@ def test_measurements_of_another_commit_are_refused(project: Project, monkeypatc
         assert (f"entry 1 (x): was measured at commit {'0' * 40}, and {here[:12]} is checked out" in told) is bool(code)
     measured(project, {**entry("x", 1), "commit": here}, {**entry("y", 1), "commit": "0" * 40})
     assert "entry 2 (y): has the commit 000" in project.pytest(code=1)
+
+
+@pytest.mark.parametrize("depth", [[], ["--depth=1"]])
+def test_of_a_merge_that_ci_tries_the_last_commit_of_the_request_may_be_measured(
+    project: Project, monkeypatch: pytest.MonkeyPatch, depth: list[str]
+) -> None:
+    """A shallow checkout of the merge holds none of its parents, and names them."""
+    isolate(monkeypatch)
+    start(project)
+    project.gate(f"{FILE}- measured x <= 3")
+    commit(project.root)
+    git(project.root, "checkout", "-qb", "topic")
+    project.file("topic", "")
+    head = commit(project.root, "parent 0000000000000000000000000000000000000000\n\nof nobody")
+    git(project.root, "checkout", "-q", "main")
+    project.file("main", "")
+    base = commit(project.root)
+    git(project.root, "merge", "-q", "--no-ff", "topic", "-m", f"a try\n\nparent {'1' * 40}")
+    merge = git(project.root, "rev-parse", "HEAD")
+    git(project.root, "clone", "-q", *depth, f"file://{project.root}", "checkout")
+    monkeypatch.setenv("CHANGE_ID", "12")
+    for said, code in {head: 0, merge: 0, base: 1, "1" * 40: 1}.items():
+        measured(project, {**entry("x", 1), "commit": said}, name="checkout/m.json")
+        project.pytest("checkout", code=code)
+    monkeypatch.delenv("CHANGE_ID")
+    measured(project, {**entry("x", 1), "commit": head}, name="checkout/m.json")
+    project.pytest("checkout", code=1)
 
 
 def test_measurements_of_another_run_are_refused(project: Project) -> None:

@@ -123,6 +123,7 @@ class BaselineStore:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else writes here meanwhile, so that what was read is still there to be added to."""
+        _check_at_home(self.folder)
         with contextlib.ExitStack() as held:
             with one_line(BaselineError, f"{self.folder}: cannot be written", "; nothing was changed"):
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -152,6 +153,7 @@ class BaselineStore:
 
     def writable(self) -> None:
         """Raises BaselineError where the folder cannot be written, before anything is measured in vain."""
+        _check_at_home(self.folder)
         folder = self.folder
         while not folder.exists():
             folder = folder.parent
@@ -169,6 +171,18 @@ def window_beside(path: Path) -> Path:
 def digest_of(content: bytes) -> str:
     """What a baseline says of the file of windows that belongs to it."""
     return sha256(content).hexdigest()
+
+
+def _check_at_home(folder: Path) -> None:
+    """Raises BaselineError where a link leads out of the repository that the baselines seem to be in: what is written
+    there is in no review.
+    """
+    top = next((above for above in folder.parent.parents if (above / ".git").exists()), None)
+    if top is not None and not (there := folder.resolve()).is_relative_to(top.resolve()):
+        raise BaselineError(
+            f"{folder}: is not written: a link leads out of the repository {top}, to {there}: make it a folder, or "
+            "name that one"
+        )
 
 
 def _inside(path: Path) -> None:
@@ -350,6 +364,7 @@ def orphans(folder: Path, root: Path, known: Collection[BaselineStore]) -> list[
 
 def remove(orphan: Orphan) -> None:
     """Remove the baselines of a lost gate file and their folder. Raises BaselineError."""
+    _check_at_home(orphan.folder)
     for path in orphan.files:
         _remove(window_beside(path))
         _remove(path)
