@@ -91,6 +91,12 @@ class GateContext:
             for name, stated, found in self.captures.key(self.gate.run).unlike(self.gate.run)
         )
 
+    @property
+    def same_as_baseline(self) -> tuple[Note, ...]:
+        """That the trace is the one that the stored baseline was taken from."""
+        same = self.baseline.same if isinstance(self.baseline, StoredBaseline) else None
+        return () if same is None else (Note(f"{same.words}: {same.why}"),)
+
     @cached_property
     def worse(self) -> bool:
         """Whether an assertion of the gate file is not met: what improved beside it may be the other side of that."""
@@ -162,6 +168,7 @@ def evaluate(assertion: Assertion, context: GateContext) -> Verdict:
             *context.captures.outlying(metric, spec),
         ),
         notes=(
+            *(context.same_as_baseline if assertion.reads_stored else ()),
             *context.captures.notes(spec, metric),
             *context.disagreements,
             *(context.unchecked if assertion.outside is not None else ()),

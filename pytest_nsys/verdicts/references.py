@@ -7,23 +7,24 @@ source of limits is one new class here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 
-from pytest_nsys.analysis.between_captures import how_same, looked_at, times_of
+from pytest_nsys.analysis.between_captures import ENOUGH, Asked, how_same, looked_at, times_of
 from pytest_nsys.analysis.breakdown import Breakdown
 from pytest_nsys.analysis.captures import Captures
-from pytest_nsys.analysis.metrics import METRICS, Metric
+from pytest_nsys.analysis.metrics import METRICS, Metric, Unit
+from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
-from pytest_nsys.analysis.windows import WindowSpec
-from pytest_nsys.core.errors import BaselineError, NsysError, UsageMistake, naming
+from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
+from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, TraceError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
-from pytest_nsys.core.words import place_words
+from pytest_nsys.core.words import from_here, place_words
 from pytest_nsys.gates.assertion import Assertion, FromBaseline, GateFile, request_of, spec_for
 from pytest_nsys.gates.before_after import Decision, Trial, decide
 from pytest_nsys.gates.comparability import differences, found_otherwise, told
@@ -43,6 +44,7 @@ from pytest_nsys.stored.baselines.baseline_file import (
     stale,
 )
 from pytest_nsys.stored.baselines.store import BaselineStore
+from pytest_nsys.traces.opening import in_both
 from pytest_nsys.verdicts.causes import MEDIAN_PERIOD, RunBreakdowns
 from pytest_nsys.verdicts.replaced import Before, gate_file_at, held_to
 
@@ -201,6 +203,9 @@ class StoredBaseline(ReferenceSource):
         assertion = settled(assertion, self.captures)
         found = self._stored(assertion.measures, assertion)
         if isinstance(found, Reference):
+            most = self.gate.quality.same_as_baseline
+            if self.same is not None and most is not None and self.same.crosses(most):
+                raise TraceError(self.same.line(most))
             note = self.store.base.note if self.store.base is not None else ""
             return replace(found, warnings=(note,) if note else ())
         if isinstance(self._found, NotComparable) and self._found.outcome is Outcome.INCOMPARABLE:
@@ -209,6 +214,33 @@ class StoredBaseline(ReferenceSource):
             return found
         own = replace(self, store=self.store.here).reference(assertion)
         return replace(own, warnings=(NEW_METRIC,)) if isinstance(own, Reference) else found
+
+    @cached_property
+    def same(self) -> Fact | None:
+        """That what is judged is what is stored: as many rows of time as tell two captures apart, and every other row.
+        What is measured outside of a trace does not count.
+        """
+        if isinstance(self._found, NotComparable):
+            return None
+        path, baseline = self._found
+        asked = [(a.measures, spec_for(self.captures.convention, a)) for a in self.gate.assertions if a.reads_stored]
+        rows = times = 0
+        for metric, spec in dict.fromkeys(each for each in asked if not each[0].outside):
+            if (series := baseline.series.get(series_id(metric, spec))) is None:
+                continue
+            try:
+                now = dict(self.captures.rows(metric, spec).rows)
+            except NsysError:  # the assertion says why
+                return None
+            if now not in series.runs:
+                return None
+            rows += len(now)
+            times += sum(map(bool, now.values())) if metric.unit is Unit.NS else 0
+        if times < ENOUGH:
+            return None
+        words = f"all {rows} judged rows, {times} of them times, equal {self.shown(path)} to the nanosecond"
+        why = "this is the trace that the baseline was taken from"
+        return Fact("same_as_baseline", "count", 1, words, why, "judge the trace of this run")
 
     @cached_property
     def _measured_before(self) -> frozenset[str]:
@@ -314,15 +346,35 @@ class OtherRun(ReferenceSource):
         """Raises UsageMistake where both sides are one capture."""
         held = (assertion for assertion in self.gate.assertions if assertion.reads_stored)
         asked = [(each.measures, spec_for(self.captures.convention, each)) for each in held if each.outside is None]
-        pairs = looked_at(asked, [spec for _, spec in asked])
+        if how := self._one_capture(looked_at(asked, [spec for _, spec in asked])):
+            raise UsageMistake(f"both sides are the same capture: {how}; nothing can differ")
+
+    def _one_capture(self, asked: Sequence[Asked]) -> str:
+        """By what a capture of one side is one of the other; empty where none is."""
         sides = [
-            [*zip(side.runs, times_of(side.each, pairs, len(side.runs)), strict=True)]
+            [*zip(side.runs, times_of(side.each, asked, len(side.runs)), strict=True)]
             for side in (self.captures, self.before)
         ]
         for (here, one), (there, other) in product(*sides):
             if how := how_same(one, other):
-                paths = f"{here.traces[0].path} and {there.traces[0].path}"
-                raise UsageMistake(f"both sides are the same capture: {how} in {paths}; nothing can differ")
+                return f"{how} in {here.traces[0].path} and {there.traces[0].path}"
+        return ""
+
+    @cached_property
+    def _one_measurement(self) -> tuple[Note, ...]:
+        """That both sides hold the same bytes of measurements, as it may be by chance.
+
+        Raises UsageMistake where they are the same file, or their traces are the same capture, too.
+        """
+        twice = in_both(self.captures.measured_in, self.before.measured_in)
+        if twice is None:
+            return ()
+        if not twice.is_copy:
+            raise UsageMistake(f"both sides are the same measurements: {twice.first}; nothing can differ")
+        same = f"{twice.first} and {twice.second} hold the same bytes"
+        if how := self._one_capture(looked_at([], [self.captures.spec(MEDIAN)])):
+            raise UsageMistake(f"both sides are the same measurements: {same}, and {how}; nothing can differ")
+        return (Note(from_here(f"{same}: what is measured in them cannot differ"), True),)
 
     @cached_property
     def _decisions(self) -> Mapping[tuple[str, RowKey], Decision]:
@@ -357,8 +409,7 @@ class OtherRun(ReferenceSource):
         if self._unlike is not None:
             return self._unlike
         metric, spec = settled(assertion, self.captures).measures, spec_for(self.captures.convention, assertion)
-        if shared := self.captures.measured_in & self.before.measured_in if metric.outside else ():
-            raise UsageMistake(f"both sides are the same measurements: {min(shared)}; nothing can differ")
+        copied = self._one_measurement if metric.outside else ()
         with naming(self.name):
             measured = self.before.measure(request_of(self.gate, assertion))
             was = self.before.metric(assertion.metric)
@@ -373,7 +424,7 @@ class OtherRun(ReferenceSource):
         outlying = tuple(Note(f"{self.name}: {line}", True) for line in self.before.outlying(metric, spec))
         own = {key: found for (name, key), found in self._decisions.items() if name == assertion.name}
         bases = map(Note, dict.fromkeys(found.basis for found in own.values()))
-        return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying))
+        return Reference(runs=[measured], decisions=own, origin=self.name, notes=(*bases, *outlying, *copied))
 
     def sequences(self, spec: WindowSpec, /) -> Mapping[int, KernelSequence]:
         """The sequences of the other side."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from pytest_nsys import compare, judge, open_run
 from pytest_nsys.core.errors import ArgumentMistake, NoRows, NothingMeasured
 from tests.support.gates import Project
 from tests.support.git_project import commit, git, isolate, start
+from tests.support.sql import execute
 
 
 def entry(
@@ -421,6 +424,29 @@ def test_the_base_has_measurements_of_its_own(project: Project) -> None:
     project.trace("b.sqlite", 300)
     said = project.pytest("--nsys-trace=b.sqlite", "--nsys-against=a.sqlite", "--nsys-measurements=head.json", code=1)
     assert "a.sqlite: measured x: no measurements: give" in said
+
+
+def test_a_copy_of_the_measurements_is_told_and_with_the_same_trace_refused(project: Project) -> None:
+    project.gate("- measured x below baseline plus 5%")
+    both = "--nsys-measurements=head.json", "--nsys-against-measurements=base.json"
+    for name in ("base", "head"):
+        measured(project, entry("x", 100), name=f"{name}.json")
+    said = " ".join(project.pytest(*both, code=0).split())
+    line = "head.json and {}base.json hold the same bytes"
+    assert f"warning: {line.format('')}: what is measured in them cannot differ" in said
+    project.trace("base.sqlite")
+    project.trace("head.sqlite")
+    traces = "--nsys-trace=head.sqlite", "--nsys-against=base.sqlite"
+    assert "hold the same bytes: what" in " ".join(project.pytest(*both, *traces, code=0).split())
+    (project.root / "head.sqlite").unlink()
+    with closing(sqlite3.connect(project.root / "base.sqlite")) as file:
+        file.execute(f"VACUUM INTO '{project.root / 'head.sqlite'}'")
+    execute(project.root / "head.sqlite", "PRAGMA user_version = 7")
+    said = " ".join(project.pytest(*both, *traces, code=1).split())
+    assert "both sides are the same measurements: " in said
+    assert "hold the same bytes, and 16 rows of time are equal to the nanosecond in " in said
+    measured(project, entry("x", 101), name="head.json")
+    project.pytest(*both, *traces, code=0)
 
 
 def test_one_of_another_kind_leaves_the_others_to_be_judged(project: Project) -> None:

@@ -81,11 +81,48 @@ def test_a_nanosecond_tells_two_captures_apart(project: Project) -> None:
     project.pytest("--nsys-trace=head.sqlite", "--nsys-against=base.sqlite", code=0)
 
 
-def test_a_baseline_is_judged_on_its_own_trace(project: Project) -> None:
-    project.gate(GATES["times"])
+TIMES = "- exposed_ns <= baseline + 5%\n- window_ns <= baseline + 5%\n- busy_ns <= baseline + 5%\n"
+EIGHT = f"{TIMES}- launches == baseline"
+OWN = "this is the trace that the baseline was taken from"
+
+
+def test_a_baseline_is_judged_on_its_own_trace_and_says_so(project: Project) -> None:
+    """Green, without a warning, in the terminal, the page, the Markdown and the JSON."""
+    project.gate(EIGHT)
     project.trace()
     project.refresh("--nsys-trace=run.sqlite")
+    reports = ("page.html", "report.md", "report.json")
+    options = ("--nsys-html=page.html", "--nsys-summary=report.md", "--nsys-json=report.json")
+    said = project.pytest("--nsys-trace=run.sqlite", "-W", "error", *options, code=0)
+    assert "note: all 12 judged rows, 8 of them times, equal baselines/gate/" in said
+    assert f".json to the nanosecond: {OWN}" in said
+    for name in reports:
+        assert OWN in (project.root / name).read_text(encoding="utf-8")
+    project.gate(f"quality: {{same_as_baseline: 1}}\nassertions:\n{EIGHT}")
     project.pytest("--nsys-trace=run.sqlite", code=0)
+    project.gate(f"quality: {{same_as_baseline: 0}}\nassertions:\n{EIGHT}\n- window_ns <= 1s")
+    cases = project.cases("--nsys-trace=run.sqlite", code=1)
+    assert [case.state for case in cases.values()] == ["error"] * 4 + ["passed"]
+    said = cases["window_ns <= baseline + 5%"].properties["nsys_message"]
+    assert "to the nanosecond (bound: at most 0): this is the trace" in said
+    project.trace("next.sqlite", 201)
+    assert OWN not in project.pytest("--nsys-trace=next.sqlite", code=0)
+
+
+def test_an_accepted_run_is_told_and_a_new_assertion_hides_none(project: Project) -> None:
+    project.gate(EIGHT)
+    for number, exposed_us in enumerate((200, 201, 203)):
+        project.trace(f"{number}.sqlite", exposed_us)
+        project.refresh(f"--nsys-trace={number}.sqlite", "--nsys-update-mode=accept-run")
+    project.gate(f"{EIGHT}\n- gpu_gap_ns <= baseline + 5%")
+    assert OWN in project.pytest("--nsys-trace=1.sqlite", code=1)
+
+
+def test_fewer_times_say_nothing(project: Project) -> None:
+    project.gate(EIGHT.replace("- busy_ns <= baseline + 5%\n", ""))
+    project.trace()
+    project.refresh("--nsys-trace=run.sqlite")
+    assert OWN not in project.pytest("--nsys-trace=run.sqlite", code=0)
 
 
 # One that lies far from the others
