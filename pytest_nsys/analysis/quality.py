@@ -43,7 +43,7 @@ UNTYPICAL = 5
 class Bounds:
     """How much of each doubt a verdict bears; None: the check is off. Shares are plain fractions.
 
-    ``world`` is no bound, but how many ranks the gate file states, for traces that cannot say it.
+    ``world`` is no bound, but how many ranks the gate file states: one that no trace mentions is missing, too.
 
     On by default is what makes a number wrong whatever the program does. What good traces show as well (warnings of the
     profiler, a median window beyond 5 MAD where few anchors have one) is told as a note until somebody bounds it.
@@ -182,12 +182,14 @@ def _share(part: int, whole: int, what: str, why: str, remedy: str) -> Said | No
 def _missing_ranks(subject: Subject) -> Said:
     run = subject.run
     labelled = any(rank.setup is not None for rank in run.ranks)
-    if subject.world is not None and not labelled and all(facts.counts_gpus for facts in run.facts):
+    if subject.world is not None and not labelled:
         return _missing_gpus(run, subject.world)
     absent, world, some = absent_ranks(run.ranks)
-    words = f"{absent} of {world} ranks {are(absent)} missing"
     why = f"no trace holds rank{'' if absent == 1 else 's'} {some} of the setup labels' mesh"
-    return absent, words, why, "profile all ranks"
+    if subject.world is not None and subject.world - len(run.ranks) > absent:
+        absent, world = subject.world - len(run.ranks), subject.world
+        why = f"the gate file states world {world}, and the traces hold {counted(len(run.ranks), 'rank')}"
+    return absent, f"{absent} of {world} ranks {are(absent)} missing", why, "profile all ranks"
 
 
 def _missing_gpus(run: Run, world: int) -> Said:

@@ -269,6 +269,7 @@ def drafted(
         smallest=written_ns(file_smallest_ns(figures)),
         tolerance_why=_why_tolerance(figures),
         sentences=tuple(draft_sentences(figures)),
+        world=len(captures.runs[0].ranks),
     )
     return checked(draft, lambda gate: trial.captures(gate.resolved_convention), path.name)
 

@@ -288,7 +288,6 @@ class TraceFacts(NamedTuple):
     for the only machine of the file. Whatever is no such moment of SINCE_1970 is left out. ``ties`` are of its machines
     where the file knows more of them than its collectives say.
     ``files``: how many files of the profiler are in it.
-    ``counts_gpus``: its format never names a rank, so the GPUs found are held against the world that is stated.
     ``on_gpus`` is what a cut kept of the logs of nvidia-smi beside its traces.
     ``sessions_ns`` is how long the profiler ran by serialised process id, where the file was made of several.
     """
@@ -310,7 +309,6 @@ class TraceFacts(NamedTuple):
     zeros_ns: Mapping[int | None, int] = {}  # goes from process to process, which a mappingproxy cannot
     ties: Mapping[int, Tie] = {}
     files: int = 1
-    counts_gpus: bool = False
     sessions_ns: Mapping[int, int] = {}
     on_gpus: Sequence[Note] = ()
 

@@ -73,7 +73,6 @@ def chrome_trace(sides: Sequence[RunCut]) -> str:
         "diagnostics": [each.told for facts in traces for each in facts.diagnostics],
         "to_see": (traces[0].to_see_sizes, traces[0].to_see_memory, traces[0].to_see_clocks),
         "on_gpus": list(_on_gpus(first)),
-        "counts_gpus": all(facts.counts_gpus for facts in traces),
         "files": len({one.rank.process.trace for one in first.ranks}),
         "processes": about,
     }

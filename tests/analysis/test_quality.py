@@ -422,6 +422,32 @@ def test_an_untypical_window_matters_to_nothing_that_is_of_all_anchors(tmp_path:
     assert doubts(path, metric, "typicality: 1") == []
 
 
+HELD = "the gate file states world 3, and "
+
+
+@pytest.mark.parametrize(
+    ("label", "setup", "said"),
+    [
+        (None, PITHTRAIN.setup, f"1 of 3 GPUs is missing (bound: at most 0): {HELD}2 GPUs ran kernels in 1 file"),
+        (ALIKE, PITHTRAIN.setup, f"1 of 3 ranks is missing (bound: at most 0): {HELD}the traces hold 2 ranks"),
+        (ALIKE, r"rank=(?P<rank>\d+);.*", f"1 of 3 ranks is missing (bound: at most 0): {HELD}the traces hold 2 ranks"),
+        (LABEL, PITHTRAIN.setup, "2 of 4 ranks are missing (bound: at most 0): no trace holds ranks 2, 3 of the setup"),
+    ],
+)
+def test_an_absent_rank_that_no_trace_mentions(tmp_path: Path, label: str | None, setup: str | None, said: str) -> None:
+    path = write_trace(tmp_path / "run.sqlite", label=label)
+
+    def asked(more: str) -> None:
+        gate = loaded(f"version: 1\n{more}\nassertions: [window_ns <= 1s]")
+        with captures(path, convention=replace(PITHTRAIN, setup=setup)) as run:
+            run.measure(Request("window_ns", run.spec("median"), gate.quality))
+
+    with pytest.raises(TraceError, match=re.escape(said)):
+        asked("run: {world: 3}")
+    asked("run: {world: 3}\nquality: {missing_ranks: 2}")
+    asked("run: {world: 2}\nquality: {missing_ranks: 2}")
+
+
 def test_launch_rows_matter_where_launches_are_asked_for(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "run.sqlite", edit=unlaunched, label=None)
     assert doubts(path, "compute_ns") == []

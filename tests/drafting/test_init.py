@@ -344,6 +344,24 @@ def test_a_folder_of_ranks(project: Project) -> None:
     assert "2 ranks" in green(project, name="perf.nsys.yaml")
 
 
+def test_a_rank_that_is_absent_is_no_trace_of_the_drafted_run(project: Project) -> None:
+    """Nothing in these exports says how many files there are."""
+    (project.root / "run").mkdir()
+    for rank in range(2):
+        process = TraceBuilder().process(pid=100 + rank)
+        for k in range(8):
+            at = 10 * MS * k + 1_000
+            process.range(f"step {k}", at, at + 9 * MS)
+            process.kernel("gemm", at + MS, at + 5 * MS + rank, launch_ns=at + 1_000)
+        process.trace.write(project.root / "run" / f"{rank}.sqlite")
+    project.command("init", "run", "-o", "perf.nsys.yaml", code=0)
+    assert "\nrun: {world: 2}\n" in (project.root / "perf.nsys.yaml").read_text(encoding="utf-8")
+    project.pytest("perf.nsys.yaml", code=0)
+    (project.root / "run" / "1.sqlite").unlink()
+    said = project.pytest("perf.nsys.yaml", code=1)
+    assert "1 of 2 GPUs is missing" in said
+
+
 @pytest.mark.parametrize("executor", [None, "processes:2"])
 def test_a_run_of_many_traces_opens_each_once(
     project: Project, monkeypatch: pytest.MonkeyPatch, executor: str | None

@@ -105,7 +105,7 @@ def test_what_a_trace_does_not_say_the_gate_file_may_state(project: Project, run
     project.gate(GATE)
     project.trace(**now)  # type: ignore[arg-type]
     project.refresh("--nsys-trace=run.sqlite")
-    project.gate(f"run: {run}{GATE}")
+    project.gate(f"quality: {{missing_ranks: 6}}\nrun: {run}{GATE}")
     assert "incomparable: the nearest baseline" in project.pytest("--nsys-trace=run.sqlite", code=1)
     project.refresh("--nsys-trace=run.sqlite")
     assert len(project.baselines()) == 2
@@ -114,7 +114,7 @@ def test_what_a_trace_does_not_say_the_gate_file_may_state(project: Project, run
 
 @pytest.mark.usefixtures("accepted")
 def test_what_a_trace_says_cannot_be_stated_otherwise(project: Project) -> None:
-    project.gate("run: {gpu: B200, pp: 8, micro_batch: 7, sequence_length: 1, world: 9}" + GATE, "perf/gate.nsys.yaml")
+    project.gate("run: {gpu: B200, pp: 8, micro_batch: 7, sequence_length: 1, world: 1}" + GATE, "perf/gate.nsys.yaml")
     project.pytest("--nsys-trace=run.sqlite", code=0)
 
 

@@ -31,7 +31,8 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 class Draft:
     """A gate file before it is text. ``about`` are comment lines for its head, ``traces`` go into ``trace:``.
 
-    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line.
+    ``tolerance`` is relative, ``smallest`` the absolute one as a gate file writes it, ``allow_missing`` its line,
+    ``world`` the number of ranks.
     """
 
     about: tuple[str, ...]
@@ -42,6 +43,7 @@ class Draft:
     tolerance_why: tuple[str, ...]
     sentences: Sequence[DraftSentence] = field(default_factory=tuple)
     allow_missing: str = ""
+    world: int = 1
 
 
 def gate_text(draft: Draft) -> str:
@@ -80,6 +82,8 @@ def _lines(draft: Draft) -> Iterator[str]:
         values = [scalar(trace) for trace in draft.traces]
         yield f"trace: {values[0]}" if len(values) == 1 else "trace:"
         yield from (f"  - {value}" for value in values if len(values) > 1)
+    yield "# How many ranks the traces hold: one that is absent is an error."
+    yield f"run: {{world: {draft.world}}}"
     yield ""
     yield from _convention_lines(choice)
     yield from _comments(choice.reasons.get("window", ()))

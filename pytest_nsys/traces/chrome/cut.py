@@ -100,7 +100,6 @@ class CutTrace:
             diagnostics=[Diagnostic(text, text) for text in about.diagnostics],
             notes=(f"{self.path}: is a cut ({about.measured}, convention {about.convention}){both}", *self._lost()),
             files=about.files,
-            counts_gpus=about.counts_gpus,
             on_gpus=about.on_gpus,
             sessions_ns={pid: s for pid, r in self._ranks.items() if (s := r.about.session_ns) is not None},
             ties={p.clock: p.tie for p in told if p.tie is not None},

@@ -171,7 +171,6 @@ class About(msgspec.Struct, frozen=True):
     files: int
     processes: list[AboutRank]
     diagnostics: list[str]
-    counts_gpus: bool
     to_see: tuple[str, str, str]
     on_gpus: list[Note]
     copies: list[str] = []

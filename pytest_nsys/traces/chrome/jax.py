@@ -264,7 +264,6 @@ class Jax(Kineto):
             to_see_sizes="a trace of JAX has no record of the sizes of collectives",
             to_see_memory="a trace of JAX has no record of memory",
             to_see_clocks="a trace of JAX has no record of clocks",
-            counts_gpus=True,
             started_ns=self._started(),
         )
 
