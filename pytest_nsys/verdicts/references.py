@@ -21,7 +21,7 @@ from pytest_nsys.analysis.quality import Fact
 from pytest_nsys.analysis.structure import KernelSequence
 from pytest_nsys.analysis.table import NothingSelected, Table
 from pytest_nsys.analysis.windows import MEDIAN, WindowSpec
-from pytest_nsys.core.errors import BaselineError, GateFileError, NsysError, TraceError, UsageMistake, naming
+from pytest_nsys.core.errors import BaselineError, NsysError, TraceError, UsageMistake, naming
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import Note, Value
 from pytest_nsys.core.words import from_here, place_words
