@@ -111,31 +111,28 @@ def times_of(each: Callable[[Metric, WindowSpec], Sequence[Table]], asked: Itera
     return list(found)
 
 
-def twins(group: WindowGroup) -> tuple[RankTrack, RankTrack] | None:
-    """The first two ranks on two clocks whose kernels are equal, wherever these stand: around the windows, and of few
-    kernels in the whole run.
+def twins(groups: Iterable[WindowGroup]) -> tuple[RankTrack, RankTrack] | None:
+    """The first two ranks on two clocks, of one capture or of two, whose kernels are equal: around the windows, or of
+    few kernels in the whole run.
     """
-    known: dict[tuple[int, int], list[RankTrack]] = {}
-    for track in group.tracks.values():
-        kernels = track.kernels
+    known: dict[tuple[int, int], list[tuple[WindowGroup, RankTrack]]] = {}
+    for group, track in [(each, track) for each in groups for track in each.tracks.values()]:
+        kernels, clock = track.kernels, track.rank.process.clock
         alike = known.setdefault((len(kernels), total(minus(kernels.end_ns, kernels.start_ns))), [])
-        for other in alike if len(kernels) else ():
-            pair = other, track
-            if track.rank.process.clock == other.rank.process.clock or not _equal(*pair):
+        for there, other in alike if len(kernels) else ():
+            if (there is group and other.rank.process.clock == clock) or not _equal(other, track):
                 continue
-            if len(kernels) < ENOUGH:
-                pair = _in_whole_run(group, pair)
+            pair = (other, track) if len(kernels) >= ENOUGH else (_whole(there, other), _whole(group, track))
             if len(pair[0].kernels) >= ENOUGH and _equal(*pair):
                 return pair
-        alike.append(track)
+        alike.append((group, track))
     return None
 
 
-def _in_whole_run(group: WindowGroup, pair: tuple[RankTrack, RankTrack]) -> tuple[RankTrack, RankTrack]:
+def _whole(group: WindowGroup, track: RankTrack) -> RankTrack:
     with contextlib.suppress(NsysError):  # a cut has no more of it
-        one, other = (group.run.whole().tracks[track.rank.number] for track in pair)
-        return one, other
-    return pair
+        return group.run.whole().tracks[track.rank.number]
+    return track
 
 
 def _equal(one: RankTrack, other: RankTrack) -> bool:

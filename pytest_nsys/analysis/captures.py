@@ -97,18 +97,15 @@ class Captures:
         """
         if spec.outside:
             return
-        for run in self.runs:
-            if found := twins(run.measured(spec)):
-                paths = " and ".join(str(track.rank.trace) for track in found)
-                how = f"{counted(len(found[0].kernels), 'kernel')} are equal to the nanosecond"
-                raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one rank")
-        if len(self.runs) == 1:
-            return
-        times = times_of(self.each, looked_at([], [spec]), len(self.runs))
+        times = times_of(self.each, looked_at([], [spec]), len(self.runs)) if len(self.runs) > 1 else ()
         for (n, one), (m, other) in combinations(enumerate(times), 2):
             if how := how_same(one, other):
                 first, second = (self.runs[place].path for place in (n, m))
                 raise UsageMistake(f"{first} and {second} are the same capture: {how}; one trace is one sample")
+        if found := twins(run.measured(spec) for run in self.runs):
+            paths = " and ".join(str(track.rank.trace) for track in found)
+            how = f"{counted(len(found[0].kernels), 'kernel')} are equal to the nanosecond"
+            raise UsageMistake(f"{paths} are the same capture: {how}; one trace is one rank")
 
     @kept
     def rows(self, metric: Metric, spec: WindowSpec, ranks: frozenset[int] | None = None) -> Table:

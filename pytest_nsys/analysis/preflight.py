@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, empty_anchors, uncounted, uneven_anchors
+from pytest_nsys.analysis.doubts import WHY_UNCOUNTED, apart, empty_anchors, uncounted, uneven_anchors
 from pytest_nsys.analysis.quality import FEW_ANCHORS, UNTYPICAL, anchor_counts, deviations, launchless
 from pytest_nsys.analysis.run import Run, WindowGroup
 from pytest_nsys.analysis.windows import WindowSpec
@@ -46,6 +46,8 @@ def notes_on(run: Run, spec: WindowSpec, *, stages: bool = True, streams: bool =
         yield Note(f"so many kernels are measured ten times as fast with numpy: pip install 'numpy>={least}'")
     yield from about_uncounted(group)
     yield from _about_order(group)
+    if (found := apart(group)) is not None:
+        yield Note(f"{found}: files of one run overlap in time", True)
     yield from _about_anchors(group)
     if spec.kernels is KernelsMode.LAUNCHED and not spec.whole_run:
         yield from _about_unlaunched(group)

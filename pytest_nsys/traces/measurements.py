@@ -52,7 +52,8 @@ RESERVED = ("metric", "value", "unit")
 """What a label cannot be called: a row has these beside its labels."""
 
 _LABEL = re.compile(r"[^\W\d]\w{0,59}")
-_PER_TIME = re.compile(r"/(?:[num]?s|min|h)\Z")
+_TIMED = re.compile(r".*/(?:[num]?s|secs?|seconds?|min|minutes?|h|hours?)|[kMGT]?Hz|(?:[num]?s|min|h)/.*")
+"""A rate in words of one's own, and the time that one thing takes."""
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,40}")
 
 
@@ -246,7 +247,7 @@ def _impossible(value: Value, unit: str) -> bool:
     """Less than nothing, or no time and no rate, which nobody measured; of other units nobody knows."""
     if unit in (COUNT, SIZE, MEMORY):
         return value < 0
-    return value <= 0 and (unit in (TIME, COMPUTE_RATE, *RATES) or _PER_TIME.search(unit) is not None)
+    return value <= 0 and (unit in (TIME, COMPUTE_RATE, *RATES) or _TIMED.fullmatch(unit) is not None)
 
 
 def _labels(labels: object) -> dict[str, Label]:

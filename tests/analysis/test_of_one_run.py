@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,11 @@ def test_files_a_day_apart_are_of_two_runs(tmp_path: Path) -> None:
     assert doubt(folder, "kineto", ", apart: off") == ""
 
 
+def test_every_command_tells_of_it(tmp_path: Path) -> None:
+    said = " ".join(run("overlap", torch(tmp_path, -DAY_NS), code=0).output.split())
+    assert "begins: files of one run overlap in time" in said
+
+
 @pytest.mark.parametrize(("apart_ns", "gap_ns"), [(STEPS_NS, None), (STEPS_NS + 1, 1), (-STEPS_NS - 1, 1), (0, None)])
 def test_a_nanosecond_between_them_is_one(tmp_path: Path, apart_ns: int, gap_ns: int | None) -> None:
     with captures(torch(tmp_path, apart_ns), convention=BUILT_IN["kineto"]) as read:
@@ -124,6 +131,20 @@ def test_a_copy_of_another_rank_is_refused(project: Project) -> None:
     options = ["--convention=kineto", "--window=steady"]
     run("cut", folder, *options, "-o", project.root / "window.json.gz", code=0)
     assert "are the same capture" in project.command("rows", "busy_ns", "--trace=window.json.gz", *options, code=2)
+
+
+def test_a_rank_of_another_capture_is_no_second_sample(project: Project) -> None:
+    """Of two captures one rank is new, and the other one's file was not: it would scatter by nothing."""
+    for capture in ("a", "b"):
+        for rank in (0, 1):
+            label = LABEL.format(rank=rank)
+            project.trace(f"{capture}/{rank}.sqlite", 200 + ord(capture), ranks=1, label=label)
+    with closing(sqlite3.connect(project.root / "a" / "1.sqlite")) as file:
+        (project.root / "b" / "1.sqlite").unlink()
+        file.execute(f"VACUUM INTO '{project.root / 'b' / '1.sqlite'}'")
+    project.gate("- window_ns <= 1s")
+    said = " ".join(project.pytest("--nsys-trace=a", "--nsys-trace=b", code=1).split())
+    assert "a/1.sqlite and b/1.sqlite are the same capture: 20 kernels are equal to the nanosecond" in said
 
 
 def test_ranks_of_one_file_may_be_alike(tmp_path: Path) -> None:
