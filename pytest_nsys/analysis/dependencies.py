@@ -13,24 +13,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from pytest_nsys.analysis.operations import NONE, Operations
-from pytest_nsys.core.columns import equal, order, take, where, where_not
+from pytest_nsys.core.columns import Column, equal, order, take, where_not
 from pytest_nsys.core.grouping import grouped
 from pytest_nsys.core.kept import kept
 from pytest_nsys.core.model import NO_LAUNCH, Stream
 from pytest_nsys.core.operations import Place, StreamWait
 
-_LONG_AGO = NO_LAUNCH
+Latest = tuple[tuple[int, int], ...]
+"""(time, operation) of a few operations, the latest first."""
+
+
+class Walked:
+    """What was walked to for one gap: of nodes and operations, each once."""
+
+    def __init__(self) -> None:
+        self.nodes: set[int] = set()
+        self.operations: set[int] = set()
 
 
 class _Line:
     """One stream: its operations and its waits, each in the order of their calls. ``first`` numbers the first wait."""
 
     def __init__(self, ran: Operations, stream: Stream, at: Sequence[Place], first: int) -> None:
-        own = array("q")
-        if stream in ran.streams:
-            own = where(equal(ran.stream, ran.streams.index(stream)))
-            own = take(own, where_not(equal(take(ran.launch_ns, own), NO_LAUNCH)))
-            own = take(own, order(take(ran.launch_ns, own), take(ran.correlation, own), take(ran.start_ns, own)))
+        own = ran.of_streams.get(stream, array("q"))
+        own = take(own, where_not(equal(take(ran.launch_ns, own), NO_LAUNCH)))
+        own = take(own, order(take(ran.launch_ns, own), take(ran.correlation, own), take(ran.start_ns, own)))
         self.operations, self.first, self._at = own, first, at
         self._launch_ns, self._correlation = take(ran.launch_ns, own), take(ran.correlation, own)
         self.behind = [self.before(place) for place in at]
@@ -63,6 +70,13 @@ class Dependencies:
         for stream, own in by_stream.items():
             self._lines[stream] = _Line(operations, stream, [wait.at for wait in own], first)
             first += len(own)
+        leads_to, self._stands_at = self._graph()
+        self._came_from: list[list[int]] = [[] for _ in leads_to]
+        for node, followers in enumerate(leads_to):
+            for follower in followers:
+                self._came_from[follower].append(node)
+        self._latest_end = self._latest(operations.end_ns, leads_to, 2)
+        self._latest_start = self._latest(operations.start_ns, leads_to, 1)
 
     @kept
     def _line(self, stream: Stream) -> _Line:
@@ -78,26 +92,33 @@ class Dependencies:
                     found[line.operations[behind]] = line.first + number
         return found
 
-    def producers(self, consumer: int, after_ns: int) -> Iterator[int]:
-        """The operations that one of :attr:`consumers` waited for and that end after a moment; one of several records
-        comes with each. Nodes that lead to none such are not walked, however long the chain.
+    def producers(self, consumer: int, after_ns: int, walked: Walked) -> Iterator[int]:
+        """The operations that one of :attr:`consumers` waited for and that end after a moment, but those that were
+        ``walked`` to before. Where a node is reached from one such alone, it is known: a chain to it is not walked,
+        however long.
         """
-        came_from, stands_at, latest_ns = self._graph
-        todo, seen = [self.consumers[consumer]], {self.consumers[consumer]}
+        todo = [self.consumers[consumer]]
         while todo:
             node = todo.pop()
-            own = stands_at.get(node, NONE)
-            if own != NONE and self._ran.end_ns[own] > after_ns:
-                yield own
-            new = [each for each in came_from[node] if each not in seen and latest_ns[each] > after_ns]
-            seen.update(new)
-            todo += new
+            if node in walked.nodes:
+                continue
+            walked.nodes.add(node)
+            found = [operation for end_ns, operation in self._latest_end[node] if end_ns > after_ns]
+            if len(found) > 1:
+                todo += self._came_from[node]
+                found = [self._stands_at[node]] if node in self._stands_at else []
+            for own in found:
+                if own not in walked.operations and self._ran.end_ns[own] > after_ns:
+                    walked.operations.add(own)
+                    yield own
 
-    @cached_property
-    def _graph(self) -> tuple[Sequence[Sequence[int]], Mapping[int, int], Sequence[int]]:
-        """From which nodes each is reached, waits before records; the operation of each record; when the last of all
-        operations ends from which the node is reached.
-        """
+    def contradicts(self, consumer: int) -> bool:
+        """Whether one of :attr:`consumers` waited, as the trace has it, for what starts at or after it."""
+        latest = self._latest_start[self.consumers[consumer]]
+        return bool(latest) and latest[0][0] >= self._ran.start_ns[consumer]
+
+    def _graph(self) -> tuple[list[list[int]], dict[int, int]]:
+        """To which nodes each leads, waits before records; the operation of each record."""
         leads_to: list[list[int]] = [[] for _ in self._waits]
         stands_at: dict[int, int] = {}
         for (stream, place), node in self._records(leads_to).items():
@@ -111,11 +132,7 @@ class Dependencies:
             for number in range(1, len(line.behind)):
                 if line.behind[number - 1] == line.behind[number]:
                     leads_to[line.first + number - 1].append(line.first + number)
-        came_from: list[list[int]] = [[] for _ in leads_to]
-        for node, followers in enumerate(leads_to):
-            for follower in followers:
-                came_from[follower].append(node)
-        return came_from, stands_at, self._latest(leads_to, stands_at)
+        return leads_to, stands_at
 
     def _records(self, leads_to: list[list[int]]) -> Mapping[tuple[Stream, Place], int]:
         """The node of each record, which leads to its waits."""
@@ -128,15 +145,16 @@ class Dependencies:
                 leads_to[at].append(node)
         return found
 
-    def _latest(self, leads_to: Sequence[Sequence[int]], stands_at: Mapping[int, int]) -> Sequence[int]:
-        """Each node is labelled once, by the latest end that reaches it: cycles end, and long chains cost nothing."""
-        end_ns = self._ran.end_ns
-        found = array("q", [_LONG_AGO]) * len(leads_to)
-        for node in sorted(stands_at, key=lambda node: -end_ns[stands_at[node]]):
-            reached, label = [node], end_ns[stands_at[node]]
+    def _latest(self, time_ns: Column, leads_to: Sequence[Sequence[int]], count: int) -> Sequence[Latest]:
+        """The operations of the latest times from which each node is reached, so many at most: cycles end, and long
+        chains cost nothing. Of two ends one that outlasts all others hides no end of the rest.
+        """
+        found: list[Latest] = [()] * len(leads_to)
+        for node, operation in sorted(self._stands_at.items(), key=lambda item: -time_ns[item[1]]):
+            label, reached = (time_ns[operation], operation), [node]
             while reached:
                 at = reached.pop()
-                if found[at] == _LONG_AGO:
-                    found[at] = label
+                if len(found[at]) < count and label not in found[at]:
+                    found[at] = (*found[at], label)
                     reached += leads_to[at]
         return found

@@ -140,8 +140,13 @@ class Operations:
     @cached_property
     def stream_order(self) -> Column:
         """By number of a stream its place among all: by device, context and own number."""
-        known = sorted(self.streams)
-        return array("q", map(known.index, self.streams))
+        known = {stream: place for place, stream in enumerate(sorted(self.streams))}
+        return array("q", [known[stream] for stream in self.streams])
+
+    @cached_property
+    def of_streams(self) -> Mapping[Stream, Column]:
+        """The operations of each stream."""
+        return dict(zip(self.streams, members(self.stream, len(self.streams)), strict=True))
 
     @cached_property
     def launch_ns(self) -> Column:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from pytest_nsys.analysis.dependencies import Dependencies
+from pytest_nsys.analysis.dependencies import Dependencies, Walked
 from pytest_nsys.analysis.operations import Operations
 from pytest_nsys.core.columns import Column, later, minus, order, places, spread, stretches, take, where
 from pytest_nsys.core.grouping import members_by
@@ -73,25 +74,32 @@ class Producers:
         return running, begin
 
     def _through_waits(self, kernel: int, since_ns: int) -> tuple[Sequence[int], bool]:
-        """What a kernel depends on by waits, and all that depends on; whether the trace contradicts any of it."""
+        """What a kernel depends on by waits, and all that depends on; whether the trace contradicts any of it.
+
+        Later consumers come first: what an earlier one waited for too is no producer of it that was not found by then.
+        """
         ran, found, contradicted = self._ran, list[int](), False
-        todo, done = [kernel], dict[int, int]()
-        while todo:
-            place = self._place[todo.pop()]
+        asking, done, walked = [(-ran.start_ns[kernel], kernel)], dict[int, int](), Walked()
+        waited: list[tuple[int, int]] = []
+        while asking or waited:
+            if waited and (not asking or waited[0] <= asking[0]):
+                _, consumer = heappop(waited)
+                contradicted |= self._waits.contradicts(consumer)
+                for each in self._waits.producers(consumer, since_ns, walked):
+                    if ran.start_ns[each] < ran.start_ns[consumer]:
+                        found.append(each)
+                        if ran.start_ns[each] > since_ns:
+                            heappush(asking, (-ran.start_ns[each], each))
+                continue
+            place = self._place[heappop(asking)[1]]
             line = self._line[place]
             begin = bisect_left(self._line, line)
             running = max(bisect_right(self._start_ns, since_ns, begin, place) - 1, done.get(line, -1))
-            if place <= running:
-                continue
-            done[line] = place
-            found += self._by_line[max(running, begin) : place]
-            for at in self._consuming[bisect_right(self._consuming, running) : bisect_right(self._consuming, place)]:
-                consumer = self._by_line[at]
-                for each in self._waits.producers(consumer, since_ns):
-                    if ran.start_ns[each] >= ran.start_ns[consumer]:
-                        contradicted = True
-                        continue
-                    found.append(each)
-                    if ran.start_ns[each] > since_ns:
-                        todo.append(each)
+            if place > running:
+                done[line] = place
+                found += self._by_line[max(running, begin) : place]
+                for at in self._consuming[
+                    bisect_right(self._consuming, running) : bisect_right(self._consuming, place)
+                ]:
+                    heappush(waited, (-self._start_ns[at], self._by_line[at]))
         return found, contradicted

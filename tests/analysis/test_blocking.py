@@ -107,6 +107,7 @@ class Part(NamedTuple):
     issued: int
     end: int
     held: tuple[tuple[str, int, int], ...] = ()
+    odd: bool = False
 
 
 def last_before(ops: Sequence[Op], queue: Queue, moment: int) -> Op | None:
@@ -129,9 +130,11 @@ def through_waits(machine: Machine, op: Op) -> Iterator[Op]:
                     yield last
 
 
-def depends_on(machine: Machine, kernel: Op, moment: int) -> set[Op]:
-    """D(N) of METRICS.md, section 9: all that is reached, through what started after the moment."""
-    found, todo = set[Op](), [kernel]
+def depends_on(machine: Machine, kernel: Op, moment: int) -> tuple[set[Op], bool]:
+    """D(N) of METRICS.md, section 9: all that is reached, through what started after the moment; whether something that
+    is waited for starts later.
+    """
+    found, todo, odd = set[Op](), [kernel], False
     while todo:
         op = todo.pop()
         own = [each for each in machine.ops if each.queue == op.queue and (each.start, each.end) < (op.start, op.end)]
@@ -139,7 +142,8 @@ def depends_on(machine: Machine, kernel: Op, moment: int) -> set[Op]:
             if each not in found and (each.start < op.start or each in own):
                 found.add(each)
                 todo += [each] if each.start > moment else []
-    return found
+            odd |= each.start >= op.start and each not in own
+    return found, odd
 
 
 def gaps(compute: Sequence[Op], low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -154,7 +158,15 @@ def gaps(compute: Sequence[Op], low: int, high: int) -> Iterator[tuple[int, int]
             start = tick
 
 
+def contradicted(machine: Machine, device: int, low: int, high: int) -> int:
+    return sum(part.odd for part in parts_of(machine, device, low, high))
+
+
 def expected(machine: Machine, device: int, low: int, high: int) -> list[Part]:
+    return [part._replace(odd=False) for part in parts_of(machine, device, low, high)]
+
+
+def parts_of(machine: Machine, device: int, low: int, high: int) -> list[Part]:
     compute = [op for op in machine.ops if op.what == "compute" and op.queue.device == device and op.end > op.start]
     return [part(machine, device, compute, a, b) for a, b in gaps(compute, low, high)]
 
@@ -165,7 +177,8 @@ def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -
         return Part(a, b, b)
     n = min(follows, key=lambda op: (op.start, op.called is None, op.called or 0))
     issued = a if n.called is None else min(b, max(a, n.returned))
-    producers, held = depends_on(machine, n, issued), list[tuple[str, int, int]]()
+    producers, odd = depends_on(machine, n, issued)
+    held: list[tuple[str, int, int]] = []
     last: Op | None = None
     for tick in range(issued, b):
         running = [op for op in producers if op.start <= tick < op.end]
@@ -177,7 +190,7 @@ def part(machine: Machine, device: int, compute: Sequence[Op], a: int, b: int) -
             else:
                 held.append((kind, tick, tick + 1))
         last = by
-    return Part(a, issued, b, tuple(held))
+    return Part(a, issued, b, tuple(held), odd and issued < b)
 
 
 # -- the same as a trace
@@ -538,6 +551,7 @@ def test_waits_in_a_circle_and_producers_after_their_consumer(
     for device, low, high, budget in budgets(path, KernelsMode.CLIPPED, "run"):
         if budget is not None:
             assert said(budget) == expected(machine, device, low, high)
+            assert budget.contradicted == contradicted(machine, device, low, high)
             check_adds_up(budget)
             check_no_kind_is_blamed_for_longer_than_it_ran(machine, device, low, high, budget)
     for _, _, _, budget in budgets(path, KernelsMode.CLIPPED, "median"):
